@@ -1,0 +1,131 @@
+"""The hot loops compiled by numba; the machine code is cached on disk."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from daco.validation import Floats
+
+
+def subset_sums(
+    distance: Floats, index: NDArray[np.int32], member: NDArray[np.bool_], orders: NDArray[np.intp]
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Sums over the nearest members in each list, and the rows whose list holds too few."""
+    sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
+    short = np.zeros(len(distance), np.bool_)
+    _subset_sums(distance, index, member, orders, sums, short)
+    return sums, np.flatnonzero(short)
+
+
+@njit(cache=True, nogil=True)
+def _subset_sums(distance, index, member, orders, sums, short):  # type: ignore[no-untyped-def]
+    n, length = distance.shape
+    n_orders = len(orders)
+    for i in range(n):
+        total = distance.dtype.type(0)
+        found = 0
+        order = 0
+        for j in range(length):
+            if member[index[i, j]]:
+                total += distance[i, j]
+                found += 1
+                if found == orders[order]:
+                    sums[order, i] = total
+                    order += 1
+                    if order == n_orders:
+                        break
+        short[i] = order < n_orders
+
+
+@njit(cache=True, nogil=True)
+def scan_block(  # type: ignore[no-untyped-def]
+    block,
+    members,
+    domain_of,
+    ratio_density,
+    difference_density,
+    domain,
+    ratio,
+    difference,
+):
+    """Lower the running minima over the rows of a block; its columns are the clips."""
+    n_rows, n_columns = block.shape
+    n_ratio, n_difference = ratio.shape[1], difference.shape[1]
+    for s in range(len(members)):
+        for j in range(n_rows):
+            if not members[s, j]:
+                continue
+            row = block[j]
+            # Comparisons in this order compile to one vector minimum per lane, without fast-math.
+            nearest = domain[s, domain_of[j]]
+            for i in range(n_columns):
+                nearest[i] = row[i] if row[i] < nearest[i] else nearest[i]
+            for v in range(n_ratio):
+                density = ratio_density[s, v, j]
+                best = ratio[s, v]
+                for i in range(n_columns):
+                    value = row[i] / density
+                    best[i] = value if value < best[i] else best[i]
+            for v in range(n_difference):
+                density = difference_density[s, v, j]
+                best = difference[s, v]
+                for i in range(n_columns):
+                    value = row[i] - density
+                    best[i] = value if value < best[i] else best[i]
+
+
+def count_below(
+    large: NDArray[np.float64], small: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many of ``large`` are < and <= each of ``small``, row by row, by comparing all."""
+    below = np.empty(small.shape, np.int64)
+    up_to = np.empty(small.shape, np.int64)
+    _count_below(large, small, below, up_to)
+    return below, up_to
+
+
+@njit(cache=True, nogil=True)
+def _count_below(large, small, below, up_to):  # type: ignore[no-untyped-def]
+    for row in range(large.shape[0]):
+        values = large[row]
+        for column in range(small.shape[1]):
+            point = small[row, column]
+            less, upto = 0, 0
+            for value in values:
+                less += value < point
+                upto += value <= point
+            below[row, column] = less
+            up_to[row, column] = upto
+
+
+def interpolate(
+    knots: NDArray[np.float64],
+    levels: NDArray[np.float64],
+    scores: NDArray[np.float64],
+    order: NDArray[np.intp],
+) -> NDArray[np.float64]:
+    """``np.interp`` row by row; ``order`` sorts each row of ``scores``."""
+    mapped = np.empty(scores.shape)
+    _interpolate(knots, levels, scores, order, mapped)
+    return mapped
+
+
+@njit(cache=True, nogil=True)
+def _interpolate(knots, levels, scores, order, mapped):  # type: ignore[no-untyped-def]
+    last = knots.shape[1] - 1
+    for row in range(len(scores)):
+        x = knots[row]
+        j = -1  # the last knot that is not above the score
+        for i in order[row]:
+            score = scores[row, i]
+            while j < last and x[j + 1] <= score:
+                j += 1
+            if j < 0:
+                mapped[row, i] = levels[0]
+            elif j == last:
+                mapped[row, i] = levels[last]
+            else:
+                slope = (levels[j + 1] - levels[j]) / (x[j + 1] - x[j])
+                mapped[row, i] = slope * (score - x[j]) + levels[j]

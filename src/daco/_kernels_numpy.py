@@ -1,0 +1,87 @@
+"""The hot loops in plain NumPy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.validation import Floats
+
+_ROWS_AT_ONCE = 256  # of the scan: keeps its temporaries in the cache
+
+
+def subset_sums(
+    distance: Floats, index: NDArray[np.int32], member: NDArray[np.bool_], orders: NDArray[np.intp]
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Sums over the nearest members in each list, and the rows whose list holds too few."""
+    wanted = orders.max()
+    in_subset = member.take(index)
+    rank = np.cumsum(in_subset, axis=1, dtype=np.uint16)
+    short = np.flatnonzero(rank[:, -1] < wanted)
+    chosen = in_subset & (rank <= wanted)
+    sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
+    if short.size:
+        full = np.flatnonzero(rank[:, -1] >= wanted)
+        nearest = distance[full][chosen[full]].reshape(-1, wanted)
+        sums[:, full] = np.cumsum(nearest, axis=1)[:, orders - 1].T
+    else:
+        nearest = distance[chosen].reshape(-1, wanted)
+        sums[:] = np.cumsum(nearest, axis=1)[:, orders - 1].T
+    return sums, short
+
+
+def scan_block(
+    block: Floats,
+    members: NDArray[np.bool_],
+    domain_of: NDArray[np.intp],
+    ratio_density: Floats,
+    difference_density: Floats,
+    domain: Floats,
+    ratio: Floats,
+    difference: Floats,
+) -> None:
+    """Lower the running minima over the rows of a block; its columns are the clips."""
+    for s, member in enumerate(members):
+        chosen = np.flatnonzero(member)
+        for start in range(0, len(chosen), _ROWS_AT_ONCE):
+            rows = chosen[start : start + _ROWS_AT_ONCE]
+            part = block[rows]
+            codes = domain_of[rows]
+            edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))
+            for first, last in pairwise(edges):
+                into = domain[s, codes[first]]
+                np.minimum(into, part[first:last].min(axis=0), out=into)
+            for v, density in enumerate(ratio_density[s]):
+                into = ratio[s, v]
+                np.minimum(into, (part / density[rows, None]).min(axis=0), out=into)
+            for v, density in enumerate(difference_density[s]):
+                into = difference[s, v]
+                np.minimum(into, (part - density[rows, None]).min(axis=0), out=into)
+
+
+def count_below(
+    large: NDArray[np.float64], small: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many of ``large`` are < and <= each of ``small``, row by row, by comparing all."""
+    below = np.empty(small.shape, np.int64)
+    up_to = np.empty(small.shape, np.int64)
+    for column in range(small.shape[1]):
+        point = small[:, column, None]
+        below[:, column] = np.count_nonzero(large < point, axis=1)
+        up_to[:, column] = np.count_nonzero(large <= point, axis=1)
+    return below, up_to
+
+
+def interpolate(
+    knots: NDArray[np.float64],
+    levels: NDArray[np.float64],
+    scores: NDArray[np.float64],
+    order: NDArray[np.intp],
+) -> NDArray[np.float64]:
+    """``np.interp`` row by row; ``order`` sorts each row of ``scores``."""
+    mapped = np.empty(scores.shape)
+    for row, into in enumerate(order):  # three times faster on ascending scores
+        mapped[row, into] = np.interp(scores[row, into], knots[row], levels)
+    return mapped

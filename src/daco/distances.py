@@ -1,0 +1,105 @@
+"""Cosine distances within a bank, whole or block by block under a memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from daco.validation import Floats
+
+MEMORY_BUDGET = 256 * 2**20
+"""Bytes the N x N distances of a bank may take before they are recomputed block by block."""
+
+TILE = 2048
+"""Rows and columns of one product. Fixed, so that results do not depend on the budget."""
+
+_NOISE_ULPS = 8
+
+
+def unit_rows(X: Floats) -> Floats:
+    """Rows scaled to length 1; a zero row stays zero (its cosine with anything is 0)."""
+    with np.errstate(over="ignore", under="ignore"):
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+    info = np.finfo(X.dtype)
+    # Squares of very large or small values leave the float range: bring those rows to scale 1.
+    unsafe = np.flatnonzero(~((norms > 1e4 * np.sqrt(info.tiny)) & (norms < info.max))[:, 0])
+    if unsafe.size:
+        X = X.copy()
+        peak = np.abs(X[unsafe]).max(axis=1, keepdims=True)
+        X[unsafe] /= np.where(peak > 0, peak, 1)
+        norms[unsafe] = np.linalg.norm(X[unsafe], axis=1, keepdims=True)
+        norms[norms == 0] = 1
+    return X / norms
+
+
+def cosine_distances(A: Floats, B: Floats) -> Floats:
+    """1 - cos for unit rows, (len(A), len(B)), never negative.
+
+    Identical directions differ from 0 by rounding alone; left there, that noise would be
+    divided by other noise in the density ratio. Distances below 8 ulp are therefore 0.
+    """
+    distances = A @ B.T
+    np.subtract(1, distances, out=distances)
+    distances[distances < _NOISE_ULPS * np.finfo(distances.dtype).eps] = 0
+    return distances
+
+
+class PairwiseDistances:
+    """All distances between the clips of one bank; a clip's distance to itself is inf.
+
+    The matrix is kept when it fits ``memory_budget`` bytes, otherwise every pass over
+    ``blocks`` computes it again, tile by tile, in memory that does not grow with N.
+    """
+
+    def __init__(self, unit: Floats, memory_budget: int = MEMORY_BUDGET) -> None:
+        self.unit = unit
+        n = len(unit)
+        self._kept: Floats | None = None
+        if n * n * unit.itemsize <= memory_budget:
+            self._kept = self._whole()
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def blocks(self) -> Iterator[tuple[slice, slice, Floats]]:
+        """(rows, columns, distances) that together cover every ordered pair once."""
+        n = len(self)
+        if self._kept is not None:
+            yield slice(0, n), slice(0, n), self._kept
+        else:
+            for rows, columns, tile in self._tiles():
+                yield rows, columns, tile
+                if rows != columns:
+                    yield columns, rows, np.ascontiguousarray(tile.T)
+
+    def rows(self, indices: np.ndarray) -> Floats:
+        """Distances of some clips to all clips."""
+        if self._kept is not None:
+            return self._kept[indices]
+        distances = cosine_distances(self.unit[indices], self.unit)
+        distances[np.arange(len(indices)), indices] = np.inf
+        return distances
+
+    def _tiles(self) -> Iterator[tuple[slice, slice, Floats]]:
+        """The upper triangle."""
+        n = len(self)
+        for start in range(0, n, TILE):
+            rows = slice(start, min(start + TILE, n))
+            for other in range(start, n, TILE):
+                columns = slice(other, min(other + TILE, n))
+                tile = cosine_distances(self.unit[rows], self.unit[columns])
+                if rows == columns:
+                    np.fill_diagonal(tile, np.inf)
+                yield rows, columns, tile
+
+    def _whole(self) -> Floats:
+        n = len(self)
+        if n <= TILE:
+            return next(self._tiles())[2]
+        whole = np.empty((n, n), dtype=self.unit.dtype)
+        for rows, columns, tile in self._tiles():
+            whole[rows, columns] = tile
+            if rows != columns:
+                whole[columns, rows] = tile.T
+        return whole

@@ -1,0 +1,186 @@
+"""Base anomaly scores: k-NN distance, local density normalisation, Mahalanobis, mixture.
+
+Higher is more anomalous. A base is ``(scorer, neighbours)``, as in ``ScoreConfig.base``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.config import ScoreConfig
+from daco.distances import PairwiseDistances, unit_rows
+from daco.errors import ConfigError, InputError, NotEnoughClipsError
+from daco.neighbours import DENSITY_FLOOR, NeighbourLists, dense_minima
+from daco.validation import Floats, as_embeddings, encode_domains
+
+Base = tuple[str, int]
+BaseScores = dict[Base, Floats]
+
+
+def reach_of(bases: Sequence[Base]) -> int:
+    """The largest number of neighbours the bases look at."""
+    return max(neighbours for _, neighbours in bases)
+
+
+def scores_within(
+    distances: PairwiseDistances,
+    lists: NeighbourLists,
+    domain_starts: NDArray[np.intp],
+    bases: Sequence[Base],
+    members: NDArray[np.bool_] | None = None,
+    with_domains: bool = True,
+) -> tuple[BaseScores, Floats | None]:
+    """Score every clip of the bank against subsets of the bank, itself excluded.
+
+    Parameters
+    ----------
+    members : (S, N) bool or None
+        The subsets; None is the whole bank (S = 1), which gives leave-one-out scores.
+    with_domains : bool
+        Also find the distance to the nearest member of each domain.
+
+    Returns
+    -------
+    scores : {base: (S, N)}
+    domain_distance : (S, G, N), or None when it was not asked for
+    """
+    orders = sorted({neighbours for _, neighbours in bases})
+    if members is None:
+        members = np.ones((1, len(distances)), np.bool_)
+        sums = lists.sums(orders)[None]
+    else:
+        sums = np.stack([lists.subset_sums(member, orders) for member in members])
+    sum_of = {order: sums[:, column] for column, order in enumerate(orders)}
+    scores: BaseScores = {b: sum_of[b[1]] / b[1] for b in bases if b[0] == "knn"}
+    ratio = [base for base in bases if base[0] == "ldn-ratio"]
+    difference = [base for base in bases if base[0] == "ldn-diff"]
+    if not (ratio or difference or with_domains):
+        return scores, None
+
+    def densities(of: list[Base]) -> Floats:
+        shape = (len(members), len(of), len(distances))
+        stacked = np.empty(shape, distances.unit.dtype)
+        for column, (_, neighbours) in enumerate(of):
+            np.maximum(sum_of[neighbours], DENSITY_FLOOR, out=stacked[:, column])
+        return stacked
+
+    found = dense_minima(distances, members, domain_starts, densities(ratio), densities(difference))
+    scores.update({base: found.ratio[:, i] for i, base in enumerate(ratio)})
+    scores.update({base: found.difference[:, i] / 2 for i, base in enumerate(difference)})
+    return scores, found.domain
+
+
+def scores_against(
+    query_distances: Floats,
+    lists: NeighbourLists | None,
+    domain_starts: NDArray[np.intp],
+    bases: Sequence[Base],
+) -> tuple[BaseScores, Floats]:
+    """Score new clips, given their (n, N) distances, against the whole bank.
+
+    Returns the scores {base: (n,)} and the distance to each domain, (G, n).
+    """
+    scores: BaseScores = {}
+    nearest = [neighbours for scorer, neighbours in bases if scorer == "knn"]
+    if nearest:
+        closest = np.partition(query_distances, max(nearest) - 1, axis=1)[:, : max(nearest)]
+        sums = np.cumsum(np.sort(closest, axis=1), axis=1)
+        scores.update({("knn", k): sums[:, k - 1] / k for k in nearest})
+    normalised = [base for base in bases if base[0] != "knn"]
+    if normalised:
+        assert lists is not None
+        orders = sorted({neighbours for _, neighbours in normalised})
+        sums = np.maximum(lists.sums(orders), DENSITY_FLOOR).astype(query_distances.dtype)
+    for scorer, neighbours in normalised:
+        density = sums[orders.index(neighbours)]
+        if scorer == "ldn-ratio":
+            scores[scorer, neighbours] = (query_distances / density).min(axis=1)
+        else:
+            scores[scorer, neighbours] = (query_distances - density).min(axis=1) / 2
+    domain = np.minimum.reduceat(query_distances, domain_starts[:-1], axis=1)
+    return scores, domain.T
+
+
+def leave_one_out_scores(X: ArrayLike, config: str | ScoreConfig = "raw-k1") -> Floats:
+    """Score of each clip against all the others, with an uncalibrated configuration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.scorers import leave_one_out_scores
+    >>> leave_one_out_scores(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), "raw-k1")
+    array([1., 0., 0.])
+    """
+    config = ScoreConfig.parse(config)
+    if config.calibration is not None:
+        raise ConfigError(
+            f"leave_one_out_scores takes a raw or ldn configuration, not {config.name!r}. "
+            "Use NormalBank.leave_one_out for calibrated ones."
+        )
+    unit = unit_rows(as_embeddings(X))
+    if len(unit) <= config.neighbours:
+        raise NotEnoughClipsError(
+            f"{config.name!r} needs {config.neighbours + 1} clips: each has {config.neighbours} "
+            f"neighbours. X has {len(unit)}."
+        )
+    distances = PairwiseDistances(unit)
+    lists = NeighbourLists(distances, config.neighbours)
+    starts = np.array([0, len(unit)])
+    return scores_within(distances, lists, starts, [config.base], with_domains=False)[0][
+        config.base
+    ][0]
+
+
+def selective_mahalanobis(
+    X_train: ArrayLike,
+    domains: Sequence[Hashable] | NDArray[Any] | None,
+    X_test: ArrayLike,
+    covariance_domain: Hashable | None = None,
+) -> NDArray[np.float64]:
+    """Smallest squared Mahalanobis distance to a domain's mean.
+
+    One Ledoit-Wolf covariance, of the domain ``covariance_domain`` (default: the one with
+    most clips, the source in the paper), serves all domains: ten clips support none.
+    """
+    from sklearn.covariance import LedoitWolf
+
+    train = as_embeddings(X_train, "X_train").astype(np.float64)
+    test = as_embeddings(X_test, "X_test", dim=train.shape[1]).astype(np.float64)
+    names, codes = encode_domains(domains, len(train))
+    if covariance_domain is None:
+        chosen = int(np.bincount(codes).argmax())
+    elif covariance_domain in names:
+        chosen = names.index(covariance_domain)
+    else:
+        raise InputError(
+            f"covariance_domain is {covariance_domain!r}; the domains are "
+            f"{', '.join(map(repr, names))}."
+        )
+    precision = LedoitWolf().fit(train[codes == chosen]).precision_
+    squared = []
+    for g in range(len(names)):
+        centred = test - train[codes == g].mean(axis=0)
+        squared.append(np.einsum("nd,nd->n", centred @ precision, centred))
+    return np.asarray(np.min(squared, axis=0))
+
+
+def gaussian_mixture(
+    X_train: ArrayLike, X_test: ArrayLike, n_components: int = 2, seed: int = 0
+) -> NDArray[np.float64]:
+    """Negative log-likelihood under a diagonal Gaussian mixture of all normals."""
+    from sklearn.mixture import GaussianMixture
+
+    train = as_embeddings(X_train, "X_train").astype(np.float64)
+    test = as_embeddings(X_test, "X_test", dim=train.shape[1]).astype(np.float64)
+    if len(train) < n_components:
+        raise NotEnoughClipsError(
+            f"A mixture of {n_components} components needs as many clips. X_train has {len(train)}."
+        )
+    mixture = GaussianMixture(
+        n_components, covariance_type="diag", reg_covar=1e-4, random_state=seed
+    )
+    return np.asarray(-mixture.fit(train).score_samples(test))

@@ -1,0 +1,127 @@
+"""Checks of what users pass in: arrays of embeddings and domain labels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError
+
+Floats = NDArray[np.floating[Any]]
+
+
+def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> Floats:
+    """A C-contiguous (n, D) array of finite float32 or float64, or an InputError.
+
+    float32 and float64 keep their precision; integers and half floats become float64.
+    """
+    if hasattr(X, "toarray"):
+        raise InputError(
+            f"{name} is a sparse matrix; embeddings are dense. Convert it with {name}.toarray()."
+        )
+    array = np.asarray(X)
+    if array.dtype.kind == "c":
+        raise InputError(f"Complex data not supported: {name} has dtype {array.dtype}.")
+    if array.dtype.kind not in "fiub":
+        array = _numeric(array, name)
+    if array.ndim != 2:
+        raise InputError(
+            f"{name} must be a 2-D array (clips, features). Got shape {array.shape} instead. "
+            f"Reshape your data: use {name}.reshape(1, -1) for one clip."
+        )
+    if array.shape[0] == 0:
+        raise InputError(
+            f"Found array with 0 sample(s) ({name}, shape {array.shape}) while a minimum of 1 is "
+            "required: the bank is empty. Give at least one clip."
+        )
+    if array.shape[1] == 0:
+        raise InputError(
+            f"Found array with 0 feature(s) ({name}, shape={array.shape}) while a minimum of 1 is "
+            "required."
+        )
+    if dim is not None and array.shape[1] != dim:
+        raise InputError(
+            f"{name} has {array.shape[1]} features, but the bank was built with {dim}. "
+            "Embed both with the same backbone and readout."
+        )
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    _require_finite(array, name)
+    return np.ascontiguousarray(array)
+
+
+def _numeric(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numeric. Got dtype {array.dtype}: {error}.") from None
+
+
+def _require_finite(array: Floats, name: str) -> None:
+    # One reduction is enough when all is well: NaN and inf survive a sum, overflow is re-checked.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return
+    bad = ~np.isfinite(array).all(axis=1)
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise InputError(
+            f"{name} contains NaN or inf (infinity) in {int(bad.sum())} of {len(array)} rows, the "
+            f"first is row {first}. Drop those clips or embed them again."
+        )
+
+
+def encode_domains(
+    domains: Sequence[Hashable] | NDArray[Any] | None, n_clips: int, name: str = "domains"
+) -> tuple[tuple[Any, ...], NDArray[np.intp]]:
+    """Sorted domain names and each clip's index into them; None means one domain, ``"all"``."""
+    if domains is None:
+        return ("all",), np.zeros(n_clips, dtype=np.intp)
+    array = domains if isinstance(domains, np.ndarray) else np.empty(0)
+    if array.dtype.kind in "USiub" and array.shape == (n_clips,):  # common: no loop over clips
+        unique, codes = np.unique(array, return_inverse=True)
+        return tuple(unique.tolist()), codes.astype(np.intp)
+    labels = list(domains) if not isinstance(domains, str) else None
+    if labels is None or len(labels) != n_clips:
+        got = "one string" if labels is None else f"{len(labels)} labels"
+        raise InputError(
+            f"{name} must hold one label per clip: there are {n_clips} clips. Got {got} instead."
+        )
+    labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    for index, label in enumerate(labels):
+        if not isinstance(label, Hashable) or _is_missing(label):
+            raise InputError(
+                f"{name}[{index}] is {label!r}, which names no domain. Give every clip a "
+                "domain label, for instance 'source' or 'target'."
+            )
+    try:
+        names = tuple(sorted(set(labels)))
+    except TypeError:
+        names = tuple(sorted(set(labels), key=lambda label: (type(label).__name__, str(label))))
+    index_of = {label: index for index, label in enumerate(names)}
+    return names, np.array([index_of[label] for label in labels], dtype=np.intp)
+
+
+def _is_missing(label: Hashable) -> bool:
+    try:
+        return label is None or bool(label != label)  # NaN is unequal to itself
+    except TypeError:  # pandas.NA refuses to answer
+        return True
+
+
+def match_domains(
+    domains: Sequence[Hashable] | NDArray[Any], names: tuple[Any, ...], n_clips: int, name: str
+) -> NDArray[np.intp]:
+    """Indices of test-time domain labels among the bank's domains; unknown ones are named."""
+    found, codes = encode_domains(domains, n_clips, name)
+    unknown = [label for label in found if label not in names]
+    if unknown:
+        where = int(np.argmax(codes == found.index(unknown[0])))
+        raise InputError(
+            f"{name}[{where}] is {unknown[0]!r}, but the bank knows only the domains "
+            f"{', '.join(map(repr, names))}. Fit the bank with normal clips of that domain."
+        )
+    return np.array([names.index(label) for label in found], dtype=np.intp)[codes]

@@ -1,0 +1,226 @@
+"""The engine against the golden vectors of the method and against real machines."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+
+import numpy as np
+import pytest
+from shared_data import shared
+
+import daco
+from daco.kernels import use_kernels
+from daco.metrics import grid_metrics
+from daco.scorers import gaussian_mixture, leave_one_out_scores, selective_mahalanobis
+
+MACHINES = [
+    *(f"paper_{kind}" for kind in ("separated", "overlap", "tighttarget", "multicluster")),
+    *(
+        f"small_{kind}"
+        for kind in (
+            "separated",
+            "overlap",
+            "tighttarget",
+            "mixedorder",
+            "heavytail",
+            "oddsizes",
+            "nooffset",
+        )
+    ),
+]
+CONFORMAL = re.compile("conf-")
+
+
+class Machine:
+    def __init__(self, name: str, dtype: type) -> None:
+        folder = shared("golden", "method")
+        self.golden = np.load(folder / f"{name}.npz")
+        spec = importlib.util.spec_from_file_location("recipe", folder / "recipe.py")
+        recipe = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(recipe)
+        X, domains, X_test, test_domains, labels = recipe.make_machine(
+            **json.loads(str(self.golden["recipe_json"]))
+        )
+        for array, field in ((X, "sha256_X_train"), (X_test, "sha256_X_test")):
+            digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+            assert digest == str(self.golden[field])
+        self.X, self.X_test = X.astype(dtype), X_test.astype(dtype)
+        self.domains, self.test_domains, self.labels = domains, test_domains, labels
+        self.names = [str(name) for name in self.golden["config_names"]]
+        self.prefix = "" if dtype is np.float32 else "f64_"
+
+    def __getitem__(self, field: str):
+        return self.golden[self.prefix + field]
+
+    def bank(self, **options) -> daco.NormalBank:
+        return daco.NormalBank(self.X, self.domains, **options)
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[np.float32, np.float64], ids=["f32", "f64"])
+def machine(name, request):
+    return Machine(name, request.param)
+
+
+@pytest.fixture(scope="module")
+def machine32(name):
+    return Machine(name, np.float32)
+
+
+@pytest.fixture(scope="module")
+def machine64(name):
+    return Machine(name, np.float64)
+
+
+@pytest.fixture(params=["numba", "numpy"])
+def kernels(request):
+    with use_kernels(request.param):
+        yield request.param
+
+
+def scaled_error(got, expected, names):
+    """Absolute for quantiles, in units of the row's spread for the rest (golden README)."""
+    conformal = np.array([bool(CONFORMAL.match(name)) for name in names])
+    unit = np.where(conformal, 1.0, expected.std(axis=1))
+    return np.abs(got - expected).max(axis=1) / unit
+
+
+def test_grid_has_the_published_names_in_order(machine):
+    assert [config.name for config in daco.paper_grid()] == machine.names
+
+
+def test_scores(machine, kernels):
+    tolerance = 1e-9 if machine.prefix else 1e-3  # the golden README's
+    got = machine.bank().score(machine.X_test, machine.names).T
+    assert scaled_error(got, machine["scores"], machine.names).max() < tolerance
+
+
+def test_metrics(machine):
+    scores = machine.bank().score(machine.X_test, machine.names)
+    got = grid_metrics(scores, machine.labels, machine.test_domains).values
+    # A single swap of two clips that differ by rounding moves an AUC by 1/(n_d * n_a) at most.
+    np.testing.assert_allclose(got, machine["metrics"], atol=1e-9 if machine.prefix else 1e-3)
+
+
+def test_criterion_of_every_split(machine, kernels):
+    balance = machine.bank().exact_balance(machine.names, n_splits=10, seed=0)
+    differing = np.abs(balance.splits - machine["balance_ks_splits"]) > 1e-9
+    # Float32 products round differently on other processors: the golden README's allowance.
+    assert differing.sum() <= (0 if machine.prefix else 30)
+    tolerance = 1e-12 if machine.prefix else 1e-3
+    np.testing.assert_allclose(balance.values, machine["balance_ks"], atol=tolerance)
+
+
+@pytest.mark.parametrize("small", [name for name in MACHINES if name.startswith("small")])
+def test_criterion_with_another_seed_and_number_of_splits(small):
+    machine = Machine(small, np.float32)
+    got = machine.bank().balance(machine.names, n_splits=5, seed=7)
+    np.testing.assert_allclose(got, machine.golden["balance_ks_seed7_S5"], atol=1e-3)
+
+
+def test_splits_are_the_published_ones(machine):
+    from daco.criterion import held_out_halves
+
+    is_target = machine.golden["train_domains"].astype(bool)
+    packed = machine.golden["held_seed0"]
+    expected = np.unpackbits(packed, axis=1)[:, : len(is_target)].astype(bool)
+    grouped = np.concatenate([np.flatnonzero(~is_target), np.flatnonzero(is_target)])
+    got = np.zeros_like(expected)
+    got[:, grouped] = held_out_halves([(~is_target).sum(), is_target.sum()], 10, seed=0)
+    assert (got == expected).all()
+
+
+def test_uniformity(machine):
+    got = machine.bank().uniformity(machine.names)
+    np.testing.assert_allclose(got, machine["uniform_ks"], atol=1e-6)  # NaN where not conformal
+
+
+def test_leave_one_out_scores(machine32):
+    machine = machine32
+    for row, k in enumerate((1, 2, 4)):
+        got = leave_one_out_scores(machine.X, f"raw-k{k}")
+        np.testing.assert_allclose(got, machine.golden["loo_knn"][row], atol=1e-6)
+    kinds = ["ldn-ratio-K1", "ldn-ratio-K16", "ldn-diff-K1", "ldn-diff-K16"]
+    for row, config in enumerate(kinds):
+        got = machine.bank().leave_one_out(config)[:, 0]
+        expected = machine.golden["loo_ldn"][row]
+        assert np.abs(got - expected).max() < 1e-4 * max(expected.std(), 1)
+
+
+def test_domain_weights(machine32):
+    machine = machine32
+    bank = machine.bank()
+    assert bank.domains == ("source", "target")
+    soft = bank.domain_weights(machine.X_test, "conf-soft-m0-k1")[:, 1]
+    np.testing.assert_allclose(soft, machine.golden["w_target_soft_k1"], atol=1e-5)
+    hard = bank.domain_weights(machine.X_test, "conf-hard-m0-k1")[:, 1]
+    assert (hard == machine.golden["w_target_hard"]).all()
+
+
+def test_oracle_assignment(machine32):
+    machine = machine32
+    got = machine.bank().score(machine.X_test, "conf-oracle-m30-k1", domains=machine.test_domains)[
+        :, 0
+    ]
+    np.testing.assert_allclose(got, machine.golden["scores_oracle_m30_k1"], atol=1e-3)
+
+
+def test_separability(machine):
+    assert machine.bank().separability() == pytest.approx(float(machine.golden["separability"]))
+
+
+def test_other_scorers(machine64):
+    machine = machine64
+    maha = selective_mahalanobis(machine.X, machine.domains, machine.X_test)
+    np.testing.assert_allclose(maha, machine["maha"], rtol=1e-9)
+    if bool(machine.golden["gmm_converged"]):
+        mixture = gaussian_mixture(machine.X, machine.X_test)
+        np.testing.assert_allclose(mixture, machine["gmm"], rtol=1e-6)
+    nearest = machine.bank().score(machine.X_test, "raw-k1")[:, 0]
+    np.testing.assert_allclose(nearest, machine.golden["knn1_sklearn"], atol=1e-6)
+
+
+def test_blockwise_distances_change_nothing(machine, monkeypatch):
+    """A bank over its memory budget gives the golden criterion as well."""
+    monkeypatch.setattr("daco.distances.TILE", 37)
+    bank = machine.bank(memory_budget=0)
+    got = bank.score(machine.X_test, machine.names).T
+    tolerance = 1e-9 if machine.prefix else 1e-3
+    assert scaled_error(got, machine["scores"], machine.names).max() < tolerance
+    differing = np.abs(bank.balance_splits(machine.names) - machine["balance_ks_splits"]) > 1e-9
+    # Other tile shapes round float32 products differently: the golden README's allowance.
+    assert differing.sum() <= (0 if machine.prefix else 30)
+
+
+@pytest.fixture(params=["fan", "bearing"])
+def real(request):
+    folder = shared("real", "embeddings")
+    table = np.load(folder / f"{request.param}_mn04.npz")
+    names = np.array([str(n).rsplit("/", 1)[-1] for n in table["file_name"]])
+    test = np.array(["_test_" in n for n in names])
+    domains = np.array(["target" if "_target_" in n else "source" for n in names])
+    labels = np.array(["_anomaly_" in n for n in names]).astype(int)
+    expected = np.load(folder / f"{request.param}_mn04_expected.npz")
+    order = {n: i for i, n in enumerate(names)}
+    rows = [order[str(n).rsplit("/", 1)[-1]] for n in expected["test_file_name"]]
+    X = table["embedding"]
+    return X[~test], domains[~test], X[rows], domains[rows], labels[rows], expected
+
+
+def test_real_machines(real, kernels):
+    X, domains, X_test, test_domains, labels, expected = real
+    names = [str(n) for n in expected["config_names"]]
+    bank = daco.NormalBank(X, domains)
+    scores = bank.score(X_test, names)
+    assert scaled_error(scores.T, expected["scores"], names).max() < 1e-3
+    metrics = grid_metrics(scores, labels, test_domains).values
+    np.testing.assert_allclose(metrics, expected["metrics"], atol=1e-3)
+    np.testing.assert_allclose(bank.balance(names), expected["balance_ks"], atol=1e-3)
+    assert bank.separability() == pytest.approx(float(expected["separability"]), abs=1e-3)
