@@ -1,0 +1,407 @@
+"""Fast statistics against slow, literal ones: the same draws must give the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import roc_auc_score
+
+from daco import bootstrap, stats
+from daco.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
+from daco.errors import InputError
+from daco.metrics import harmonic_mean
+from daco.stats import family_mean_permutation, machine_jackknife, partial_spearman, spearman
+
+# Few distinct values, so that ties are the rule: they are where rank code goes wrong.
+tied = st.integers(-3, 3).map(float)
+vectors = st.integers(2, 12).flatmap(
+    lambda n: st.tuples(
+        st.lists(tied, min_size=n, max_size=n), st.lists(tied, min_size=n, max_size=n)
+    )
+)
+grids = st.integers(3, 14).flatmap(
+    lambda n: st.tuples(
+        st.lists(tied, min_size=n, max_size=n),
+        st.lists(tied, min_size=n, max_size=n),
+        st.lists(st.sampled_from("abcd"), min_size=n, max_size=n),
+    ).filter(lambda grid: len(set(grid[2])) > 1)
+)
+
+
+def slow_spearman(x, y):
+    if len(set(x)) < 2 or len(set(y)) < 2:
+        return np.nan
+    return spearmanr(x, y).statistic
+
+
+# Spearman
+
+
+@given(vectors)
+def test_spearman_is_scipys_with_ties_and_nan_when_constant(pair):
+    x, y = pair
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = spearman(x, y)
+    # rank sums are exact here; scipy's covariance rounds
+    assert ours == pytest.approx(slow_spearman(x, y), abs=1e-12, nan_ok=True)
+
+
+@given(vectors, st.sampled_from([np.exp, np.arctan, lambda v: v**3, lambda v: 5 * v - 2]))
+def test_spearman_ignores_increasing_transforms(pair, transform):
+    x, y = np.array(pair[0]), np.array(pair[1])
+    assert spearman(transform(x), y) == pytest.approx(spearman(x, y), abs=0, nan_ok=True)
+
+
+@given(vectors)
+def test_negating_the_criterion_flips_the_sign_and_nothing_else(pair):
+    x, y = np.array(pair[0]), np.array(pair[1])
+    assert spearman(-x, y) == pytest.approx(-spearman(x, y), abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([], [], "at least one value"),
+        ([1, 2], [1, 2, 3], "has 3 values, the first one 2"),
+        ([1, np.nan], [1, 2], r"must be finite. Got nan at position \(1,\)"),
+        ([1, 2], ["a", "b"], "'y' argument of spearman must be numbers"),
+        ([[1, 2]], [[1, 2]], "must be a vector"),
+    ],
+)
+def test_spearman_says_what_is_wrong_with_its_input(x, y, message):
+    with pytest.raises(InputError, match=message):
+        spearman(x, y)
+
+
+# Family-block bootstrap
+
+
+@settings(max_examples=60, deadline=None)
+@given(grids, st.integers(0, 2**32))
+def test_block_bootstrap_is_the_naive_loop_over_copied_rows(grid, seed):
+    x, y, families = (np.array(column) for column in grid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        interval = family_block_bootstrap(x, y, families, n_draws=25, seed=seed)
+    names = np.unique(families)
+    naive = []
+    for counts in bootstrap._multiplicities(np.random.default_rng(seed), 25, len(names)):
+        taken = [np.flatnonzero(families == name) for name in np.repeat(names, counts.astype(int))]
+        rows = np.concatenate(taken)
+        naive.append(slow_spearman(x[rows], y[rows]))
+    naive = np.array(naive)
+    assert interval.n_undefined == np.isnan(naive).sum()
+    np.testing.assert_allclose(interval.draws, naive[~np.isnan(naive)], atol=1e-12)
+    assert interval.estimate == pytest.approx(slow_spearman(x, y), abs=1e-12, nan_ok=True)
+
+
+def test_draws_of_one_single_configuration_are_left_out_and_counted():
+    interval = family_block_bootstrap([1, 2], [1, 2], ["a", "b"], n_draws=2000, seed=3)
+    # a draw is undefined when it takes the same family twice, with probability 1/2; four
+    # standard deviations of a binomial count
+    assert abs(interval.n_undefined - 1000) < 4 * np.sqrt(2000 / 4)
+    assert len(interval.draws) == 2000 - interval.n_undefined
+    assert (interval.low, interval.high) == (1, 1)
+
+
+def test_an_interval_without_any_defined_draw_is_nan():
+    interval = family_block_bootstrap([1, 1, 1], [1, 2, 3], ["a", "b", "b"], n_draws=50)
+    assert interval.n_undefined == 50
+    assert np.isnan([interval.estimate, interval.low, interval.high]).all()
+
+
+def test_the_seed_decides_the_draws_and_a_generator_is_a_seed():
+    x, y, families = [3, 1, 2, 5, 4], [1, 2, 3, 4, 5], list("aabbc")
+    first = family_block_bootstrap(x, y, families, seed=7)
+    again = family_block_bootstrap(x, y, families, seed=np.random.default_rng(7))
+    other = family_block_bootstrap(x, y, families, seed=8)
+    assert np.array_equal(first.draws, again.draws)
+    assert not np.array_equal(first.draws, other.draws)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"families": ["a", "a", "a"]}, "at least two families"),
+        ({"families": ["a", "b"]}, "one family for each of the 3"),
+        ({"n_draws": 0}, "'n_draws' argument .* int >= 1"),
+        ({"level": 95}, "'level' argument .* between 0 and 1"),
+    ],
+)
+def test_block_bootstrap_says_what_is_wrong(change, message):
+    arguments = {"x": [1, 2, 3], "y": [1, 2, 3], "families": ["a", "b", "b"], **change}
+    with pytest.raises(InputError, match=message):
+        family_block_bootstrap(**arguments)
+
+
+# Machine bootstrap
+
+
+def test_machine_bootstrap_is_the_naive_loop_over_copied_machines():
+    rng = np.random.default_rng(5)
+    criterion = rng.random((7, 9))
+    criterion[:, 4] = criterion[:, 3]  # two configurations that are equal in every draw
+    metrics = rng.uniform(30, 95, (8, 9, 3))
+    metrics[:, 6] = metrics[:, 5]
+    interval = machine_bootstrap(criterion, metrics, n_draws=60, seed=2)
+    draws = np.random.default_rng(2)
+    dev = bootstrap._multiplicities(draws, 60, 7).astype(int)
+    evaluation = bootstrap._multiplicities(draws, 60, 8).astype(int)
+    naive = []
+    for dev_counts, eval_counts in zip(dev, evaluation, strict=True):
+        mean = np.repeat(criterion, dev_counts, axis=0).mean(axis=0)
+        drawn = np.repeat(metrics, eval_counts, axis=0)
+        omega = [harmonic_mean(drawn[:, config]) for config in range(9)]
+        # rounding restores the ties that summation order breaks in this loop
+        naive.append(spearmanr(-mean.round(10), np.round(omega, 10)).statistic)
+    np.testing.assert_allclose(interval.draws, naive, atol=1e-12)
+
+
+def test_machine_bootstrap_names_mismatched_grids():
+    with pytest.raises(InputError, match="'criterion' has 2 columns, 'metrics' 3"):
+        machine_bootstrap(np.ones((4, 2)), np.ones((5, 3, 3)))
+
+
+# Clip bootstrap
+
+
+def slow_official_score(systems, labels, domains, rows):
+    quantities = []
+    for machine, scores in systems.items():
+        taken = rows[machine]
+        score, label, domain = scores[taken], labels[machine][taken], domains[machine][taken]
+        for name in ("source", "target"):
+            keep = (label == 1) | (domain == name)
+            quantities.append(roc_auc_score(label[keep], score[keep]))
+        quantities.append(roc_auc_score(label, score, max_fpr=0.1))
+    return 100 * harmonic_mean(quantities)
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 12])
+def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
+    """0 decimals: nearly all scores tie; 12: none do."""
+    rng = np.random.default_rng(decimals)
+    first, second, labels, domains = {}, {}, {}, {}
+    for machine, size in {"fan": 40, "valve": 57, "ToyCar": 33}.items():
+        labels[machine] = rng.permutation(np.arange(size) % 2)
+        domains[machine] = np.where(rng.random(size) < 0.6, "source", "target")
+        first[machine] = (rng.normal(size=size) + labels[machine]).round(decimals)
+        second[machine] = (rng.normal(size=size) + 0.4 * labels[machine]).round(decimals)
+    interval = clip_bootstrap(first, second, labels, domains, n_draws=40, seed=9)
+
+    draws = np.random.default_rng(9)
+    counts = {
+        machine: bootstrap._stratified_multiplicities(
+            draws, 40, 2 * (domains[machine] == "target") + labels[machine]
+        ).astype(int)
+        for machine in first
+    }
+    for machine, drawn in counts.items():  # each label and domain keeps its number of clips
+        for label, domain in itertools.product((0, 1), ("source", "target")):
+            stratum = (labels[machine] == label) & (domains[machine] == domain)
+            assert (drawn[:, stratum].sum(axis=1) == stratum.sum()).all()
+    naive = []
+    for draw in range(40):
+        rows = {m: np.repeat(np.arange(len(c[draw])), c[draw]) for m, c in counts.items()}
+        one, two = (slow_official_score(s, labels, domains, rows) for s in (first, second))
+        naive.append(one - two)
+    # percent points; only the order of summation differs
+    np.testing.assert_allclose(interval.draws, naive, atol=1e-9)
+    whole = {machine: np.arange(len(label)) for machine, label in labels.items()}
+    one, two = (slow_official_score(s, labels, domains, whole) for s in (first, second))
+    assert interval.estimate == pytest.approx(one - two, abs=1e-9)
+
+
+def test_a_system_does_not_differ_from_its_monotone_copy():
+    rng = np.random.default_rng(1)
+    scores = {"fan": rng.normal(size=60)}
+    copy = {"fan": np.exp(scores["fan"])}
+    labels, domains = {"fan": np.arange(60) % 2}, {"fan": np.repeat(["source", "target"], 30)}
+    interval = clip_bootstrap(scores, copy, labels, domains, n_draws=200)
+    assert (interval.estimate, interval.low, interval.high) == (0, 0, 0)
+
+
+CLIPS = {
+    "first": {"fan": [1, 2, 3, 4]},
+    "second": {"fan": [1, 2, 3, 4]},
+    "labels": {"fan": [0, 0, 1, 1]},
+    "domains": {"fan": ["source", "target", "source", "target"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({name: {} for name in CLIPS}, "no machine"),
+        ({"second": {"valve": [1, 2, 3, 4]}}, "'fan' is only in one of 'first' and 'second'"),
+        ({"second": {"fan": [1, 2, 3]}}, "Machine 'fan'"),
+        ({"first": {"fan": [1, np.nan, 3, 4]}}, "Machine 'fan'"),
+        ({"labels": {"fan": [0, 0, 0, 0]}}, "Machine 'fan'"),
+        ({"labels": {"fan": [0, 0, 2, 1]}}, "Machine 'fan'"),
+        ({"labels": {"fan": [0, 1, 1, 1]}}, "Machine 'fan'"),
+    ],
+)
+def test_clip_bootstrap_names_the_machine_it_cannot_score(change, message):
+    with pytest.raises(InputError, match=message):
+        clip_bootstrap(**{**CLIPS, **change})
+
+
+# Jackknife
+
+
+def test_jackknife_is_the_textbook_formula_over_left_out_machines():
+    rng = np.random.default_rng(4)
+    first, second = rng.uniform(40, 90, (2, 8, 3))
+    result = machine_jackknife(first, second)
+    left_out = np.array(
+        [
+            harmonic_mean(np.delete(first, i, 0)) - harmonic_mean(np.delete(second, i, 0))
+            for i in range(8)
+        ]
+    )
+    se = np.sqrt(7 / 8 * np.sum((left_out - left_out.mean()) ** 2))
+    assert result.delta == pytest.approx(harmonic_mean(first) - harmonic_mean(second), abs=1e-12)
+    assert result.se == pytest.approx(se, abs=1e-12)
+    assert (result.loo_low, result.loo_high) == (left_out.min(), left_out.max())
+    assert result.high - result.delta == pytest.approx(1.96 * se, abs=1e-12)
+    assert machine_jackknife(second, first).delta == -result.delta
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ([[60, 50, 55]], [[60, 50, 55]], "at least two"),
+        ([[60, 50]] * 2, [[60, 50]] * 3, r"shapes \(2, 2\) and \(3, 2\)"),
+        ([60, 50], [60, 50], "2 axes, machines first"),
+        ([[60, np.nan]] * 2, [[60, 50]] * 2, "must be finite"),
+    ],
+)
+def test_jackknife_says_what_is_wrong(first, second, message):
+    with pytest.raises(InputError, match=message):
+        machine_jackknife(first, second)
+
+
+# Permutation of family means
+
+
+@settings(max_examples=40, deadline=None)
+@given(grids)
+def test_exact_permutation_counts_every_ordering(grid):
+    x, y, families = (np.array(column) for column in grid)
+    result = family_mean_permutation(x, y, families)
+    names = np.unique(families)
+    means_x, means_y = ([v[families == f].mean() for f in names] for v in (x, y))
+    observed = slow_spearman(means_x, means_y)
+    assert result.rho == pytest.approx(observed, abs=1e-12, nan_ok=True)
+    assert result.exact
+    if np.isnan(observed):
+        assert np.isnan([result.p_one_sided, result.p_two_sided]).all()
+        return
+    all_rho = [slow_spearman(means_x, order) for order in itertools.permutations(means_y)]
+    # scipy rounds where ours is exact, so equal correlations need a tolerance there
+    one_sided = np.mean(np.array(all_rho) >= observed - 1e-9)
+    two_sided = np.mean(np.abs(all_rho) >= abs(observed) - 1e-9)
+    assert result.p_one_sided == pytest.approx(one_sided, abs=1e-12)
+    assert result.p_two_sided == pytest.approx(two_sided, abs=1e-12)
+
+
+def test_recursive_orderings_are_all_orderings():
+    rng = np.random.default_rng(0)
+    fixed, moved = rng.integers(-9, 9, (2, 8)).astype(float)
+    literal = [fixed @ np.array(order) for order in itertools.permutations(moved)]
+    assert sorted(stats._ordering_sums(fixed, moved)) == sorted(literal)
+
+
+def test_drawn_orderings_agree_with_counted_ones():
+    rng = np.random.default_rng(3)
+    x, families = rng.normal(size=27), np.repeat(list("abcdefghi"), 3)
+    y = x + 2 * rng.normal(size=27)
+    drawn = family_mean_permutation(x, y, families, seed=1)
+    counted = family_mean_permutation(x, y, families, exact=True)
+    assert (drawn.exact, drawn.n_permutations) == (False, 200_000)
+    assert (counted.exact, counted.n_permutations) == (True, 362_880)
+    for ours, truth in (
+        (drawn.p_one_sided, counted.p_one_sided),
+        (drawn.p_two_sided, counted.p_two_sided),
+    ):
+        # four standard deviations of a binomial share of 200,000
+        assert abs(ours - truth) < 4 * np.sqrt(truth * (1 - truth) / 200_000)
+
+
+def test_a_drawn_p_value_is_never_zero():
+    families = [str(i) for i in range(12)]
+    result = family_mean_permutation(range(12), range(12), families, n_permutations=99)
+    assert (result.p_one_sided, result.p_two_sided) == (0.01, 0.01)
+
+
+def test_permutation_p_values_are_honest_when_nothing_is_there():
+    rng = np.random.default_rng(11)
+    families = np.repeat(list("abcdef"), 3)
+    p = [
+        family_mean_permutation(*rng.normal(size=(2, 18)), families).p_one_sided for _ in range(400)
+    ]
+    # P(p <= 0.1) is at most 0.1; four binomial standard deviations of 400 trials
+    assert np.mean(np.array(p) <= 0.1) < 0.1 + 4 * np.sqrt(0.09 / 400)
+
+
+def test_counting_too_many_orderings_is_refused():
+    families = [str(i) for i in range(11)]
+    with pytest.raises(InputError, match="at most 10"):
+        family_mean_permutation(range(11), range(11), families, exact=True)
+
+
+# Partial correlation
+
+
+def test_partial_spearman_is_spearman_of_least_squares_residuals():
+    rng = np.random.default_rng(8)
+    trend, family = rng.normal(size=40), rng.choice(["a", "b", "c"], 40)
+    x = trend + rng.normal(size=40) + (family == "a")
+    y = trend + 0.5 * x + rng.normal(size=40)
+    result = partial_spearman(x, y, [trend, family])
+    design = np.column_stack([trend, *(family == f for f in "abc")]).astype(float)
+    left = [v - design @ np.linalg.lstsq(design, v, rcond=None)[0] for v in (x, y)]
+    slow = spearmanr(*left)
+    assert result.rho == pytest.approx(slow.statistic, abs=1e-12)
+    assert result.p_value == pytest.approx(slow.pvalue, rel=1e-9)
+    assert result.p_value < result.p_value_adjusted
+    assert (result.n, result.n_covariates) == (40, 3)  # one trend, two free family contrasts
+
+
+def test_partial_spearman_without_covariates_is_spearman():
+    x, y = [3, 1, 4, 1, 5, 9], [2, 7, 1, 8, 2, 8]
+    result = partial_spearman(x, y, [])
+    assert result.rho == spearman(x, y)
+    assert result.p_value == result.p_value_adjusted == pytest.approx(spearmanr(x, y).pvalue)
+
+
+def test_partial_spearman_removes_a_common_linear_cause():
+    rng = np.random.default_rng(2)
+    cause = rng.normal(size=300)
+    x, y = cause + 0.3 * rng.normal(size=(2, 300))
+    assert pearsonr(x, y).statistic > 0.85
+    # under independence the sd is 1 / sqrt(300); four of them
+    assert abs(partial_spearman(x, y, [cause]).rho) < 4 / np.sqrt(300)
+
+
+def test_configurations_explained_exactly_rank_as_tied_not_by_rounding_noise():
+    x = np.array([0.1, 0.7, 0.3, 0.9, 0.2, 0.4])
+    result = partial_spearman(x, x[::-1], [list("abcdef")])
+    assert np.isnan(result.rho)
+    assert np.isnan(result.p_value)
+
+
+@pytest.mark.parametrize(
+    ("covariates", "message"),
+    [([[1, 2]], "one value for each of the 3"), ([[1, np.nan, 2]], "must be finite")],
+)
+def test_partial_spearman_says_what_is_wrong(covariates, message):
+    with pytest.raises(InputError, match=message):
+        partial_spearman([1, 2, 3], [3, 1, 2], covariates)
