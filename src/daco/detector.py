@@ -1,0 +1,261 @@
+"""DACo and LabelFreeSearch: scikit-learn estimators on embeddings and domains.
+
+``anomaly_score`` is high for anomalies, as everywhere in daco. Only scikit-learn's own
+methods (``score_samples``, ``decision_function``, ``predict``) have the opposite sign.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from daco.bank import Domains, NormalBank
+from daco.calibration import QuantileMap
+from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.domains import Weights
+from daco.errors import DacoWarning, InputError
+from daco.validation import Floats, as_embeddings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Scores = NDArray[np.float64]
+
+
+class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """scikit-learn's side of a fitted detector: the sign that means normal."""
+
+    def _embeddings(self, X: ArrayLike, *, reset: bool) -> Floats:
+        embeddings = as_embeddings(X)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return embeddings
+
+    def anomaly_score(self, X: ArrayLike) -> Scores:
+        """How anomalous each clip is: (n,), higher is more anomalous."""
+        raise NotImplementedError
+
+    def score_samples(self, X: ArrayLike) -> Scores:
+        """The negated ``anomaly_score``: scikit-learn calls the normal high."""
+        return -self.anomaly_score(X)
+
+    def decision_function(self, X: ArrayLike) -> Scores:
+        """Threshold less anomaly score: negative is an alarm."""
+        return self.threshold_ - self.anomaly_score(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int_]:
+        """+1 for normal, -1 for an alarm (anomaly score above ``threshold_``)."""
+        return np.where(self.anomaly_score(X) > self.threshold_, -1, 1)
+
+    @property
+    def offset_(self) -> float:
+        """``decision_function`` is ``score_samples - offset_``."""
+        return -float(self.threshold_)
+
+
+class DACo(_Detector):
+    """Anomaly detector with one threshold for all domains.
+
+    Fitting stores normal embeddings; nothing is trained. Scores are calibrated per domain,
+    so that one threshold raises about the same rate of false alarms in each.
+
+    Parameters
+    ----------
+    config : str or ScoreConfig
+        How clips are scored. The default, full equalisation of domains, is the paper's
+        recommendation when nothing else is known.
+    false_alarm_rate : float in (0, 1)
+        The share of normal clips the threshold may flag.
+
+    Attributes
+    ----------
+    threshold_ : float
+        An anomaly score above it is an alarm. For quantile-calibrated (``conf``)
+        configurations it is 1 - false_alarm_rate, for the others that quantile of the
+        bank's leave-one-out scores. The rate is approximate: it holds for normal clips
+        like those in the bank, not for a new recording session.
+    domains_ : tuple
+        Domain names in the order of ``domain_weights``.
+    bank_ : NormalBank
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(110, 16)) + 1
+    >>> detector = daco.DACo().fit(X, domains=["source"] * 100 + ["target"] * 10)
+    >>> detector.predict([X[0] + 0.01, -X[0]])
+    array([ 1, -1])
+    >>> detector.threshold_
+    0.9
+    """
+
+    def __init__(
+        self, config: str | ScoreConfig = DEFAULT_CONFIG, false_alarm_rate: float = 0.1
+    ) -> None:
+        self.config = config
+        self.false_alarm_rate = false_alarm_rate
+
+    def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
+        """Keep the normal clips ``X``, (N, D); ``y`` is ignored."""
+        _require_rate(self.false_alarm_rate)
+        ScoreConfig.parse(self.config)
+        return self._fit_bank(NormalBank(self._embeddings(X, reset=True), domains))
+
+    def _fit_bank(self, bank: NormalBank) -> Self:
+        config = ScoreConfig.parse(self.config)
+        if config.assignment == "oracle":
+            raise InputError(
+                f"{config.name!r} needs the true domain of each clip, which a detector never has. "
+                "Use its 'soft' or 'hard' form."
+            )
+        self.bank_ = bank
+        self.domains_ = bank.domains
+        self._normal_map = QuantileMap.fit(bank.leave_one_out(config)[:, 0])
+        self.threshold_ = self.threshold_at(self.false_alarm_rate)
+        self._warn_of_floor()
+        return self
+
+    def threshold_at(self, false_alarm_rate: float) -> float:
+        """The threshold for another false-alarm rate; no refit."""
+        check_is_fitted(self, "bank_")
+        _require_rate(false_alarm_rate)
+        if ScoreConfig.parse(self.config).calibration == "conf":
+            return 1 - false_alarm_rate
+        return float(self._normal_map.inverse(1 - false_alarm_rate))
+
+    def anomaly_score(self, X: ArrayLike) -> Scores:
+        """How anomalous each clip is: (n,), higher is more anomalous."""
+        check_is_fitted(self, "bank_")
+        return self.bank_.score(self._embeddings(X, reset=False), self.config)[:, 0]
+
+    def domain_weights(self, X: ArrayLike) -> Weights:
+        """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
+        check_is_fitted(self, "bank_")
+        config = ScoreConfig.parse(self.config)
+        by = config if config.assignment else DEFAULT_CONFIG
+        return self.bank_.domain_weights(self._embeddings(X, reset=False), by)
+
+    def _warn_of_floor(self) -> None:
+        name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
+        floor = 1 / (size + 1)
+        if self.false_alarm_rate < floor:
+            needed = int(np.ceil(1 / self.false_alarm_rate - 1 - 1e-9))
+            warnings.warn(
+                f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
+                f"rate that the {size} clips of domain {name!r} support; the threshold there is "
+                f"extrapolated. {needed} clips would support it.",
+                DacoWarning,
+                stacklevel=4,
+            )
+
+
+class LabelFreeSearch(_Detector):
+    """Choose a configuration for one machine from its normal clips alone.
+
+    The configuration of smallest balance criterion wins; exact ties fall to the first. A
+    balanced configuration may still detect nothing, which no label-free criterion can see:
+    the default pool therefore holds only configurations known to be viable.
+
+    Parameters
+    ----------
+    configs : iterable of str or ScoreConfig, optional
+        The pool. None: the paper's nine for per-machine selection, ``config.blind_pool()``.
+    n_splits, seed
+        Of the criterion.
+    false_alarm_rate : float
+        Of ``best_detector_``.
+
+    Attributes
+    ----------
+    results_ : pandas.DataFrame
+        ``config``, ``family``, ``criterion`` (its mean), ``split_sd`` (over splits) and
+        ``rank``, in the order of the pool.
+    best_config_ : str
+    best_detector_ : DACo
+    reason_ : str
+        Why it was chosen.
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 8)) + 1
+    >>> X[50:] *= 3
+    >>> search = daco.LabelFreeSearch(["raw-k1", "conf-soft-m0-k1"])
+    >>> search.fit(X, domains=["source"] * 50 + ["target"] * 10).results_.columns.tolist()
+    ['config', 'family', 'criterion', 'split_sd', 'rank']
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[str | ScoreConfig] | None = None,
+        n_splits: int = 10,
+        seed: int = 0,
+        false_alarm_rate: float = 0.1,
+    ) -> None:
+        self.configs = configs
+        self.n_splits = n_splits
+        self.seed = seed
+        self.false_alarm_rate = false_alarm_rate
+
+    def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
+        """Compare the pool on the normal clips ``X``; ``y`` is ignored."""
+        import pandas as pd
+
+        _require_rate(self.false_alarm_rate)
+        pool = blind_pool() if self.configs is None else parse_grid(self.configs)
+        bank = NormalBank(self._embeddings(X, reset=True), domains)
+        if len(bank.domains) == 1:
+            criterion = spread = np.full(len(pool), np.nan)
+            names = [config.name for config in pool]
+            best = names.index(DEFAULT_CONFIG) if DEFAULT_CONFIG in names else 0
+            self.reason_ = "one domain: nothing to balance, the fixed default is used"
+        else:
+            balance = bank.exact_balance(pool, self.n_splits, self.seed)
+            criterion, spread = balance.values, balance.splits.std(axis=1)
+            best = balance.best()
+            self.reason_ = (
+                f"smallest balance criterion of {len(pool)} configurations: {criterion[best]:.4f}"
+            )
+        self.results_: pd.DataFrame = pd.DataFrame(
+            {
+                "config": [config.name for config in pool],
+                "family": [config.family for config in pool],
+                "criterion": criterion,
+                "split_sd": spread,
+                "rank": pd.Series(criterion).rank(method="first").to_numpy(),
+            }
+        )
+        self.best_config_ = pool[best].name
+        self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate)._fit_bank(bank)
+        self.best_detector_.n_features_in_ = self.n_features_in_
+        self.threshold_ = self.best_detector_.threshold_
+        self.domains_ = bank.domains
+        return self
+
+    def anomaly_score(self, X: ArrayLike) -> Scores:
+        """How anomalous each clip is to the chosen detector."""
+        check_is_fitted(self, "best_detector_")
+        return self.best_detector_.bank_.score(self._embeddings(X, reset=False), self.best_config_)[
+            :, 0
+        ]
+
+    def domain_weights(self, X: ArrayLike) -> Weights:
+        """How strongly each clip belongs to each of ``domains_``."""
+        check_is_fitted(self, "best_detector_")
+        return self.best_detector_.domain_weights(X)
+
+
+def _require_rate(rate: Any) -> None:
+    number = isinstance(rate, int | float | np.number) and not isinstance(rate, bool)
+    if not number or not 0 < rate < 1:
+        raise InputError(
+            f"The 'false_alarm_rate' parameter must be a number between 0 and 1, both excluded. "
+            f"Got {rate!r} instead."
+        )
