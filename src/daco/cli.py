@@ -75,7 +75,7 @@ def demo(seed: Annotated[int, typer.Option(help="Of the synthetic machines.", mi
             score if row.eval_sd is None else f"{score} ± {row.eval_sd:.1f}",
         )
     console.print(table)
-    floor = h0_floor(495, 5, n_simulations=500)
+    floor = h0_floor(495, 5, n_simulations=300, reuse_clips=True)
     noise = floor.sd / len(DEV_MACHINES) ** 0.5
     console.print(
         "Scores: official, in percent (harmonic mean of AUC source, AUC target and pAUC). "

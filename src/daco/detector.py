@@ -46,11 +46,12 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: ArrayLike) -> Scores:
         """Threshold less anomaly score: negative is an alarm."""
-        return self.threshold_ - self.anomaly_score(X)
+        scores = self.anomaly_score(X)
+        return self.threshold_ - scores
 
     def predict(self, X: ArrayLike) -> NDArray[np.int_]:
         """+1 for normal, -1 for an alarm (anomaly score above ``threshold_``)."""
-        return np.where(self.anomaly_score(X) > self.threshold_, -1, 1)
+        return _decide(self.anomaly_score(X), self.threshold_)
 
     @property
     def offset_(self) -> float:
@@ -120,6 +121,13 @@ class DACo(_Detector):
         self.threshold_ = self.threshold_at(self.false_alarm_rate)
         self._warn_of_floor()
         return self
+
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
+    ) -> NDArray[np.int_]:
+        """Which of the clips look odd to all the others: each is scored with itself left out."""
+        self.fit(X, domains=domains)
+        return _decide(self.bank_.leave_one_out(self.config)[:, 0], self.threshold_)
 
     def threshold_at(self, false_alarm_rate: float) -> float:
         """The threshold for another false-alarm rate; no refit."""
@@ -239,6 +247,13 @@ class LabelFreeSearch(_Detector):
         self.domains_ = bank.domains
         return self
 
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
+    ) -> NDArray[np.int_]:
+        """Which of the clips look odd to all the others: each is scored with itself left out."""
+        bank = self.fit(X, domains=domains).best_detector_.bank_
+        return _decide(bank.leave_one_out(self.best_config_)[:, 0], self.threshold_)
+
     def anomaly_score(self, X: ArrayLike) -> Scores:
         """How anomalous each clip is to the chosen detector."""
         check_is_fitted(self, "best_detector_")
@@ -250,6 +265,10 @@ class LabelFreeSearch(_Detector):
         """How strongly each clip belongs to each of ``domains_``."""
         check_is_fitted(self, "best_detector_")
         return self.best_detector_.domain_weights(X)
+
+
+def _decide(scores: Scores, threshold: float) -> NDArray[np.int_]:
+    return np.where(scores > threshold, -1, 1)
 
 
 def _require_rate(rate: Any) -> None:

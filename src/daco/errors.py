@@ -11,6 +11,10 @@ class InputError(DacoError, ValueError):
     """An argument has a wrong shape, type or value."""
 
 
+class InputTypeError(InputError, TypeError):
+    """An argument holds objects that are not numbers at all."""
+
+
 class ConfigError(DacoError, ValueError):
     """A configuration name or parameter is not a valid one."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.errors import InputError
+from daco.errors import InputError, InputTypeError
 
 Floats = NDArray[np.floating[Any]]
 
@@ -34,13 +34,13 @@ def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> F
         )
     if array.shape[0] == 0:
         raise InputError(
-            f"Found array with 0 sample(s) ({name}, shape {array.shape}) while a minimum of 1 is "
+            f"Found array {name} with 0 sample(s) (shape={array.shape}) while a minimum of 1 is "
             "required: the bank is empty. Give at least one clip."
         )
     if array.shape[1] == 0:
         raise InputError(
-            f"Found array with 0 feature(s) ({name}, shape={array.shape}) while a minimum of 1 is "
-            "required."
+            f"Found array {name} with 0 feature(s) (shape={array.shape}) while a minimum of 1 is "
+            "required. Give embeddings with at least one value each."
         )
     if dim is not None and array.shape[1] != dim:
         raise InputError(
@@ -57,7 +57,8 @@ def _numeric(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numeric. Got dtype {array.dtype}: {error}.") from None
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(f"{name} must be numeric. Got dtype {array.dtype}: {error}.") from None
 
 
 def _require_finite(array: Floats, name: str) -> None:

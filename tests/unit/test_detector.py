@@ -1,0 +1,173 @@
+"""DACo and LabelFreeSearch as their users meet them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import daco
+from daco.errors import ConfigError, DacoWarning, InputError
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(220, 12)).astype(np.float32) + 2
+    X[200:] += 1.5
+    return X, np.array(["source"] * 200 + ["target"] * 20)
+
+
+@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1", "zscore-hard-k2", "ldn-diff-K1"])
+def test_signs_agree(data, config):
+    X, domains = data
+    detector = daco.DACo(config).fit(X[::2], domains=domains[::2])
+    clips = np.vstack([X[1::2], -X[:20]])
+    score = detector.anomaly_score(clips)
+    assert (detector.score_samples(clips) == -score).all()
+    assert np.allclose(detector.decision_function(clips), detector.threshold_ - score)
+    assert ((detector.predict(clips) == -1) == (score > detector.threshold_)).all()
+    assert (detector.predict(-X[:20]) == -1).all()
+    assert detector.offset_ == -detector.threshold_
+
+
+@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1", "ratio-soft-k1", "ldn-ratio-K1"])
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_the_threshold_flags_about_the_stated_share_of_normals(config, rate):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1000, 10)) + 2
+    detector = daco.DACo(config, false_alarm_rate=rate).fit(X)
+    flagged = (detector.predict(rng.normal(size=(4000, 10)) + 2) == -1).mean()
+    # One domain, same distribution: binomial noise of bank and test, 3 deviations.
+    assert abs(flagged - rate) < 3 * np.sqrt(rate * (1 - rate) * (1 / 1000 + 1 / 4000)) + 0.01
+
+
+def test_one_threshold_serves_both_domains():
+    """The problem of the paper: raw scores alarm in one domain only, calibrated in both."""
+    rng = np.random.default_rng(5)
+
+    def clips(n, spread):
+        return rng.normal(size=(n, 20)) * spread + 3
+
+    X = np.vstack([clips(400, 0.3), -clips(100, 0.9)])
+    domains = ["source"] * 400 + ["target"] * 100
+    rates = {}
+    for config in ("raw-k1", "conf-hard-m0-k1"):
+        detector = daco.DACo(config, false_alarm_rate=0.1).fit(X, domains=domains)
+        rates[config] = [
+            (detector.predict(test) == -1).mean() for test in (clips(2000, 0.3), -clips(2000, 0.9))
+        ]
+    assert rates["raw-k1"][1] > 0.4
+    assert max(rates["conf-hard-m0-k1"]) < 0.2
+
+
+def test_domain_weights_sum_to_one_in_the_order_of_domains(data):
+    X, domains = data
+    for config in ("conf-soft-m0-k1", "conf-hard-m0-k1", "raw-k1"):
+        detector = daco.DACo(config).fit(X, domains=domains)
+        assert detector.domains_ == ("source", "target")
+        weights = detector.domain_weights(X[-5:])
+        np.testing.assert_allclose(weights.sum(axis=1), 1)
+        assert (weights[:, 1] > 0.5).all()
+
+
+def test_clone_set_params_and_refit(data):
+    X, domains = data
+    detector = daco.DACo("raw-k1").fit(X, domains=domains)
+    copy = clone(detector).set_params(config="conf-hard-m10-k2", false_alarm_rate=0.2)
+    with pytest.raises(NotFittedError):
+        copy.predict(X)
+    assert copy.fit(X, domains=domains).threshold_ == 0.8
+    refit = copy.fit(X[:50], domains=domains[:50])
+    assert len(refit.bank_) == 50
+    assert refit.domains_ == ("source",)
+
+
+def test_another_rate_needs_no_refit(data):
+    X, domains = data
+    for config in ("conf-soft-m0-k1", "zscore-soft-k1"):
+        detector = daco.DACo(config, false_alarm_rate=0.2).fit(X, domains=domains)
+        assert detector.threshold_at(0.2) == detector.threshold_
+        assert detector.threshold_at(0.05) > detector.threshold_ > detector.threshold_at(0.5)
+
+
+def test_a_rate_ten_clips_cannot_support_is_answered_with_the_floor(data):
+    X, domains = data
+    with pytest.warns(DacoWarning, match=r"below 0.0476.*20 clips of domain 'target'.*99 clips"):
+        daco.DACo(false_alarm_rate=0.01).fit(X, domains=domains)
+
+
+def test_the_threshold_of_a_tiny_rate_is_above_every_normal(data):
+    X, domains = data
+    with pytest.warns(DacoWarning):
+        detector = daco.DACo("raw-k1", false_alarm_rate=1e-6).fit(X, domains=domains)
+    assert detector.threshold_ > detector.bank_.leave_one_out("raw-k1").max()
+
+
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 2, "0.1", None, True, float("nan")])
+def test_rates_outside_of_0_and_1_are_refused(data, rate):
+    with pytest.raises(InputError, match="between 0 and 1"):
+        daco.DACo(false_alarm_rate=rate).fit(data[0])
+
+
+def test_wrong_configurations_are_refused_at_fit(data):
+    X, domains = data
+    with pytest.raises(ConfigError, match="Did you mean"):
+        daco.DACo("conf-soft-m0").fit(X)
+    with pytest.raises(InputError, match="which a detector never has"):
+        daco.DACo("conf-oracle-m0-k1").fit(X, domains=domains)
+
+
+def test_fit_predict_leaves_each_clip_out(data):
+    X, domains = data
+    X = X.copy()
+    X[7] = -X[7]
+    flags = daco.DACo("raw-k1", false_alarm_rate=0.05).fit_predict(X, domains=domains)
+    assert flags[7] == -1
+    assert (flags == -1).mean() < 0.1
+    assert daco.DACo().fit(X, domains=domains).predict(X[7:8]) == 1  # it finds itself
+
+
+def test_search_picks_the_smallest_criterion_and_says_why(data):
+    X, domains = data
+    search = daco.LabelFreeSearch().fit(X, domains=domains)
+    table = search.results_
+    assert len(table) == 9
+    assert table.loc[table["criterion"].idxmin(), "config"] == search.best_config_
+    assert table.loc[table["rank"] == 1, "config"].item() == search.best_config_
+    assert "smallest balance criterion of 9" in search.reason_
+    np.testing.assert_array_equal(search.anomaly_score(X), search.best_detector_.anomaly_score(X))
+    assert search.domain_weights(X).shape == (220, 2)
+    whole = daco.LabelFreeSearch(daco.paper_grid(), n_splits=3, seed=4).fit(X, domains=domains)
+    assert len(whole.results_) == 51
+    np.testing.assert_array_equal(
+        whole.results_["criterion"],
+        daco.NormalBank(X, domains).balance(daco.paper_grid(), 3, 4),
+    )
+
+
+def test_search_breaks_exact_ties_by_order():
+    """Monotone maps of one score have equal criteria: the first named is taken."""
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    domains = ["s"] * 30 + ["t"] * 10
+    for pool in (["raw-k1", "conf-soft-m1000000000-k1"], ["conf-soft-m1000000000-k1", "raw-k1"]):
+        search = daco.LabelFreeSearch(pool).fit(X, domains=domains)
+        assert search.results_["criterion"].nunique() == 1
+        assert search.best_config_ == pool[0]
+
+
+def test_search_in_one_domain_takes_the_default(data):
+    search = daco.LabelFreeSearch().fit(data[0])
+    assert search.best_config_ == "conf-soft-m0-k1"
+    assert "one domain" in search.reason_
+    assert search.results_["criterion"].isna().all()
+
+
+def test_fitted_detectors_survive_pickling_to_worker_processes(data):
+    X, domains = data
+    detector = daco.DACo().fit(X, domains=domains)
+    again = pickle.loads(pickle.dumps(detector))
+    np.testing.assert_array_equal(again.anomaly_score(X), detector.anomaly_score(X))
