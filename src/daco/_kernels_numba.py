@@ -10,23 +10,34 @@ from daco.validation import Floats
 
 
 def subset_sums(
-    distance: Floats, index: NDArray[np.int32], member: NDArray[np.bool_], orders: NDArray[np.intp]
+    distance: Floats,
+    index: NDArray[np.int32],
+    member: NDArray[np.bool_],
+    orders: NDArray[np.intp],
+    orders_outside: int,
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Sums over the nearest members in each list, and the rows whose list holds too few."""
+    """Sums over the nearest members in each list, and the rows whose list holds too few.
+
+    Of rows outside the subset only the first ``orders_outside`` orders need be right.
+    """
     sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
     short = np.zeros(len(distance), np.bool_)
-    _subset_sums(distance, index, member, orders, sums, short)
+    _subset_sums(distance, index, member, orders, orders_outside, sums, short)
     return sums, np.flatnonzero(short)
 
 
 @njit(cache=True, nogil=True)
-def _subset_sums(distance, index, member, orders, sums, short):  # type: ignore[no-untyped-def]
+def _subset_sums(  # type: ignore[no-untyped-def]
+    distance, index, member, orders, orders_outside, sums, short
+):
     n, length = distance.shape
-    n_orders = len(orders)
     for i in range(n):
         total = distance.dtype.type(0)
         found = 0
         order = 0
+        n_orders = len(orders) if member[i] else orders_outside
+        if n_orders == 0:
+            continue
         for j in range(length):
             if member[index[i, j]]:
                 total += distance[i, j]
@@ -82,39 +93,47 @@ def count_below(
     """How many of ``large`` are < and <= each of ``small``, row by row, by comparing all."""
     below = np.empty(small.shape, np.int64)
     up_to = np.empty(small.shape, np.int64)
-    _count_below(large, small, below, up_to)
+    _count_below(np.ascontiguousarray(large), small, below, up_to)
     return below, up_to
 
 
 @njit(cache=True, nogil=True)
 def _count_below(large, small, below, up_to):  # type: ignore[no-untyped-def]
+    n = large.shape[1]
     for row in range(large.shape[0]):
-        values = large[row]
         for column in range(small.shape[1]):
             point = small[row, column]
-            less, upto = 0, 0
-            for value in values:
-                less += value < point
-                upto += value <= point
-            below[row, column] = less
-            up_to[row, column] = upto
+            # 32-bit counters and one condition a loop: four times faster vector code.
+            count = np.int32(0)
+            for i in range(n):
+                count += np.int32(large[row, i] < point)
+            below[row, column] = count
+            count = np.int32(0)
+            for i in range(n):
+                count += np.int32(large[row, i] <= point)
+            up_to[row, column] = count
 
 
-def interpolate(
+def map_quantiles(
     knots: NDArray[np.float64],
     levels: NDArray[np.float64],
+    scale: NDArray[np.float64],
     scores: NDArray[np.float64],
     order: NDArray[np.intp],
 ) -> NDArray[np.float64]:
-    """``np.interp`` row by row; ``order`` sorts each row of ``scores``."""
+    """Interpolate each row of scores between its knots, with a rational tail above them.
+
+    ``order`` sorts each row of ``scores``, which makes the search local.
+    """
     mapped = np.empty(scores.shape)
-    _interpolate(knots, levels, scores, order, mapped)
+    _map_quantiles(knots, levels, scale, scores, order, mapped)
     return mapped
 
 
 @njit(cache=True, nogil=True)
-def _interpolate(knots, levels, scores, order, mapped):  # type: ignore[no-untyped-def]
+def _map_quantiles(knots, levels, scale, scores, order, mapped):  # type: ignore[no-untyped-def]
     last = knots.shape[1] - 1
+    top = levels[last]
     for row in range(len(scores)):
         x = knots[row]
         j = -1  # the last knot that is not above the score
@@ -124,8 +143,11 @@ def _interpolate(knots, levels, scores, order, mapped):  # type: ignore[no-untyp
                 j += 1
             if j < 0:
                 mapped[row, i] = levels[0]
-            elif j == last:
-                mapped[row, i] = levels[last]
-            else:
+            elif j < last:
                 slope = (levels[j + 1] - levels[j]) / (x[j + 1] - x[j])
                 mapped[row, i] = slope * (score - x[j]) + levels[j]
+            elif score > x[last]:
+                exceedance = score - x[last]
+                mapped[row, i] = top + (1 - top) * (exceedance / (exceedance + scale[row]))
+            else:
+                mapped[row, i] = top

@@ -13,9 +13,16 @@ _ROWS_AT_ONCE = 256  # of the scan: keeps its temporaries in the cache
 
 
 def subset_sums(
-    distance: Floats, index: NDArray[np.int32], member: NDArray[np.bool_], orders: NDArray[np.intp]
+    distance: Floats,
+    index: NDArray[np.int32],
+    member: NDArray[np.bool_],
+    orders: NDArray[np.intp],
+    orders_outside: int,
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Sums over the nearest members in each list, and the rows whose list holds too few."""
+    """Sums over the nearest members in each list, and the rows whose list holds too few.
+
+    Of rows outside the subset only the first ``orders_outside`` orders need be right.
+    """
     wanted = orders.max()
     in_subset = member.take(index)
     rank = np.cumsum(in_subset, axis=1, dtype=np.uint16)
@@ -74,14 +81,22 @@ def count_below(
     return below, up_to
 
 
-def interpolate(
+def map_quantiles(
     knots: NDArray[np.float64],
     levels: NDArray[np.float64],
+    scale: NDArray[np.float64],
     scores: NDArray[np.float64],
     order: NDArray[np.intp],
 ) -> NDArray[np.float64]:
-    """``np.interp`` row by row; ``order`` sorts each row of ``scores``."""
+    """Interpolate each row of scores between its knots, with a rational tail above them.
+
+    ``order`` sorts each row of ``scores``, which makes the search local.
+    """
     mapped = np.empty(scores.shape)
-    for row, into in enumerate(order):  # three times faster on ascending scores
+    for row, into in enumerate(order):
         mapped[row, into] = np.interp(scores[row, into], knots[row], levels)
+    beyond = np.nonzero(scores > knots[:, -1:])
+    exceedance = scores[beyond] - knots[beyond[0], -1]
+    top = levels[-1]
+    mapped[beyond] = top + (1 - top) * (exceedance / (exceedance + scale[beyond[0]]))
     return mapped

@@ -118,16 +118,16 @@ class NormalBank:
         own = self._leave_one_out_bases(calibrated)[0] if calibrated else {}
         out = np.empty((len(query), len(configs)))
         for rows in self._query_blocks(len(query)):
-            distances = cosine_distances(query[rows], self._unit)
+            distances = cosine_distances(self._unit, query[rows])
             scores, domain_distance = scores_against(distances, lists, self._starts, bases)
             given = CalibrationInput(
                 calibration=own,
-                scores={base: values[None] for base, values in scores.items()},
+                scores=scores,
                 domain_starts=self._starts,
-                domain_distance=domain_distance[None],
+                domain_distance=domain_distance,
                 oracle=None if oracle is None else oracle[None, :, rows],
             )
-            out[rows] = calibrate_grid(configs, given)[0].T
+            out[rows] = calibrate_grid(configs, given)[:, 0].T
         return out
 
     def leave_one_out(self, grid: Grid) -> NDArray[np.float64]:
@@ -145,7 +145,7 @@ class NormalBank:
             domain_distance=domain_distance,
             oracle=oracle_weights(self._codes, len(self.domains))[None],
         )
-        return self._original_order(calibrate_grid(configs, given)[0].T)
+        return self._original_order(calibrate_grid(configs, given)[:, 0].T)
 
     def balance(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> NDArray[np.float64]:
         """The label-free criterion of each configuration: small is balanced.
@@ -180,7 +180,7 @@ class NormalBank:
         for scores, starts in self._held_out_scores(configs, n_splits, seed):
             parts = [scores[..., a:b] for a, b in pairwise(starts)]
             distance = np.mean([uniformity_ks(part) for part in parts], axis=0)
-            totals += distance.sum(axis=0)
+            totals += distance.sum(axis=1)
         quantiles = np.array([config.calibration == "conf" for config in configs])
         return np.where(quantiles, totals / n_splits, np.nan)
 
@@ -198,8 +198,8 @@ class NormalBank:
         weights = np.empty((len(query), len(self.domains)))
         own = self._leave_one_out_bases([config.base])[0][config.base]
         for rows in self._query_blocks(len(query)):
-            distances = cosine_distances(query[rows], self._unit)
-            nearest = scores_against(distances, None, self._starts, [])[1]
+            distances = cosine_distances(self._unit, query[rows])
+            nearest = scores_against(distances, None, self._starts, [])[1][0]
             if config.assignment == "soft":
                 weights[rows] = soft_weights(nearest, np.median(own.astype(np.float64))).T
             else:
@@ -217,7 +217,7 @@ class NormalBank:
     def _held_out_scores(
         self, configs: list[ScoreConfig], n_splits: int, seed: Seed
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.intp]]]:
-        """Scores (s, C, n_held) of the held-out halves, several splits at a time."""
+        """Scores (C, s, n_held) of the held-out halves, several splits at a time."""
         sizes = np.diff(self._starts)
         require_halves(self.domains, sizes.tolist())
         held_sizes = sizes // 2

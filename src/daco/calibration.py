@@ -89,22 +89,19 @@ class QuantileMap:
 def quantile_maps(support: Array, scores: Array, order: NDArray[np.intp] | None = None) -> Array:
     """Row b of ``scores`` through the map of row b of the sorted ``support``.
 
-    ``order`` sorts the rows of ``scores``: interpolation walks the knots in that order.
+    ``order`` sorts the rows of ``scores``: the map walks the support in that order.
     """
     n = support.shape[1]
-    order = np.argsort(scores, axis=1) if order is None else order
     knots = np.empty((len(support), n + 1))
     knots[:, 1:] = support
     np.minimum(support[:, 0], 0.0, out=knots[:, 0])
-    mapped = kernels().interpolate(knots, np.arange(n + 1) / (n + 1), scores, order)
-    largest = support[:, -1:]
-    middle = (support[:, (n - 1) // 2, None] + support[:, n // 2, None]) / 2
-    row, column = np.nonzero(scores > largest)
-    exceedance = scores[row, column] - largest[row, 0]
-    scale = np.maximum(largest - middle, _TAIL_FLOOR)[row, 0]
-    top = n / (n + 1)
-    mapped[row, column] = top + (1 - top) * (exceedance / (exceedance + scale))
-    return mapped
+    return kernels().map_quantiles(
+        knots,
+        np.arange(n + 1) / (n + 1),
+        np.maximum(support[:, -1] - _median(support)[:, 0], _TAIL_FLOOR),
+        scores,
+        np.argsort(scores, axis=1) if order is None else order,
+    )
 
 
 @dataclass(frozen=True)
@@ -134,42 +131,43 @@ class CalibrationInput:
 
 
 def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Array:
-    """Scores of every configuration, (S, C, n) float64."""
+    """Scores of every configuration, (C, S, n) float64."""
     shape = next(iter(given.scores.values())).shape
-    out = np.empty((shape[0], len(grid), shape[1]))
-    by_base: dict[tuple[str, int], list[int]] = {}
-    for column, config in enumerate(grid):
-        by_base.setdefault(config.base, []).append(column)
+    out = np.empty((len(grid), *shape))
     hard = None
     if any(config.assignment == "hard" for config in grid):
         assert given.domain_distance is not None
         hard = hard_weights(given.domain_distance)
-    for base, columns in by_base.items():
-        calibrator = _Calibrator(base, given, hard)
-        for column in columns:
-            out[:, column] = calibrator(grid[column])
+    calibrated: dict[tuple[str, int], _Calibrated] = {}
+    for into, config in zip(out, grid, strict=True):
+        if config.base not in calibrated:
+            calibrated[config.base] = _Calibrated(config.base, given, hard)
+        calibrated[config.base].write(config, into)
     return out
 
 
-class _Calibrator:
-    """The calibrations of one base score; each map and weight is computed once."""
+class _Calibrated:
+    """The calibrations of one base score; each map and weight is computed once.
+
+    Maps are (S, G, n): what domain g would make of each score.
+    """
 
     def __init__(self, base: tuple[str, int], given: CalibrationInput, hard: Weights | None):
         self._given = given
         self._base = base
         self._hard = hard
         self._shrunk_maps: dict[float, Array] = {}
-        self.scores = given.scores[base].astype(np.float64)
+        self._scores = given.scores[base].astype(np.float64)
 
-    def __call__(self, config: ScoreConfig) -> Array:
+    def write(self, config: ScoreConfig, into: Array) -> None:
         if config.calibration is None:
-            return self.scores
-        weights = self._weights(config.assignment)
+            into[:] = self._scores
+            return
         if config.calibration == "conf":
-            mapped = self._shrunk(config.prior_strength)
+            maps = self._shrunk(config.prior_strength)
         else:
-            mapped = self._over_median if config.calibration == "ratio" else self._standardised
-        return np.einsum("sgn,sgn->sn", weights, mapped)
+            maps = self._over_median if config.calibration == "ratio" else self._standardised
+        np.einsum("sgn,sgn->sn", self._weights(config.assignment), maps, out=into)
 
     def _weights(self, assignment: str | None) -> Weights:
         if assignment == "soft":
@@ -179,61 +177,65 @@ class _Calibrator:
         return weights
 
     @cached_property
-    def _calibration(self) -> Array:
-        return self._given.calibration[self._base].astype(np.float64)
-
-    @cached_property
-    def _domains(self) -> list[Array]:
-        return [self._calibration[:, a:b] for a, b in pairwise(self._given.domain_starts)]
-
-    @cached_property
     def _soft(self) -> Weights:
         # The temperature is the median of the configuration's own leave-one-out scores, as
         # published; on an LDN ratio that is about 1, which leaves the weights nearly uniform.
         assert self._given.domain_distance is not None
-        return soft_weights(self._given.domain_distance, np.median(self._calibration, axis=1))
+        return soft_weights(self._given.domain_distance, _median(self._pooled)[:, 0])
+
+    def _shrunk(self, strength: float) -> Array:
+        if strength not in self._shrunk_maps:
+            sizes = np.diff(self._given.domain_starts)[:, None]
+            maps = sizes * self._domain_maps
+            if strength > 0:
+                maps += strength * self._pooled_map[:, None]
+                maps /= sizes + strength
+            else:
+                maps /= sizes
+            self._shrunk_maps[strength] = maps
+        return self._shrunk_maps[strength]
+
+    @cached_property
+    def _over_median(self) -> Array:
+        medians = np.stack([_median(part) for part in self._domains], axis=1)
+        return self._scores[:, None] / np.maximum(medians, _SPREAD_FLOOR)
+
+    @cached_property
+    def _standardised(self) -> Array:
+        # One clip has no spread of its own: the pooled spread stands in for it.
+        parts = [part if part.shape[1] > 1 else self._pooled for part in self._domains]
+        spreads = np.stack([part.std(axis=1) for part in parts], axis=1) + _SPREAD_FLOOR
+        means = np.stack([part.mean(axis=1) for part in self._domains], axis=1)
+        return (self._scores[:, None] - means[:, :, None]) / spreads[:, :, None]
 
     @cached_property
     def _domain_maps(self) -> Array:
-        return np.stack([self._map_through(part) for part in self._domains], axis=1)
+        maps = [quantile_maps(part, self._scores, self._order) for part in self._domains]
+        return np.stack(maps, axis=1)
 
     @cached_property
     def _pooled_map(self) -> Array:
         if len(self._domains) == 1:
             return self._domain_maps[:, 0]
-        return self._map_through(self._calibration)
-
-    def _map_through(self, calibration: Array) -> Array:
-        return quantile_maps(np.sort(calibration, axis=1), self.scores, self._order)
+        return quantile_maps(self._pooled, self._scores, self._order)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:
-        return np.argsort(self.scores, axis=1)
-
-    def _shrunk(self, strength: float) -> Array:
-        if strength not in self._shrunk_maps:
-            sizes = np.diff(self._given.domain_starts)[None, :, None]
-            maps = sizes * self._domain_maps
-            if strength > 0:
-                maps += strength * self._pooled_map[:, None]
-            self._shrunk_maps[strength] = maps / (sizes + strength)
-        return self._shrunk_maps[strength]
+        return np.argsort(self._scores, axis=1)
 
     @cached_property
-    def _over_median(self) -> Array:
-        medians = np.stack([np.median(part, axis=1) for part in self._domains], axis=1)
-        return self.scores[:, None] / np.maximum(medians, _SPREAD_FLOOR)[:, :, None]
+    def _pooled(self) -> Array:
+        """Sorted calibration scores of all domains."""
+        return np.sort(self._given.calibration[self._base].astype(np.float64), axis=1)
 
     @cached_property
-    def _standardised(self) -> Array:
-        means = np.stack([part.mean(axis=1) for part in self._domains], axis=1)
-        # One clip has no spread of its own: the pooled spread stands in for it.
-        spreads = np.stack(
-            [
-                (part if part.shape[1] > 1 else self._calibration).std(axis=1)
-                for part in self._domains
-            ],
-            axis=1,
-        )
-        centred = self.scores[:, None] - means[:, :, None]
-        return centred / (spreads + _SPREAD_FLOOR)[:, :, None]
+    def _domains(self) -> list[Array]:
+        """Sorted calibration scores of each domain."""
+        scores = self._given.calibration[self._base].astype(np.float64)
+        return [np.sort(scores[:, a:b], axis=1) for a, b in pairwise(self._given.domain_starts)]
+
+
+def _median(ascending: Array) -> Array:
+    """(S, 1) medians of sorted rows."""
+    n = ascending.shape[1]
+    return (ascending[:, (n - 1) // 2, None] + ascending[:, n // 2, None]) / 2

@@ -91,13 +91,13 @@ class Balance:
 
 
 def balance_of(scores: NDArray[np.float64], domain_starts: NDArray[np.intp]) -> Balance:
-    """Balance of held-out scores (S, C, n) whose clips are grouped by domain."""
+    """Balance of held-out scores (C, S, n) whose clips are grouped by domain."""
     parts = [scores[..., a:b] for a, b in pairwise(domain_starts)]
     pairs = list(combinations(range(len(parts)), 2))
     counts = np.stack([ks_counts(parts[a], parts[b]) for a, b in pairs], axis=-1)
     sizes = np.diff(domain_starts)
     denominators = np.array([sizes[a] * sizes[b] for a, b in pairs], np.int64)
-    return Balance(counts.transpose(1, 0, 2), denominators)
+    return Balance(counts, denominators)
 
 
 def ks_distance(a: ArrayLike, b: ArrayLike) -> float:

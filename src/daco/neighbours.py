@@ -50,8 +50,8 @@ class NeighbourLists:
         self.reach = reach
         self._all = distances
         n = len(distances)
-        # 2 reach survive a random half on average; 12 sqrt(reach) is over 5 deviations of slack.
-        length = min(n - 1, max(32, 2 * reach + int(12 * np.sqrt(reach))))
+        # Of 2 reach + 8 sqrt(reach) a random half leaves too few in one of 30,000 rows.
+        length = min(n - 1, max(32, 2 * reach + int(8 * np.sqrt(reach))))
         self.complete = length == n - 1
         self.distance, self.index = _nearest(distances, length)
 
@@ -59,9 +59,15 @@ class NeighbourLists:
         """(len(orders), n): summed distance of each clip to its nearest 1..order others."""
         return np.cumsum(self.distance[:, : max(orders)], axis=1)[:, np.array(orders) - 1].T
 
-    def subset_sums(self, member: Bools, orders: list[int]) -> Floats:
-        """As ``sums``, counting only neighbours in the subset."""
-        sums, short = kernels().subset_sums(self.distance, self.index, member, np.array(orders))
+    def subset_sums(self, member: Bools, orders: list[int], orders_outside: int) -> Floats:
+        """As ``sums``, counting only neighbours in the subset.
+
+        Clips outside the subset have the first ``orders_outside`` sums only: they need no
+        density.
+        """
+        sums, short = kernels().subset_sums(
+            self.distance, self.index, member, np.array(orders), orders_outside
+        )
         if short.size and not self.complete:
             for part in np.array_split(short, -(-short.size * member.size // 2**22)):
                 nearest = np.sort(self._all.rows(part)[:, member], axis=1)[:, : max(orders)]
@@ -86,15 +92,9 @@ def dense_minima(
     ratio_density, difference_density : (S, R, n), (S, F, n)
         Density of each member under each number of neighbours.
     """
-    n_subsets, n = members.shape
-    n_domains = len(domain_starts) - 1
-    dtype = distances.unit.dtype
-    found = DenseMinima(
-        np.full((n_subsets, n_domains, n), np.inf, dtype),
-        np.full((n_subsets, ratio_density.shape[1], n), np.inf, dtype),
-        np.full((n_subsets, difference_density.shape[1], n), np.inf, dtype),
-    )
-    domain_of = np.repeat(np.arange(n_domains), np.diff(domain_starts))
+    densities = (ratio_density, difference_density)
+    found = _unbounded(members.shape[1], domain_starts, densities)
+    domain_of = _domain_of(domain_starts)
     for rows, columns, block in distances.blocks():
         kernels().scan_block(
             block,
@@ -107,6 +107,43 @@ def dense_minima(
             found.difference[:, :, columns],
         )
     return found
+
+
+def query_minima(
+    block: Floats,
+    domain_starts: NDArray[np.intp],
+    ratio_density: Floats,
+    difference_density: Floats,
+) -> DenseMinima:
+    """The same for new clips, the columns of ``block``, against the whole bank, its rows."""
+    found = _unbounded(block.shape[1], domain_starts, (ratio_density, difference_density))
+    kernels().scan_block(
+        block,
+        np.ones((1, len(block)), np.bool_),
+        _domain_of(domain_starts),
+        ratio_density,
+        difference_density,
+        found.domain,
+        found.ratio,
+        found.difference,
+    )
+    return found
+
+
+def _unbounded(
+    n: int, domain_starts: NDArray[np.intp], densities: tuple[Floats, Floats]
+) -> DenseMinima:
+    n_domains = len(domain_starts) - 1
+    ratio, difference = densities
+
+    def infinite(rows: int) -> Floats:
+        return np.full((len(ratio), rows, n), np.inf, ratio.dtype)
+
+    return DenseMinima(infinite(n_domains), infinite(ratio.shape[1]), infinite(difference.shape[1]))
+
+
+def _domain_of(domain_starts: NDArray[np.intp]) -> NDArray[np.intp]:
+    return np.repeat(np.arange(len(domain_starts) - 1), np.diff(domain_starts))
 
 
 def _nearest(distances: PairwiseDistances, length: int) -> tuple[Floats, NDArray[np.int32]]:

@@ -14,7 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from daco.config import ScoreConfig
 from daco.distances import PairwiseDistances, unit_rows
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
-from daco.neighbours import DENSITY_FLOOR, NeighbourLists, dense_minima
+from daco.neighbours import (
+    DENSITY_FLOOR,
+    DenseMinima,
+    NeighbourLists,
+    dense_minima,
+    query_minima,
+)
 from daco.validation import Floats, as_embeddings, encode_domains
 
 Base = tuple[str, int]
@@ -53,25 +59,22 @@ def scores_within(
         members = np.ones((1, len(distances)), np.bool_)
         sums = lists.sums(orders)[None]
     else:
-        sums = np.stack([lists.subset_sums(member, orders) for member in members])
+        farthest = max((k for scorer, k in bases if scorer == "knn"), default=0)
+        outside = sum(order <= farthest for order in orders)
+        sums = np.stack([lists.subset_sums(member, orders, outside) for member in members])
     sum_of = {order: sums[:, column] for column, order in enumerate(orders)}
     scores: BaseScores = {b: sum_of[b[1]] / b[1] for b in bases if b[0] == "knn"}
-    ratio = [base for base in bases if base[0] == "ldn-ratio"]
-    difference = [base for base in bases if base[0] == "ldn-diff"]
+    ratio, difference = _normalised(bases)
     if not (ratio or difference or with_domains):
         return scores, None
-
-    def densities(of: list[Base]) -> Floats:
-        shape = (len(members), len(of), len(distances))
-        stacked = np.empty(shape, distances.unit.dtype)
-        for column, (_, neighbours) in enumerate(of):
-            np.maximum(sum_of[neighbours], DENSITY_FLOOR, out=stacked[:, column])
-        return stacked
-
-    found = dense_minima(distances, members, domain_starts, densities(ratio), densities(difference))
-    scores.update({base: found.ratio[:, i] for i, base in enumerate(ratio)})
-    scores.update({base: found.difference[:, i] / 2 for i, base in enumerate(difference)})
-    return scores, found.domain
+    found = dense_minima(
+        distances,
+        members,
+        domain_starts,
+        _densities(ratio, sum_of, sums[:, 0]),
+        _densities(difference, sum_of, sums[:, 0]),
+    )
+    return scores | _named(ratio, difference, found), found.domain
 
 
 def scores_against(
@@ -80,29 +83,52 @@ def scores_against(
     domain_starts: NDArray[np.intp],
     bases: Sequence[Base],
 ) -> tuple[BaseScores, Floats]:
-    """Score new clips, given their (n, N) distances, against the whole bank.
+    """Score new clips, given their (N, n) distances, against the whole bank.
 
-    Returns the scores {base: (n,)} and the distance to each domain, (G, n).
+    Returns the scores {base: (1, n)} and the distance to each domain, (1, G, n).
     """
     scores: BaseScores = {}
     nearest = [neighbours for scorer, neighbours in bases if scorer == "knn"]
     if nearest:
-        closest = np.partition(query_distances, max(nearest) - 1, axis=1)[:, : max(nearest)]
-        sums = np.cumsum(np.sort(closest, axis=1), axis=1)
-        scores.update({("knn", k): sums[:, k - 1] / k for k in nearest})
-    normalised = [base for base in bases if base[0] != "knn"]
-    if normalised:
+        by_clip = query_distances.T.copy()  # partitioned in place, so never a view
+        by_clip.partition(max(nearest) - 1, axis=1)
+        sums = np.cumsum(np.sort(by_clip[:, : max(nearest)], axis=1), axis=1)
+        scores.update({("knn", k): sums[None, :, k - 1] / k for k in nearest})
+    ratio, difference = _normalised(bases)
+    sum_of: dict[int, Floats] = {}
+    if ratio or difference:
         assert lists is not None
-        orders = sorted({neighbours for _, neighbours in normalised})
-        sums = np.maximum(lists.sums(orders), DENSITY_FLOOR).astype(query_distances.dtype)
-    for scorer, neighbours in normalised:
-        density = sums[orders.index(neighbours)]
-        if scorer == "ldn-ratio":
-            scores[scorer, neighbours] = (query_distances / density).min(axis=1)
-        else:
-            scores[scorer, neighbours] = (query_distances - density).min(axis=1) / 2
-    domain = np.minimum.reduceat(query_distances, domain_starts[:-1], axis=1)
-    return scores, domain.T
+        orders = sorted({neighbours for _, neighbours in ratio + difference})
+        sum_of = dict(zip(orders, lists.sums(orders)[:, None], strict=True))
+    like = query_distances[None, :, 0]
+    found = query_minima(
+        query_distances,
+        domain_starts,
+        _densities(ratio, sum_of, like),
+        _densities(difference, sum_of, like),
+    )
+    return scores | _named(ratio, difference, found), found.domain
+
+
+def _normalised(bases: Sequence[Base]) -> tuple[list[Base], list[Base]]:
+    """The bases that divide by a density, and those that subtract one."""
+    ratio = [base for base in bases if base[0] == "ldn-ratio"]
+    return ratio, [base for base in bases if base[0] == "ldn-diff"]
+
+
+def _densities(bases: list[Base], sum_of: dict[int, Floats], like: Floats) -> Floats:
+    """(S, len(bases), N) densities, of the shape (S, N) and dtype of ``like``."""
+    stacked = np.empty((like.shape[0], len(bases), like.shape[1]), like.dtype)
+    for column, (_, neighbours) in enumerate(bases):
+        np.maximum(sum_of[neighbours], DENSITY_FLOOR, out=stacked[:, column])
+    return stacked
+
+
+def _named(ratio: list[Base], difference: list[Base], found: DenseMinima) -> BaseScores:
+    # Densities here are sums of d; the published ones are sums of d/2, as is their distance.
+    # That cancels in the ratio and halves the difference.
+    named: BaseScores = {base: found.ratio[:, i] for i, base in enumerate(ratio)}
+    return named | {base: found.difference[:, i] / 2 for i, base in enumerate(difference)}
 
 
 def leave_one_out_scores(X: ArrayLike, config: str | ScoreConfig = "raw-k1") -> Floats:
