@@ -11,7 +11,7 @@ from daco.validation import Floats
 MEMORY_BUDGET = 256 * 2**20
 """Bytes the N x N distances of a bank may take before they are recomputed block by block."""
 
-TILE = 2048
+TILE = 1024
 """Rows and columns of one product. Fixed, so that results do not depend on the budget."""
 
 _NOISE_ULPS = 8

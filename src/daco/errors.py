@@ -23,5 +23,25 @@ class NotEnoughClipsError(DacoError, ValueError):
     """A bank or one of its domains holds too few clips for what was asked."""
 
 
+class AudioError(DacoError, ValueError):
+    """A recording cannot be used; the message names the file and the reason."""
+
+
+class DataError(DacoError, ValueError):
+    """A data set, manifest or embedding table on disk is not what it should be."""
+
+
+class WeightsError(DacoError, ValueError):
+    """A checkpoint is missing, has a wrong hash, or does not fit the network."""
+
+
+class DownloadError(DacoError, OSError):
+    """Something could not be fetched; what had arrived is kept for the next try."""
+
+
+class MissingExtraError(DacoError, ImportError):
+    """An optional dependency is not installed; the message has the pip command."""
+
+
 class DacoWarning(UserWarning):
     """A result is usable but rests on less than the user may think."""

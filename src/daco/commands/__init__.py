@@ -1,0 +1,1 @@
+"""One module per command of ``daco``; heavy imports happen inside the commands."""
