@@ -109,7 +109,7 @@ class NormalBank:
         """
         configs = parse_grid(grid)
         self._require_clips(configs)
-        query = unit_rows(as_embeddings(X, dim=self.dim).astype(self._unit.dtype, copy=False))
+        query = self._query(X)
         oracle = self._oracle(configs, domains, len(query))
         bases = _bases(configs)
         calibrated = _bases(c for c in configs if c.calibration)
@@ -194,7 +194,7 @@ class NormalBank:
                 f"{config.name!r} assigns no domains. Use a 'soft' or 'hard' configuration."
             )
         self._require_clips([config])
-        query = unit_rows(as_embeddings(X, dim=self.dim).astype(self._unit.dtype, copy=False))
+        query = self._query(X)
         weights = np.empty((len(query), len(self.domains)))
         own = self._leave_one_out_bases([config.base])[0][config.base]
         for rows in self._query_blocks(len(query)):
@@ -280,6 +280,12 @@ class NormalBank:
         if self._near is None or self._near.reach < reach:
             self._near = NeighbourLists(self._distances(), reach)
         return self._near
+
+    def _query(self, X: ArrayLike) -> Floats:
+        """Unit rows in the bank's precision, scaled in the wider of the two: no overflow."""
+        X = as_embeddings(X, dim=self.dim)
+        dtype = self._unit.dtype
+        return unit_rows(X.astype(np.result_type(X, dtype), copy=False)).astype(dtype, copy=False)
 
     def _query_blocks(self, n: int) -> Iterator[slice]:
         step = max(1, _BATCH_BYTES // (self._unit.itemsize * len(self)))

@@ -22,7 +22,13 @@ def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> F
         raise InputError(
             f"{name} is a sparse matrix; embeddings are dense. Convert it with {name}.toarray()."
         )
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError:
+        raise InputError(
+            f"{name} is ragged: its rows have different lengths. Give one embedding of equal "
+            "length per clip."
+        ) from None
     if array.dtype.kind == "c":
         raise InputError(f"Complex data not supported: {name} has dtype {array.dtype}.")
     if array.dtype.kind not in "fiub":

@@ -81,6 +81,26 @@ def test_results_are_deterministic_and_splits_nest(rng):
     assert (first.balance(GRID, seed=0) != first.balance(GRID, seed=1)).any()
 
 
+def test_the_memory_budget_does_not_change_a_bit(rng):
+    """1,500 clips are two by two tiles, kept or computed anew in every pass."""
+    X = rng.normal(size=(1500, 12)).astype(np.float32) + 1
+    domains, X_test = ["s"] * 1480 + ["t"] * 20, rng.normal(size=(9, 12))
+    kept, recomputed = (daco.NormalBank(X, domains, memory_budget=budget) for budget in (2**28, 0))
+    assert (kept.score(X_test, GRID) == recomputed.score(X_test, GRID)).all()
+    assert (kept.balance_splits(GRID) == recomputed.balance_splits(GRID)).all()
+
+
+def test_queries_of_another_precision(rng):
+    X = rng.normal(size=(50, 6)) + 1
+    X_test = rng.normal(size=(9, 6))
+    single = daco.NormalBank(X.astype(np.float32))
+    np.testing.assert_allclose(
+        single.score(X_test * 1e300, GRID), single.score(X_test.astype(np.float32), GRID), rtol=1e-3
+    )
+    double = daco.NormalBank(X).score(X_test.astype(np.float32), "raw-k1")
+    np.testing.assert_allclose(double, daco.NormalBank(X).score(X_test, "raw-k1"), rtol=1e-4)
+
+
 def test_a_larger_neighbourhood_after_a_smaller_one(rng):
     """Neighbour lists grow when a later grid looks further."""
     X, domains = rng.normal(size=(400, 6)), ["s"] * 390 + ["t"] * 10
@@ -133,6 +153,7 @@ BAD = {
     "no features": (lambda X: X[:, :0], r"0 feature\(s\)"),
     "words": (lambda X: [["a", "b"]] * 20, "must be numeric"),
     "objects": (lambda X: [[{}, {}]] * 20, "must be numeric"),
+    "ragged": (lambda X: [[1.0, 2.0], [1.0]], "different lengths"),
     "complex": (lambda X: X + 1j, "Complex data not supported"),
 }
 
