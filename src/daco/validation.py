@@ -99,7 +99,7 @@ def encode_domains(
         )
     labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
     for index, label in enumerate(labels):
-        if not isinstance(label, Hashable) or _is_missing(label):
+        if not isinstance(label, Hashable) or is_missing(label):
             raise InputError(
                 f"{name}[{index}] is {label!r}, which names no domain. Give every clip a "
                 "domain label, for instance 'source' or 'target'."
@@ -112,7 +112,8 @@ def encode_domains(
     return names, np.array([index_of[label] for label in labels], dtype=np.intp)
 
 
-def _is_missing(label: Hashable) -> bool:
+def is_missing(label: Hashable) -> bool:
+    """Whether a label is one of the ways to say that there is none: None, NaN, pandas.NA."""
     try:
         return label is None or bool(label != label)  # NaN is unequal to itself
     except TypeError:  # pandas.NA refuses to answer

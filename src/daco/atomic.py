@@ -1,0 +1,87 @@
+"""Files that appear whole or not at all: temporary file, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from daco.errors import DataError
+
+TEMPORARY = ".tmp"
+"""How the name of an unfinished file ends; a kill may leave one behind, it is never read."""
+
+_HINTS = {
+    errno.ENOSPC: "Free some space and run it again.",
+    errno.EDQUOT: "Your quota is used up: free some space and run it again.",
+    errno.EACCES: "Choose a place you may write to.",
+    errno.EPERM: "Choose a place you may write to.",
+    errno.EROFS: "Choose a place you may write to.",
+    errno.ENOENT: "Create the folder first.",
+    errno.EISDIR: "Choose the name of a file.",
+}
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A temporary path to write to; when the block ends, it becomes `path` in one step.
+
+    Parameters
+    ----------
+    path : Path
+        The file that is to appear. Until then an older one stays as it is.
+    folder : Path or None
+        Where the temporary file lies, on the same file system; None is beside `path`.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written; the message names it and the reason.
+    """
+    temporary = None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=TEMPORARY, dir=folder or path.parent
+        )
+        temporary = Path(name)
+        os.close(handle)
+        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it private, a result is not
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        temporary = None
+        _sync(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def unwritable(path: Path, error: OSError) -> DataError:
+    """One sentence for what the operating system refused."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    hint = _HINTS.get(error.errno or 0, "")
+    return DataError(f"{path}: cannot be written ({reason}). {hint}".rstrip())
+
+
+def _sync(path: Path) -> None:
+    """Ask for the file, or the names in a folder, to survive a power cut."""
+    if path.is_dir() and os.name == "nt":  # Windows opens no folders
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,339 @@
+"""Recordings to float32 waveforms: bounded decoding, channel policies, resampling.
+
+A file is checked before it is decoded (size, declared length, rate, channels) and decoded in
+blocks, so a header that lies costs an error and not the memory of the machine. Whatever is
+wrong with a file ends in an `AudioError` that names it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from daco.errors import AudioError, InputError
+
+Waveform = NDArray[np.float32]
+
+FORMATS = {
+    ".wav": ("WAV", "WAVEX", "RF64"),
+    ".flac": ("FLAC",),
+    ".ogg": ("OGG",),
+    ".oga": ("OGG",),
+    ".opus": ("OGG",),
+    ".aif": ("AIFF",),
+    ".aiff": ("AIFF",),
+    ".mp3": ("MP3", "MPEG"),
+}
+"""File extensions that are read, and the container each must hold."""
+
+_BLOCK_VALUES = 1 << 20
+_UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
+_PEAK = 1e6  # integers stored as floats stay below; squares of it stay finite in float32
+_SOUND_CHUNKS: dict[bytes, tuple[bytes, Literal["little", "big"]]] = {
+    b"RIFF": (b"data", "little"),
+    b"RF64": (b"data", "little"),
+    b"RIFX": (b"data", "big"),
+    b"FORM": (b"SSND", "big"),
+}
+_MAX_CHUNKS = 1000
+_OGG_PAGE = 65_307
+
+
+@dataclass(frozen=True)
+class AudioInfo:
+    """What a file's header declares."""
+
+    frames: int
+    sample_rate: int
+    channels: int
+    seconds: float
+    format: str
+
+
+@dataclass(frozen=True)
+class AudioLimits:
+    """The most a recording may be; anything beyond is an `AudioError` before decoding.
+
+    Parameters
+    ----------
+    bytes : int
+        Size of the file.
+    values : int
+        Frames times channels, as declared by the header.
+    min_rate, max_rate : int
+        Sample rate in Hz.
+    seconds : float
+        Duration.
+    samples : int
+        Length of one channel after resampling.
+    """
+
+    bytes: int = 1 << 30
+    values: int = 1 << 27
+    min_rate: int = 1_000
+    max_rate: int = 384_000
+    seconds: float = 3600.0
+    samples: int = 1 << 27
+
+
+DEFAULT_LIMITS = AudioLimits()
+"""An hour at 32 kHz mono still fits."""
+
+
+def parse_channel(text: str | int) -> int | str:
+    """The channel policy a user typed: an index, or ``"mix"`` for the mean of all channels.
+
+    Examples
+    --------
+    >>> from daco.audio import parse_channel
+    >>> parse_channel("1"), parse_channel("mix")
+    (1, 'mix')
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    if isinstance(text, str):
+        word = text.strip().lower()
+        if word == "mix":
+            return word
+        if word.isascii() and word.isdigit() and len(word) <= 4:
+            return int(word)
+    raise InputError(
+        f"The channel must be an index (0 is the first) or 'mix'. Got {text!r} instead."
+    )
+
+
+def probe(path: str | os.PathLike[str], limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
+    """What the header of a recording declares, after the checks that need no decoding."""
+    path = Path(path)
+    with _open(path, limits) as sound:
+        return _describe(sound)
+
+
+def read_audio(
+    path: str | os.PathLike[str],
+    *,
+    sample_rate: int | None = None,
+    channel: int | str = 0,
+    limits: AudioLimits = DEFAULT_LIMITS,
+) -> Waveform:
+    """One waveform of a recording, at its native length.
+
+    Parameters
+    ----------
+    path : path
+        A file with one of the extensions of `FORMATS`.
+    sample_rate : int or None
+        The rate to resample to (soxr, high quality); None keeps the file's own.
+    channel : int or "mix"
+        Which channel to use; ``"mix"`` is the mean of all.
+    limits : AudioLimits
+        Checked before decoding.
+
+    Returns
+    -------
+    array of float32, shape (n,)
+    """
+    channel = parse_channel(channel)
+    if sample_rate is not None and not limits.min_rate <= sample_rate <= limits.max_rate:
+        raise InputError(
+            f"The 'sample_rate' parameter of read_audio must be between {limits.min_rate} and "
+            f"{limits.max_rate} Hz. Got {sample_rate!r} instead."
+        )
+    path = Path(path)
+    with _open(path, limits) as sound:
+        info = _describe(sound)
+        if channel != "mix" and int(channel) >= info.channels:
+            raise AudioError(
+                f"{path}: there is no channel {channel}, the file has {info.channels} "
+                "(counted from 0). Choose another channel or 'mix'."
+            )
+        rate = info.sample_rate if sample_rate is None else sample_rate
+        length = -(-info.frames * rate // info.sample_rate)
+        if length > limits.samples:
+            raise AudioError(
+                f"{path}: {info.seconds:.1f} s would be {length} samples at {rate} Hz, more than "
+                f"the limit of {limits.samples}. Cut the recording into clips."
+            )
+        wave = _decode(sound, path, info, channel)
+    _require_sound(wave, path)
+    if rate != info.sample_rate:
+        wave = np.asarray(soxr.resample(wave, info.sample_rate, rate, quality="HQ"), np.float32)
+        if not wave.size:
+            raise AudioError(f"{path}: nothing is left of {info.frames} samples at {rate} Hz.")
+    return wave
+
+
+def _open(path: Path, limits: AudioLimits) -> soundfile.SoundFile:
+    """The opened file, every check of its declarations passed."""
+    _check_file(path, limits)
+    try:
+        sound = soundfile.SoundFile(path)
+    except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
+        raise AudioError(f"{path}: not readable as audio ({_reason(error)}).") from None
+    try:
+        _check_header(sound, path, limits)
+    except BaseException:
+        sound.close()
+        raise
+    return sound
+
+
+def _check_file(path: Path, limits: AudioLimits) -> None:
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise AudioError(
+            f"{path}: cannot be opened ({getattr(error, 'strerror', None) or error})."
+        ) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise AudioError(f"{path}: not a regular file.")
+    if path.suffix.lower() not in FORMATS:
+        raise AudioError(
+            f"{path}: the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert "
+            "the recording, or give the file the extension of its format."
+        )
+    if status.st_size == 0:
+        raise AudioError(f"{path}: the file is empty.")
+    if status.st_size > limits.bytes:
+        raise AudioError(
+            f"{path}: {status.st_size} bytes are more than the limit of {limits.bytes}. Cut the "
+            "recording into clips."
+        )
+    try:
+        with path.open("rb") as file:
+            claimed, present = _claimed_bytes(file, status.st_size)
+            cut = _ogg_is_cut(file, status.st_size)
+    except OSError as error:
+        raise AudioError(f"{path}: cannot be read ({error.strerror}).") from None
+    if claimed > present:  # libsndfile would quietly take what is there
+        raise AudioError(
+            f"{path}: truncated, the header claims {claimed} bytes of sound and {present} are "
+            "there. Copy or record the file again."
+        )
+    if cut:
+        raise AudioError(f"{path}: truncated, its end is missing. Copy or record the file again.")
+
+
+def _check_header(sound: soundfile.SoundFile, path: Path, limits: AudioLimits) -> None:
+    expected = FORMATS[path.suffix.lower()]
+    if sound.format not in expected:
+        raise AudioError(
+            f"{path}: the name says {path.suffix.lower()[1:]} but the file holds {sound.format}. "
+            "Rename it."
+        )
+    frames, rate, channels = sound.frames, sound.samplerate, sound.channels
+    if frames >= _UNKNOWN_FRAMES:
+        raise AudioError(f"{path}: the header does not say how long the recording is.")
+    if frames <= 0 or channels <= 0:
+        raise AudioError(f"{path}: there is no sound in the file (0 frames).")
+    if not limits.min_rate <= rate <= limits.max_rate:
+        raise AudioError(
+            f"{path}: the sample rate is {rate} Hz, outside {limits.min_rate} to "
+            f"{limits.max_rate} Hz."
+        )
+    if frames / rate > limits.seconds:
+        raise AudioError(
+            f"{path}: {frames / rate:.1f} s are more than the limit of {limits.seconds:g} s. Cut "
+            "the recording into clips."
+        )
+    if frames * channels > limits.values:
+        raise AudioError(
+            f"{path}: {frames} frames of {channels} channels are more than the limit of "
+            f"{limits.values} values. Cut the recording or drop channels."
+        )
+
+
+def _claimed_bytes(file: BinaryIO, size: int) -> tuple[int, int]:
+    """Bytes of sound a RIFF or AIFF header claims and bytes there are; (0, 0) without such one."""
+    kind = file.read(12)[:4]
+    if kind not in _SOUND_CHUNKS:
+        return 0, 0
+    sound_chunk, order = _SOUND_CHUNKS[kind]
+    long_size = None
+    for _ in range(_MAX_CHUNKS):
+        header = file.read(8)
+        if len(header) < 8:
+            break
+        claimed = int.from_bytes(header[4:], order)
+        start = file.tell()
+        if header[:4] == sound_chunk:
+            if claimed == 0xFFFFFFFF:  # RF64, or written to a pipe: then the length is unknown
+                claimed = size - start if long_size is None else long_size
+            return claimed, size - start
+        if header[:4] == b"ds64":  # RF64 keeps its 64-bit sizes here
+            long_size = int.from_bytes(file.read(16)[8:16], "little")
+        file.seek(start + claimed + claimed % 2)
+    return 0, 0
+
+
+def _ogg_is_cut(file: BinaryIO, size: int) -> bool:
+    """True for an Ogg stream whose last page is not marked as the last."""
+    file.seek(0)
+    if file.read(4) != b"OggS":
+        return False
+    file.seek(max(0, size - _OGG_PAGE))
+    tail = file.read(_OGG_PAGE)
+    last = tail.rfind(b"OggS")
+    return last < 0 or len(tail) < last + 6 or not tail[last + 5] & 4
+
+
+def _describe(sound: soundfile.SoundFile) -> AudioInfo:
+    seconds = sound.frames / sound.samplerate
+    return AudioInfo(sound.frames, sound.samplerate, sound.channels, seconds, sound.format)
+
+
+def _decode(
+    sound: soundfile.SoundFile, path: Path, info: AudioInfo, channel: int | str
+) -> Waveform:
+    """The chosen channel, block by block: no more is held than the file really has."""
+    step = max(1, _BLOCK_VALUES // info.channels)
+    blocks: list[Waveform] = []
+    left = info.frames
+    while left > 0:
+        try:
+            block = sound.read(min(step, left), dtype="float32", always_2d=True)
+        except (soundfile.SoundFileError, RuntimeError) as error:
+            raise AudioError(
+                f"{path}: damaged after {info.frames - left} of {info.frames} frames "
+                f"({_reason(error)})."
+            ) from None
+        if not len(block):
+            raise AudioError(
+                f"{path}: truncated, the header claims {info.frames} frames and "
+                f"{info.frames - left} could be decoded. Copy or record the file again."
+            )
+        left -= len(block)
+        if info.channels == 1:
+            blocks.append(block[:, 0])
+        elif channel == "mix":
+            blocks.append(block @ np.full(info.channels, 1 / info.channels, np.float32))
+        else:
+            blocks.append(block[:, int(channel)].copy())  # a view would keep all channels alive
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+
+
+def _require_sound(wave: Waveform, path: Path) -> None:
+    peak = max(float(wave.max()), -float(wave.min()))
+    if peak <= _PEAK:  # false for NaN as well
+        return
+    bad = int(np.count_nonzero(~np.isfinite(wave)))
+    if bad:
+        first = int(np.argmax(~np.isfinite(wave)))
+        raise AudioError(f"{path}: {bad} samples are NaN or inf, the first is sample {first}.")
+    raise AudioError(
+        f"{path}: the largest sample is {peak:.3g}, full scale is 1. The file is damaged or is "
+        "not sound."
+    )
+
+
+def _reason(error: BaseException) -> str:
+    text = str(getattr(error, "error_string", "") or error).strip().rstrip(".")
+    return text or type(error).__name__

@@ -1,0 +1,272 @@
+"""Manifests: a clip table as a CSV or Parquet file that people and other programs write.
+
+Only ``path`` is needed, relative to the manifest's folder. Everything that cannot be understood
+is an error that names row and column; rows are counted from 1, the header not among them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from daco.atomic import atomic_write
+from daco.clips import (
+    COLUMNS,
+    ONE_DOMAIN,
+    SPLITS,
+    Clip,
+    ClipTable,
+    counted,
+    did_you_mean,
+    some,
+)
+from daco.errors import DataError, InputError
+
+_NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
+_LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
+
+Row = Mapping[str, str | None]
+
+
+def read_manifest(
+    path: Path, *, year: int | None = None, oddities: list[str]
+) -> tuple[list[Clip], dict[str, int]]:
+    """The clips of a manifest in its order, and the bytes of each; oddities are appended."""
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        header, rows = _csv_rows(path)
+    elif suffix == ".parquet":
+        header, rows = _parquet_rows(path)
+    else:
+        raise DataError(f"{path} is no manifest: give a folder, or a .csv or .parquet file.")
+    if "path" not in header:
+        found = some(map(repr, header)) or "none"
+        raise DataError(f"{path} has no column 'path'; its columns are {found}.")
+    if not rows:
+        raise DataError(f"{path} has a header but no rows.")
+    for name in header:
+        if name not in COLUMNS:
+            oddities.append(f"Column {some([name])!r} of {path.name} ignored.{did_you_mean(name)}")
+    root = os.fspath(path.parent)
+    clips: list[Clip] = []
+    sizes: dict[str, int] = {}
+    first_row: dict[str, int] = {}
+    missing: list[str] = []
+    for number, row in enumerate(rows, 1):
+        clip = _clip(row, f"{path}, row {number}", root, header, year)
+        if clip.path in first_row:
+            raise DataError(
+                f"{path}, row {number}, column 'path': {some([clip.path])!r} is row "
+                f"{first_row[clip.path]} already. Name every clip once."
+            )
+        first_row[clip.path] = number
+        size = _size(os.path.join(root, clip.path))
+        if size is None:
+            missing.append(f"row {number} {clip.path!r}")
+        else:
+            sizes[clip.path] = size
+            clips.append(clip)
+    if missing:
+        raise DataError(
+            f"{counted(missing, 'file')} of {path} not found (paths are relative to its folder): "
+            f"{some(missing)}."
+        )
+    return clips, sizes
+
+
+def write_manifest(table: ClipTable, path: Path) -> None:
+    """Write a table, CSV or Parquet by the ending of `path`, whole or not at all."""
+    path = Path(os.path.abspath(path))
+    columns = table.columns()
+    root, folder = os.path.abspath(table.root), os.fspath(path.parent)
+    whole = (os.path.normpath(os.path.join(root, clip.path)) for clip in table)
+    columns["path"] = [_relative_to(each, folder) for each in whole]
+    columns["attributes"] = [
+        json.dumps(dict(each), ensure_ascii=False) if each else None
+        for each in columns["attributes"]
+    ]
+    if path.suffix.lower() == ".csv":
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(zip(*columns.values(), strict=True))
+        content = text.getvalue().encode()
+    elif path.suffix.lower() == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        numbers = ("year", "label")
+        schema = pa.schema([(n, pa.int64() if n in numbers else pa.string()) for n in COLUMNS])
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(columns, schema=schema), buffer)
+        content = buffer.getvalue()
+    else:
+        raise InputError(f"A manifest ends in .csv or .parquet. Got {path.name!r} instead.")
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _csv_rows(path: Path) -> tuple[list[str], list[Row]]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        first = text.split("\n", 1)[0]
+        # Spreadsheets of half of Europe separate with semicolons.
+        delimiter = max(",;\t", key=first.count) if first else ","
+        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text. Save it as CSV UTF-8.") from None
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}.") from None
+    if not lines:
+        raise DataError(f"{path} is empty. A manifest needs a header with a column 'path'.")
+    header = _header(lines[0], path)
+    rows: list[Row] = []
+    for number, values in enumerate((line for line in lines[1:] if line), 1):
+        if len(values) != len(header):
+            raise DataError(
+                f"{path}, row {number} has {counted(values, 'value')}, the header has "
+                f"{len(header)}. Quote values that contain the separator."
+            )
+        rows.append(dict(zip(header, values, strict=True)))
+    return header, rows
+
+
+def _parquet_rows(path: Path) -> tuple[list[str], list[Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            original = file.schema_arrow.names
+            header = _header(original, path)
+            wanted = [
+                name for name, clean in zip(original, header, strict=True) if clean in COLUMNS
+            ]
+            columns = file.read(columns=wanted).to_pydict()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} could not be read as Parquet: {reason}") from None
+    texts = {
+        name.strip().lower(): [_text(value) for value in values] for name, values in columns.items()
+    }
+    rows: list[Row] = [
+        dict(zip(texts, values, strict=True)) for values in zip(*texts.values(), strict=True)
+    ]
+    return header, rows
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, list | dict):  # a map arrives as pairs
+        return json.dumps(dict(value))
+    return str(value)
+
+
+def _header(names: list[str], path: Path) -> list[str]:
+    header = [name.strip().lower() for name in names]
+    for name in COLUMNS:
+        if header.count(name) > 1:
+            raise DataError(f"{path} has the column {name!r} more than once.")
+    return header
+
+
+def _clip(row: Row, where: str, root: str, header: list[str], year: int | None) -> Clip:
+    def cell(name: str) -> str | None:
+        value = (row.get(name) or "").strip()
+        return None if value.lower() in _NOTHING else value
+
+    def refuse(name: str, expected: str) -> DataError:
+        return DataError(f"{where}, column {name!r}: {some([str(row[name])])!r} is not {expected}.")
+
+    if cell("path") is None:
+        raise DataError(f"{where}, column 'path': empty. Name the recording.")
+    label = cell("label")
+    if label is not None and label.lower() not in _LABELS:
+        raise refuse("label", "0, 1, normal, anomaly or empty")
+    number = None if label is None else _LABELS[label.lower()]
+    split = cell("split")
+    if split is None:
+        if number == 1:
+            raise DataError(
+                f"{where}, column 'split': missing for an anomaly, and without it a clip is for "
+                "training. Say train or test in every row."
+            )
+        split = "train"
+    if split.lower() not in SPLITS:
+        raise refuse("split", " or ".join(SPLITS))
+    found = _year(cell("year"))
+    if found == -1:
+        raise refuse("year", "a year")
+    section = cell("section") or "00"
+    return Clip(
+        path=_inside(str(row["path"]), root),
+        machine=cell("machine") or os.path.basename(root),
+        year=year if found is None else found,
+        section=section.removesuffix(".0").zfill(2),  # a spreadsheet makes a number of "00"
+        domain=cell("domain") if "domain" in header else ONE_DOMAIN,
+        split=split.lower(),
+        label=number,
+        attributes=_attributes(cell("attributes"), where),
+    )
+
+
+def _year(text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text.removesuffix(".0")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) == 4 else -1
+
+
+def _attributes(text: str | None, where: str) -> dict[str, str]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise DataError(
+            f"{where}, column 'attributes': {some([text])!r} is not a JSON object such as "
+            '{"speed": "2"}.'
+        )
+    return {str(key): str(each) for key, each in value.items()}
+
+
+def _inside(text: str, root: str) -> str:
+    """A path as a manifest has it, in the form a clip has: relative and with slashes."""
+    if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
+        text = text.replace("\\", "/")
+    whole = os.path.normpath(os.path.join(root, text))
+    inside = whole.startswith(os.path.join(root, ""))
+    return _slashed(whole) if os.path.isabs(text) and not inside else _relative_to(whole, root)
+
+
+def _relative_to(path: str, folder: str) -> str:
+    start = os.path.join(folder, "")
+    if path.startswith(start):
+        return _slashed(path[len(start) :])
+    try:
+        return _slashed(os.path.relpath(path, folder))
+    except ValueError:  # another drive
+        return _slashed(path)
+
+
+def _slashed(path: str) -> str:
+    return path.replace(os.sep, "/")
+
+
+def _size(path: str) -> int | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,125 @@
+"""``daco clips`` as a user types it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soundfile
+import typer
+from shared_data import shared
+from typer.testing import CliRunner
+
+from daco.clips import read_clips
+from daco.commands.clips import clips
+from daco.errors import DataError
+
+app = typer.Typer()
+app.command()(clips)
+
+
+def run(*arguments):
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(each) for each in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines if str(arguments[0].parent) not in line)
+    return lines
+
+
+def words(lines, first):
+    """The first line that begins so, without its spacing."""
+    return next(" ".join(line.split()) for line in lines if line.split()[:1] == [first])
+
+
+def wav(path, *, seconds=0.1, rate=16000, channels=1):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.zeros((int(seconds * rate), channels)), rate)
+
+
+def evaluation_set(root, machine="BlowerDustCollector"):
+    for domain in ("source", "target"):
+        for i in range(3):
+            wav(root / machine / "train" / f"section_00_{domain}_train_normal_{i:04d}.wav")
+    for i in range(4):
+        wav(root / machine / "test" / f"section_00_{i:04d}.wav")
+    return root
+
+
+@pytest.mark.parametrize("options", [(), ("--probe",)])
+def test_real_recordings(options):
+    lines = run(shared("real", "audio"), *options)
+    assert lines[0].startswith("140 clips of 2 machines in ")
+    assert words(lines, "bearing") == "bearing train source 40 - - 10 16k 1"
+    assert words(lines, "fan") == "fan train source 40 - - 10 16k 1"
+    assert sum(" ".join(line.split()) == "test source 5 5 - 10 16k 1" for line in lines) == 2
+    assert sum(" ".join(line.split()) == "target 5 5 - 10 16k 1" for line in lines) == 2
+    assert lines[-1] == "- bearing: 1,130 rows of attributes_00.csv for clips that are not here."
+    assert any("--probe looks into all" in line for line in lines) == (not options)
+
+
+def test_an_evaluation_set_with_and_without_truth(tmp_path):
+    root = evaluation_set(tmp_path / "dcase2026t2/eval_data/raw")
+    lines = run(root)
+    assert words(lines, "2026") == "2026"
+    assert words(lines, "test") == "test - - - 4 0.1 16k 1"
+    truth = tmp_path / "dcase2026_task2_evaluator"
+    for kind, values in (("data", "0101"), ("domain", "0011")):
+        (truth / f"ground_truth_{kind}").mkdir(parents=True)
+        file = f"ground_truth_{kind}/ground_truth_BlowerDustCollector_section_00_test.csv"
+        rows = (f"section_00_{i:04d}.wav,{value}\n" for i, value in enumerate(values))
+        (truth / file).write_text("".join(rows))
+    lines = run(root, "--truth", truth)
+    assert words(lines, "test") == "test source 1 1 - 0.1 16k 1"
+    assert lines[-1] == "Nothing odd."
+    next(root.glob("*/test/*_0003.wav")).unlink()
+    with pytest.raises(DataError, match="section_00_0003"):
+        run(root, "--truth", truth)
+
+
+def test_two_years_are_two_tables(tmp_path):
+    for year in (2023, 2026):
+        evaluation_set(tmp_path / f"dcase{year}t2", "ToyDrone")
+    lines = run(tmp_path)
+    assert [line.strip() for line in lines if line.strip() in ("2023", "2026")] == ["2023", "2026"]
+    assert "20 clips of 2 machines" in lines[0]
+
+
+def test_what_only_the_recordings_tell(tmp_path):
+    root = tmp_path / "pump"
+    for i in range(3):
+        wav(root / "old" / f"{i}.wav")
+        wav(root / "new" / f"{i}.wav", seconds=0.25, rate=44100, channels=2)
+    (root / "new" / "[bold]broken.wav").write_bytes(b"no sound")
+    (root / "new" / "empty.wav").write_bytes(b"")
+    lines = run(root, "--probe")
+    assert words(lines, "pump") == "pump train new - - 5 0.25 44.1k 2"
+    text = " ".join(" ".join(lines).split())
+    assert "- 1 clip of zero bytes: new/empty.wav." in text
+    assert "- 1 clip cannot be read: " in text
+    assert "[bold]broken.wav" in text.replace(" ", "")
+    assert "- pump: rates of 16000 and 44100 Hz mixed." in text
+    assert "- pump: clips with 1 and 2 channels mixed." in text
+    assert "- pump: lengths mixed, 0.1-0.25 s." in text
+    assert "5 oddities:" in text
+
+
+def test_long_names_still_fit(tmp_path):
+    for domain in ("a_domain_with_quite_a_long_name", "another_domain_with_a_long_name"):
+        for i in range(2):
+            wav(tmp_path / "a machine with a name of forty characters" / domain / f"{i}.wav")
+    run(tmp_path / "a machine with a name of forty characters")
+
+
+def test_the_table_can_be_written(tmp_path):
+    root = evaluation_set(tmp_path / "set")
+    out = tmp_path / "clips.parquet"
+    run(root, "--manifest", out, "--year", 2026)
+    assert {clip.year for clip in read_clips(out)} == {2026}
+    assert len(read_clips(out)) == 10
+
+
+def test_mistakes_are_daco_errors(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        run(tmp_path / "nowhere")

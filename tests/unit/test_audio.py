@@ -1,0 +1,228 @@
+"""Decoding: what comes out is right, and every bad file ends in an error that names it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import struct
+
+import numpy as np
+import pytest
+import soundfile
+
+from daco.audio import AudioLimits, parse_channel, probe, read_audio
+from daco.errors import AudioError, InputError
+
+RATE = 16000
+
+
+@pytest.fixture
+def stereo():
+    t = np.arange(RATE) / RATE
+    return np.stack(
+        [0.5 * np.sin(2 * np.pi * 440 * t), 0.25 * np.cos(2 * np.pi * 1000 * t)], 1
+    ).astype(np.float32)
+
+
+@pytest.fixture
+def stereo_wav(tmp_path, stereo):
+    path = tmp_path / "clip.wav"
+    soundfile.write(path, stereo, RATE, subtype="FLOAT")
+    return path
+
+
+def refused(path, *words, **options):
+    with pytest.raises(AudioError) as caught:
+        read_audio(path, **options)
+    message = str(caught.value)
+    assert str(path) in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def wav_header(n_bytes, *, claimed=None, rate=RATE, channels=1, bits=16):
+    claimed = n_bytes if claimed is None else claimed
+    block = channels * bits // 8
+    head = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", (36 + claimed) & 0xFFFFFFFF, b"WAVE", b"fmt ",
+                       16, 1, channels, rate, (rate * block) & 0xFFFFFFFF, block, bits)  # fmt: skip
+    return head + struct.pack("<4sI", b"data", claimed)
+
+
+def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
+    np.testing.assert_array_equal(read_audio(stereo_wav), stereo[:, 0])
+    np.testing.assert_array_equal(read_audio(stereo_wav, channel=1), stereo[:, 1])
+    mixed = read_audio(stereo_wav, channel="mix")
+    np.testing.assert_allclose(mixed, stereo.mean(axis=1), atol=1e-7)
+    assert mixed.dtype == np.float32
+
+
+def test_a_channel_that_is_not_there_is_refused(stereo_wav):
+    refused(stereo_wav, "no channel 2", "has 2", channel=2)
+
+
+@pytest.mark.parametrize(("text", "policy"), [("0", 0), ("7", 7), (" Mix ", "mix"), (3, 3)])
+def test_channel_policies_parse(text, policy):
+    assert parse_channel(text) == policy
+
+
+@pytest.mark.parametrize("text", ["-1", "left", "", "1.0", -1, True, None, "²"])
+def test_other_channel_policies_are_refused(text):
+    with pytest.raises(InputError, match="index"):
+        parse_channel(text)
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 32000, 48000])
+def test_resampling_keeps_the_duration_and_the_tone(stereo_wav, rate):
+    wave = read_audio(stereo_wav, sample_rate=rate)
+    assert abs(len(wave) - rate) <= 1
+    t = np.arange(len(wave)) / rate
+    inner = slice(rate // 10, -rate // 10)  # the filter rings at the edges
+    np.testing.assert_allclose(wave[inner], 0.5 * np.sin(2 * np.pi * 440 * t)[inner], atol=2e-3)
+
+
+def test_the_native_rate_and_length_are_kept(tmp_path):
+    path = tmp_path / "odd.wav"
+    soundfile.write(path, np.zeros(12_347), 44_100)
+    assert read_audio(path).shape == (12_347,)
+
+
+@pytest.mark.parametrize("extension", [".wav", ".flac", ".ogg", ".aiff", ".WAV"])
+def test_formats_are_read(tmp_path, stereo, extension):
+    path = tmp_path / f"clip{extension}"
+    soundfile.write(path, stereo, RATE)
+    info = probe(path)
+    assert (info.frames, info.sample_rate, info.channels, info.seconds) == (RATE, RATE, 2, 1.0)
+    # Vorbis is lossy; the others are 16 bits
+    np.testing.assert_allclose(read_audio(path), stereo[:, 0], atol=0.1)
+
+
+def test_blocks_join_without_a_seam(tmp_path, monkeypatch, stereo):
+    path = tmp_path / "clip.flac"
+    soundfile.write(path, stereo, RATE)
+    whole = read_audio(path, channel=1)
+    monkeypatch.setattr("daco.audio._BLOCK_VALUES", 2000)
+    np.testing.assert_array_equal(read_audio(path, channel=1), whole)
+
+
+def test_a_truncated_wav_is_an_error_and_not_silence(tmp_path, stereo_wav):
+    cut = tmp_path / "cut.wav"
+    cut.write_bytes(stereo_wav.read_bytes()[:-1000])
+    refused(cut, "truncated")
+    with pytest.raises(AudioError, match="truncated"):
+        probe(cut)
+
+
+@pytest.mark.parametrize("extension", [".flac", ".ogg", ".aiff"])
+def test_other_truncated_files_are_errors(tmp_path, extension):
+    path = tmp_path / f"clip{extension}"
+    soundfile.write(path, 0.1 * np.random.default_rng(0).normal(size=4 * RATE), RATE)
+    path.write_bytes(path.read_bytes()[: os.path.getsize(path) // 2])
+    refused(path)
+
+
+def test_a_wav_written_to_a_pipe_is_read_to_its_end(tmp_path):
+    path = tmp_path / "pipe.wav"
+    path.write_bytes(wav_header(0, claimed=0xFFFFFFFF) + bytes(3200))
+    assert read_audio(path).shape == (1600,)
+
+
+def test_a_lying_header_allocates_nothing(tmp_path):
+    path = tmp_path / "lie.wav"
+    path.write_bytes(wav_header(0, claimed=0xFFFFFF00, channels=2) + bytes(400))
+    refused(path, "truncated")
+
+
+@pytest.mark.parametrize(
+    ("header", "word"),
+    [
+        ({"rate": 500}, "500 Hz"),
+        ({"rate": 1_000_000}, "1000000 Hz"),
+        ({"channels": 0}, ""),
+        ({"rate": 0}, ""),
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(tmp_path, header, word):
+    path = tmp_path / "odd.wav"
+    path.write_bytes(wav_header(3200, **header) + bytes(3200))
+    refused(path, word)
+
+
+@pytest.mark.parametrize(
+    ("limits", "word"),
+    [
+        ({"bytes": 1000}, "bytes"),
+        ({"values": 2 * RATE - 1}, "channels"),
+        ({"seconds": 0.9}, "1.0 s"),
+        ({"max_rate": 8000}, "16000 Hz"),
+    ],
+)
+def test_limits_hold_before_decoding(stereo_wav, monkeypatch, limits, word):
+    monkeypatch.setattr("soundfile.SoundFile.read", None)  # decoding would now raise a TypeError
+    refused(stereo_wav, word, limits=AudioLimits(**limits))
+
+
+def test_the_length_after_resampling_is_limited(stereo_wav):
+    limits = dataclasses.replace(AudioLimits(), samples=20_000)
+    assert len(read_audio(stereo_wav, limits=limits)) == RATE
+    refused(stereo_wav, "32000 samples", sample_rate=32_000, limits=limits)
+
+
+def test_many_channels_are_counted(tmp_path):
+    path = tmp_path / "many.flac"
+    soundfile.write(path, np.zeros((60 * 8000, 8), np.int16), 8000)
+    assert path.stat().st_size < 100_000  # silence is small, decoded it is not
+    refused(path, "8 channels", limits=AudioLimits(values=1_000_000))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_samples_that_are_no_numbers_are_refused(tmp_path, stereo, value):
+    stereo[123, 0] = value
+    path = tmp_path / "nan.wav"
+    soundfile.write(path, stereo, RATE, subtype="FLOAT")
+    refused(path, "sample 123")
+    assert np.isfinite(read_audio(path, channel=1)).all()
+
+
+def test_absurd_amplitudes_are_refused(tmp_path):
+    path = tmp_path / "loud.wav"
+    soundfile.write(path, np.full(100, 1e30), RATE, subtype="DOUBLE")
+    refused(path, "1e+30")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("empty.wav", b"", "empty"),
+        ("text.wav", b"this is no recording" * 100, "not readable"),
+        ("noise.flac", np.random.default_rng(0).bytes(5000), "not readable"),
+        ("notes.txt", b"hello", "extension '.txt'"),
+        ("voice.vox", bytes(1000), "extension '.vox'"),
+        ("head.wav", wav_header(0), "0 frames"),
+        ("short.wav", b"RIFF", "not readable"),
+        ("hollow.wav", b"RIFF\x10\x00\x00\x00WAVE" + b"junk\x00\x00\x00\x00" * 3000, ""),
+    ],
+)
+def test_what_is_no_recording_is_refused(tmp_path, name, content, word):
+    path = tmp_path / name
+    path.write_bytes(content)
+    refused(path, word)
+
+
+def test_a_wrong_extension_is_named(tmp_path, stereo):
+    path = tmp_path / "clip.flac"
+    soundfile.write(path, stereo, RATE)
+    refused(path.rename(tmp_path / "clip.wav"), "name says wav", "holds FLAC")
+
+
+def test_paths_that_are_no_files_are_refused(tmp_path):
+    refused(tmp_path / "missing.wav", "No such file")
+    (tmp_path / "folder.wav").mkdir()
+    refused(tmp_path / "folder.wav", "not a regular file")
+    os.mkfifo(tmp_path / "pipe.wav")
+    refused(tmp_path / "pipe.wav", "not a regular file")
+
+
+def test_an_impossible_rate_is_refused(stereo_wav):
+    with pytest.raises(InputError, match="sample_rate"):
+        read_audio(stereo_wav, sample_rate=0)
