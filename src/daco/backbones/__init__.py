@@ -1,0 +1,78 @@
+"""Frozen networks behind one protocol: ``load`` one by its name. Torch is imported late."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from daco.backbones.protocol import PRECISIONS, Backbone
+from daco.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from daco.backbones.network import Network
+
+NAMES = ("logmel", "beats", "eat", "panns", "mn04")
+
+
+__all__ = ["NAMES", "PRECISIONS", "Backbone", "load"]
+
+
+def load(
+    name: str,
+    weights: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    precision: str = "fp32",
+) -> Backbone:
+    """A frozen network, ready to embed.
+
+    Parameters
+    ----------
+    name : {"logmel", "beats", "eat", "panns", "mn04"}
+        ``logmel`` has no weights and needs neither torch nor a download.
+    weights : path, state dict or None
+        A checkpoint file, a folder that holds it, or its tensors. None looks in
+        ``$DACO_WEIGHTS_DIR``, else where ``daco download weights`` puts them.
+    device : str
+        A torch device, such as ``"cpu"`` or ``"cuda"``. ``logmel`` always computes on the CPU.
+    precision : {"fp32", "tf32", "bf16"}
+        Published scores are fp32. ``logmel`` always computes in fp32.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> net = load("logmel")
+    >>> net.sample_rate, net.embed(np.zeros((1, 160_000), np.float32)).shape
+    (16000, (1, 112))
+    """
+    if name not in NAMES:
+        near = difflib.get_close_matches(str(name), NAMES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"The backbone must be one of {', '.join(NAMES)}. Got {name!r}.{hint}")
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"The 'precision' parameter must be one of {', '.join(PRECISIONS)}. "
+            f"Got {precision!r} instead."
+        )
+    if name == "logmel":
+        from daco.backbones.logmel import LogMel
+
+        if weights is not None:
+            raise InputError("The backbone 'logmel' has no weights. Leave weights out.")
+        return LogMel()
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            f'The backbone {name!r} needs PyTorch: pip install "daco-asd[torch]". '
+            "The backbone 'logmel' works without it."
+        ) from None
+    from daco.backbones.weights import load_weights
+
+    module = importlib.import_module(f"daco.backbones.{'mobilenet' if name == 'mn04' else name}")
+    checkpoint = load_weights(name, weights, expected=module.expected_shapes(), clean=module.clean)
+    net: Network = module.build(checkpoint.state_dict, device, precision)
+    net.weights_sha256 = checkpoint.sha256
+    return net

@@ -1,0 +1,174 @@
+"""A frozen torch module behind the Backbone protocol: device, precision, checks, readouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from daco.backbones.protocol import PRECISIONS
+from daco.errors import AudioError, InputError
+from daco.readout import pool
+
+GRID_READOUTS = ("mean", "meanstd")
+INT16_SCALE = 1.0 / 32768.0
+
+
+class Network:
+    """A front end and an encoder that together make a Backbone.
+
+    Parameters
+    ----------
+    name : the name it is loaded by
+    features : waveforms (B, samples) to the encoder's input, always computed in float32
+    encoder : module from that input to a grid (B, T, F, D) and named readouts of its own; it is
+        moved to ``device`` and, with ``"bf16"``, to bfloat16
+    sample_rate : samples per second
+    shortest : fewest samples that the encoder can work with
+    own_readouts : names that the encoder's second output has
+    default_readout : one of them, or a readout of the grid
+    device, precision : see ``Backbone``
+    compile : hand the encoder to ``torch.compile``: slow to start, once for every clip length
+    """
+
+    weights_sha256: str | None = None
+
+    def __init__(
+        self,
+        name: str,
+        features: Callable[[Tensor], Tensor],
+        encoder: nn.Module,
+        *,
+        sample_rate: int,
+        shortest: int,
+        default_readout: str,
+        own_readouts: tuple[str, ...] = (),
+        device: str = "cpu",
+        precision: str = "fp32",
+        compile: bool = False,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise InputError(
+                f"The 'precision' parameter must be one of {', '.join(PRECISIONS)}. "
+                f"Got {precision!r} instead."
+            )
+        self.name, self.device, self.precision = name, device, precision
+        self.sample_rate, self.shortest = sample_rate, shortest
+        self.readouts = (*own_readouts, *GRID_READOUTS)
+        self.default_readout = default_readout
+        self.features = features
+        self._device = usable_device(device)
+        self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
+        if compile:
+            self.encoder.compile(dynamic=False)
+
+    def embed(self, waveforms: Any, readout: str | None = None) -> NDArray[np.float32]:
+        """One vector per clip, (clips, dim)."""
+        name = self.default_readout if readout is None else readout
+        return self.embed_many(waveforms, [name])[name]
+
+    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """Several readouts of one forward pass."""
+        for name in readouts:
+            if name not in self.readouts:
+                raise InputError(
+                    f"The 'readout' parameter of {self.name} must be one of "
+                    f"{', '.join(self.readouts)}. Got {name!r} instead."
+                )
+        with torch.inference_mode():
+            grid, own = self._forward(waveforms)
+            vectors = {
+                name: own[name] if name in own else pool(grid.float(), name) for name in readouts
+            }
+            return {name: _numpy(vector) for name, vector in vectors.items()}
+
+    def grid(self, waveforms: Any) -> NDArray[np.float32]:
+        """Features before any pooling, (clips, time, frequency, dim)."""
+        with torch.inference_mode():
+            return _numpy(self._forward(waveforms)[0])
+
+    def _forward(self, waveforms: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        x = self._on_device(waveforms)
+        with tf32(x.device, False):
+            features = self.features(x)
+        with tf32(x.device, self.precision == "tf32"):
+            grid, own = self.encoder(features.to(self._dtype))
+        return grid, own
+
+    def _on_device(self, waveforms: Any) -> Tensor:
+        x = waveforms if isinstance(waveforms, Tensor) else _tensor(waveforms)
+        if x.ndim != 2 or len(x) == 0:
+            raise InputError(
+                "waveforms must be a 2-D array (clips, samples) with at least one clip. "
+                f"Got shape {tuple(x.shape)} instead."
+            )
+        if not x.is_floating_point() and x.dtype != torch.int16:
+            raise InputError(f"waveforms must be float32 or int16. Got {x.dtype} instead.")
+        if x.shape[1] < self.shortest:
+            raise AudioError(
+                f"{self.name} needs clips of at least {self.shortest} samples "
+                f"({self.shortest / self.sample_rate:.3f} s at {self.sample_rate} Hz). Got "
+                f"{x.shape[1]} samples: pad or leave out shorter clips."
+            )
+        if self._device.type == "cuda" and x.device.type == "cpu":
+            x = x.pin_memory()  # a copy on all cores, then a transfer at full speed
+        x = x.to(self._device, non_blocking=True)
+        return x.float() * INT16_SCALE if x.dtype == torch.int16 else x.float()
+
+
+def usable_device(device: str) -> torch.device:
+    """The torch device of that name, or an InputError where this machine has none."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(
+            f"The device {device!r} cannot be used: {reason}. Use device='cpu', or install a "
+            "torch that supports it."
+        ) from None
+    return found
+
+
+@contextmanager
+def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
+    """Let float32 products on a GPU round to TF32, or forbid it; what was set before comes back.
+
+    Torch allows it for convolutions by default, so that float32 has to be asked for.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    cudnn: Any = torch.backends.cudnn
+    holders: list[Any] = [torch.backends.cuda.matmul, cudnn]
+    field: str = "allow_tf32"
+    value: bool | str = allowed
+    if hasattr(holders[0], "fp32_precision"):  # torch 2.9 and later; the old flags refuse a mixture
+        holders = [torch.backends.cuda.matmul, cudnn.conv]
+        field, value = "fp32_precision", "tf32" if allowed else "ieee"
+    before = [getattr(holder, field) for holder in holders]
+    try:
+        for holder in holders:
+            setattr(holder, field, value)
+        yield
+    finally:
+        for holder, old in zip(holders, before, strict=True):
+            setattr(holder, field, old)
+
+
+def _tensor(waveforms: Any) -> Tensor:
+    array = np.asarray(waveforms)
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"waveforms must be float32 or int16. Got dtype {array.dtype} instead.")
+    dtype = np.float32 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(array, dtype, requirements=["C", "W"]))
+
+
+def _numpy(values: Tensor) -> NDArray[np.float32]:
+    return values.float().cpu().numpy()

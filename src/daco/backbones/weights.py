@@ -1,0 +1,319 @@
+"""Checkpoints: where they come from, their pins, where they lie, and how they are read safely."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from daco.errors import MissingExtraError, WeightsError
+
+WEIGHTS_DIR_VARIABLE = "DACO_WEIGHTS_DIR"
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_SHOWN = 3
+_WRAPPERS = ("state_dict", "model_state_dict")
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """One published checkpoint. ``urls`` are tried in order; ``size`` is in bytes."""
+
+    name: str
+    file_name: str
+    urls: tuple[str, ...]
+    sha256: str | None
+    licence: str
+    md5: str | None = None
+    size: int | None = None
+
+
+SOURCES: dict[str, WeightSource] = {
+    source.name: source
+    for source in (
+        WeightSource(
+            name="beats",
+            file_name="BEATs_iter3_plus_AS2M.pt",
+            urls=(
+                "https://huggingface.co/datasets/Bencr/beats-checkpoints/resolve/main/"
+                "BEATs_iter3_plus_AS2M.pt",
+            ),
+            sha256="d43cbfad4d7b56381c061d7a24774f908d4d94c72961f6eb1d9090ff18cd8d34",
+            licence="MIT",
+        ),
+        WeightSource(
+            name="eat",
+            file_name="model.safetensors",
+            urls=(
+                "https://huggingface.co/worstchan/EAT-base_epoch30_pretrain/resolve/main/"
+                "model.safetensors",
+            ),
+            sha256="8623072d09aac4f3ad1168b4fed3a24e4f68fe1da25b9fe733375efb237e5f48",
+            licence="MIT",
+        ),
+        WeightSource(
+            name="panns",
+            file_name="Cnn14_16k_mAP=0.438.pth",
+            urls=("https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",),
+            sha256="e2ee543a27919542c2ea03eabaa70b24dcd4e6c8e05621de6b67a94e4c5058e6",
+            licence="CC-BY-4.0",
+            md5="362fc5ff18f1d6ad2f6d464b45893f2c",
+        ),
+        WeightSource(
+            name="mn04",
+            file_name="mn04_as_mAP_432.pt",
+            urls=(
+                "https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/"
+                "mn04_as_mAP_432.pt",
+            ),
+            sha256="899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c",
+            licence="MIT",
+            size=4_066_513,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors that fit a network, and the SHA-256 of the file they came from, if any."""
+
+    state_dict: dict[str, Any]
+    sha256: str | None
+
+
+def weights_dir() -> Path:
+    """The folder of downloaded checkpoints: ``$DACO_WEIGHTS_DIR``, else in the user's cache."""
+    chosen = os.environ.get(WEIGHTS_DIR_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    variable = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
+    cache = os.environ.get(variable)
+    return (Path(cache) if cache else Path.home() / ".cache") / "daco" / "weights"
+
+
+def find_weights(name: str, explicit: str | os.PathLike[str] | None = None) -> Path:
+    """The checkpoint file of a network: the one given, or the one in the weights folder.
+
+    A folder, given or not, is searched for ``name/file_name``, where a download puts it because
+    file names repeat, and then for ``file_name``.
+    """
+    source = SOURCES[name]
+    folder = weights_dir() if explicit is None else Path(explicit).expanduser()
+    if explicit is not None and folder.is_file():
+        return folder
+    for candidate in (folder / name / source.file_name, folder / source.file_name):
+        if candidate.is_file():
+            return candidate
+    if explicit is not None:
+        what = f"holds no {source.file_name}" if folder.is_dir() else "does not exist"
+        raise WeightsError(
+            f"The weights given for {name!r} were not found: {folder} {what}. Check the path, or "
+            f"run `daco download weights {name}`."
+        )
+    raise WeightsError(
+        f"{name!r} needs the file {source.file_name}, and {folder} does not hold it. Run "
+        f"`daco download weights {name}`, or fetch {source.urls[0]} on another machine and give "
+        f"its path as weights=, or its folder in {WEIGHTS_DIR_VARIABLE}."
+    )
+
+
+def load_weights(
+    name: str,
+    weights: str | os.PathLike[str] | Mapping[str, Any] | None,
+    *,
+    expected: Shapes,
+    clean: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+) -> Checkpoint:
+    """A checkpoint found, verified against its pin, read safely and checked key by key.
+
+    Parameters
+    ----------
+    name : str
+        The network, a key of `SOURCES`.
+    weights : path, state dict or None
+        None looks in the weights folder. A file that carries the published file's name must
+        have the published SHA-256; any other file is taken as the user's own.
+    expected : mapping of name to shape
+        What the network needs, after `clean`.
+    clean : callable, optional
+        Takes a checkpoint as it was saved, bare or under ``model``, to the tensors the network
+        needs; drops what else it may hold, such as a classifier.
+    """
+    if isinstance(weights, Mapping):
+        checkpoint, sha256, where = weights, None, "the state dict given"
+    else:
+        path = find_weights(name, weights)
+        checkpoint, sha256 = _read_verified(name, path)
+        where = str(path)
+    checkpoint = _unwrapped(checkpoint, where)
+    state_dict = _tensors_only(checkpoint if clean is None else clean(checkpoint), where)
+    check_state_dict(state_dict, expected, where, name)
+    return Checkpoint(state_dict, sha256)
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return _hash(file)
+
+
+def check_state_dict(
+    state_dict: Mapping[str, Any], expected: Shapes, where: str, name: str
+) -> None:
+    """Raise a WeightsError that names missing, unexpected and mis-shaped entries."""
+    missing = [key for key in expected if key not in state_dict]
+    unexpected = [key for key in state_dict if key not in expected]
+    misshaped = [
+        key
+        for key, shape in expected.items()
+        if key in state_dict and tuple(state_dict[key].shape) != tuple(shape)
+    ]
+    if not (missing or unexpected or misshaped):
+        return
+    parts = [
+        _some("missing", missing, lambda key: key),
+        _some("unexpected", unexpected, lambda key: key + _nearest(key, missing or expected)),
+        _some(
+            "of another shape",
+            misshaped,
+            lambda key: f"{key} {tuple(state_dict[key].shape)}, not {tuple(expected[key])}",
+        ),
+    ]
+    raise WeightsError(
+        f"{where} does not fit the network {name!r} ({len(expected)} entries): "
+        f"{'; '.join(part for part in parts if part)}. Give a checkpoint of this network, for "
+        f"instance {SOURCES[name].file_name}."
+    )
+
+
+def _read_verified(name: str, path: Path) -> tuple[Any, str]:
+    pin = SOURCES[name].sha256 if path.name == SOURCES[name].file_name else None
+    with path.open("rb") as file:  # one handle: what was hashed is what is read
+        sha256 = _hash(file)
+        if pin is not None and sha256 != pin:
+            raise WeightsError(
+                f"{path} is not the published {name!r} checkpoint and was not opened. "
+                f"Expected SHA-256 {pin}, got {sha256}. If the download was cut short, delete "
+                f"the file and run `daco download weights {name}`; if it is a checkpoint of "
+                "your own, give it another file name."
+            )
+        return _read(file, path), sha256
+
+
+def _unwrapped(checkpoint: Any, where: str) -> dict[str, Any]:
+    """A checkpoint with tensors instead of arrays, out of the wrappers that training adds.
+
+    ``model`` stays, because what lies beside it says which network it is.
+    """
+    for key in _WRAPPERS:
+        if isinstance(checkpoint, Mapping) and isinstance(checkpoint.get(key), Mapping):
+            checkpoint = checkpoint[key]
+    if not isinstance(checkpoint, Mapping) or not checkpoint:
+        raise WeightsError(
+            f"{where} holds no state dict. A checkpoint maps names to tensors, directly or under "
+            f"'model', {', '.join(map(repr, _WRAPPERS))}."
+        )
+    tensors = {str(key): _as_tensor(value) for key, value in checkpoint.items()}
+    if isinstance(tensors.get("model"), Mapping):
+        model = tensors["model"].items()
+        tensors["model"] = {str(key): _as_tensor(value) for key, value in model}
+    return tensors
+
+
+def _as_tensor(value: Any) -> Any:
+    import numpy as np
+    import torch
+
+    numeric = isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+    return torch.from_numpy(np.require(value, requirements=["C", "W"])) if numeric else value
+
+
+def _tensors_only(state_dict: Mapping[str, Any], where: str) -> dict[str, Any]:
+    import torch
+
+    odd = [key for key, value in state_dict.items() if not isinstance(value, torch.Tensor)]
+    if odd:
+        raise WeightsError(
+            f"{where} is no state dict: {_some('not tensors', odd, str)}. Save "
+            "network.state_dict() and give that file."
+        )
+    return dict(state_dict)
+
+
+def _hash(file: BufferedReader) -> str:
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    return digest
+
+
+def _read(file: BufferedReader, path: Path) -> Any:
+    head = file.read(9)
+    file.seek(0)
+    # By content, because the same suffix is used for every format.
+    if head[8:9] == b"{":
+        return _read_safetensors(file, path)
+    import torch
+
+    try:
+        with _numpy_allowed():
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever its unpickler or zip reader met
+        refused = re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))
+        if refused:
+            raise WeightsError(
+                f"{path} holds a Python object, {refused[1]}, that could run code when it is "
+                "opened, and was refused. Save its state dict alone, best as safetensors."
+            ) from None
+        raise WeightsError(
+            f"{path} cannot be read as a PyTorch or safetensors checkpoint "
+            f"({type(error).__name__}). Fetch or save the file again."
+        ) from error
+
+
+def _read_safetensors(file: BufferedReader, path: Path) -> Any:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+    except ImportError:
+        raise MissingExtraError(
+            f"{path} is a safetensors file; reading it needs `pip install safetensors`."
+        ) from None
+    try:
+        return load(file.read())
+    except SafetensorError as error:
+        raise WeightsError(f"{path} is damaged: {error}. Fetch or save the file again.") from None
+
+
+def _numpy_allowed() -> AbstractContextManager[Any]:
+    """Arrays and numbers of NumPy, which training scripts leave beside the weights, can be read."""
+    import numpy as np
+    import torch
+    from numpy._core import multiarray
+
+    functions: list[Any] = [multiarray.scalar, multiarray._reconstruct]
+    # NumPy 1 wrote them under another module.
+    renamed = [(each, f"numpy.core.multiarray.{each.__name__}") for each in functions]
+    dtypes = [type(np.dtype(code)) for code in "?bhilqBHILQefdSU"]
+    return torch.serialization.safe_globals([*functions, *renamed, np.ndarray, np.dtype, *dtypes])
+
+
+def _some(what: str, keys: list[str], show: Callable[[str], str]) -> str:
+    if not keys:
+        return ""
+    more = f", and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    return f"{len(keys)} {what}: {', '.join(show(key) for key in keys[:_SHOWN])}{more}"
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f" (nearest known: {near[0]})" if near else ""

@@ -1,0 +1,362 @@
+"""BEATs, EAT and PANNs against the golden vectors: name-seeded weights, five seeded clips each."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
+
+import numpy as np
+import pytest
+from shared_data import shared
+
+torch = pytest.importorskip("torch")
+
+from daco.backbones import beats, eat, fbank, panns  # noqa: E402
+from daco.backbones.network import Network  # noqa: E402
+from daco.errors import AudioError, InputError, WeightsError  # noqa: E402
+
+# Float32 against float64 moves these embeddings by 2e-6; a LayerNorm eps of 1e-5 instead of 1e-6,
+# the tanh GELU, another window or another bucket distance move them by 2e-5 and more.
+TOLERANCE = 1e-5
+# The references' filter banks in decibels or natural logarithms, before normalisation.
+FEATURE_TOLERANCE = 5e-3
+CLIPS = ("s10", "s12", "s2", "odd", "silence2")
+MODULES = {"beats": beats, "eat": eat, "panns": panns}
+
+
+@lru_cache(maxsize=1)
+def recipe() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "backbone_recipe", shared("golden", "backbones", "recipe.py")
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_json(name: str):
+    return json.loads(shared("golden", "backbones", name).read_text(encoding="utf-8"))
+
+
+def wave(clip: str) -> np.ndarray:
+    return recipe().wave(*read_json("meta.json")["clips"][clip])
+
+
+def checkpoint(name: str) -> dict[str, torch.Tensor]:
+    """The state dict of the reference network: all its entries, needed or not."""
+    constants = {eat.POSITIONS: eat.positions()} if name == "eat" else panns.stft_kernels()
+    if name == "panns":
+        golden = np.load(shared("golden", "backbones", "panns.npz"))
+        constants[panns.MEL] = torch.from_numpy(golden["melW"])
+    tensors = {}
+    for entry in read_json(f"{name}_state_dict.json"):
+        key, shape = entry["name"], tuple(entry["shape"])
+        if entry["dtype"] == "int64":
+            tensors[key] = torch.zeros(shape, dtype=torch.int64)
+        else:
+            value = recipe().tensor(key, shape)
+            tensors[key] = constants[key] if value is None else torch.from_numpy(value)
+    return tensors
+
+
+@dataclass
+class Run:
+    """One clip's way through a network."""
+
+    embedding: np.ndarray
+    grid: np.ndarray
+    layers: list[np.ndarray] = field(default_factory=list)
+
+
+class Golden:
+    """A network with the golden weights, its vectors, and every clip's run, made once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.module = MODULES[name]
+        self.vectors = np.load(shared("golden", "backbones", f"{name}.npz"))
+        self.state_dict = self.module.clean(checkpoint(name))
+        self.net = self.module.build(self.state_dict, "cpu", "fp32")
+        self.runs: dict[str, Run] = {}
+
+    def __getitem__(self, field: str) -> np.ndarray:
+        return self.vectors[field]
+
+    def run(self, clip: str) -> Run:
+        if clip not in self.runs:
+            # The two clips of two seconds go together: a batch is held to the same numbers.
+            clips = ("s2", "silence2") if clip in ("s2", "silence2") else (clip,)
+            layers: list[torch.Tensor] = []
+            watched = (
+                [] if self.name == "panns" else [self.net.encoder.norm, *self.net.encoder.layers]
+            )
+            hooks = [
+                each.register_forward_hook(lambda module, args, output: layers.append(output))
+                for each in watched
+            ]
+            with torch.inference_mode():
+                grid, own = self.net._forward(np.stack([wave(each) for each in clips]))
+            for hook in hooks:
+                hook.remove()
+            vectors = own.get(self.net.default_readout, grid.mean((1, 2)))
+            for index, each in enumerate(clips):
+                self.runs[each] = Run(
+                    vectors[index].numpy(),
+                    grid[index].numpy(),
+                    [layer[index].numpy() for layer in layers],
+                )
+        return self.runs[clip]
+
+    def features(self, clip: str) -> np.ndarray:
+        waveforms = torch.from_numpy(wave(clip)[None])
+        if self.name == "panns":
+            return panns.log_mel(waveforms, self.state_dict[panns.MEL])[0].numpy()
+        return self.module.features(waveforms)[0].numpy()
+
+
+@pytest.fixture(scope="module", params=MODULES)
+def golden(request) -> Golden:
+    return Golden(request.param)
+
+
+def error(ours: np.ndarray, theirs: np.ndarray) -> float:
+    assert ours.shape == theirs.shape
+    return float(np.abs(ours - theirs).max())
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_features(golden, clip):
+    kind = "logmel" if golden.name == "panns" else "fbank"
+    tolerance = FEATURE_TOLERANCE
+    if kind == "fbank":  # bit-equal where it was measured; 1e-5 leaves room for another FFT
+        tolerance = 1e-5
+    features = golden.features(clip)
+    assert error(features[golden[f"{clip}.{kind}_idx"]], golden[f"{clip}.{kind}_rows"]) <= tolerance
+    flat = features.astype(np.float64)
+    stats = [*flat.shape, flat.mean(), flat.std(), flat.min(), flat.max(), np.abs(flat).sum()]
+    np.testing.assert_allclose(stats, golden[f"{clip}.{kind}_stats"], rtol=1e-5, atol=1e-5)
+    if f"{clip}.{kind}_full" in golden.vectors:
+        full = golden[f"{clip}.{kind}_full"]
+        assert error(features[: len(full)], full) <= tolerance
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_embedding(golden, clip):
+    embedding = golden.run(clip).embedding
+    assert error(embedding, golden[f"{clip}.embedding"]) <= TOLERANCE
+    if f"{clip}.embedding_f64" in golden.vectors:
+        assert error(embedding, golden[f"{clip}.embedding_f64"]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_tokens_and_layers(golden, clip):
+    run = golden.run(clip)
+    if golden.name == "panns":
+        frames = int(golden[f"{clip}.logmel_stats"][0])
+        assert run.grid.shape == (frames // 32, 1, 2048)
+        return
+    tokens = run.layers[-1]
+    assert len(tokens) == golden[f"{clip}.tokens_n"]
+    assert error(tokens[golden[f"{clip}.token_idx"]], golden[f"{clip}.token_rows"]) <= TOLERANCE
+    if golden.name == "beats":
+        means = np.stack([layer.mean(axis=0) for layer in run.layers[1:]])
+        assert error(means, golden[f"{clip}.layer_mean"]) <= TOLERANCE
+        assert np.array_equal(run.grid.reshape(-1, 768), tokens)
+    else:
+        cls = np.stack([layer[0] for layer in run.layers])
+        assert error(cls, golden[f"{clip}.layer_cls"]) <= TOLERANCE
+        assert np.array_equal(run.grid.reshape(-1, 768), tokens[1:])
+
+
+def test_readouts_come_from_one_pass_and_agree_with_it(golden):
+    net, waveforms = golden.net, np.stack([wave("s2"), wave("silence2")])
+    both = net.embed_many(waveforms, [net.default_readout, "meanstd"])
+    embedding = both[net.default_readout]
+    assert embedding.dtype == np.float32
+    assert error(embedding[0], golden["s2.embedding"]) <= TOLERANCE
+    steps, bands, dim = golden.run("s2").grid.shape
+    assert both["meanstd"].shape == (2, 2 * bands * dim)
+    assert net.grid(torch.from_numpy(waveforms[:1])).shape == (1, steps, bands, dim)
+
+
+@pytest.fixture
+def without_onednn():
+    """Some virtual machines announce bfloat16 matrix instructions that they cannot run."""
+    before = torch.backends.mkldnn.set_flags(False)[0]
+    yield
+    torch.backends.mkldnn.set_flags(before)
+
+
+@pytest.mark.usefixtures("without_onednn")
+def test_bfloat16_stays_near(golden):
+    if golden.name == "eat":
+        pytest.skip("made of the blocks of BEATs, and slow: always 513 tokens")
+    waveforms = wave("s2")[None, :8000]
+    net = golden.module.build(golden.state_dict, "cpu", "bf16")
+    ours, theirs = net.embed(waveforms)[0], golden.net.embed(waveforms)[0]
+    assert 1 - ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) < 2e-4
+    assert error(ours, theirs) < 0.1
+
+
+def test_the_shortest_clip_works_and_a_shorter_one_is_refused_with_its_length(golden):
+    net = golden.net
+    assert np.isfinite(net.embed(np.ones((1, net.shortest), np.float32))).all()
+    with pytest.raises(AudioError, match=f"at least {net.shortest} samples"):
+        net.embed(np.ones((1, net.shortest - 1), np.float32))
+
+
+def test_nan_gives_nan_for_that_clip_only(golden):
+    waveforms = np.stack([wave("s2"), wave("silence2")])[:, :8000].copy()
+    waveforms[0, 4000] = np.nan
+    embedding = golden.net.embed(waveforms)
+    assert np.isnan(embedding[0]).any()
+    assert np.isfinite(embedding[1]).all()
+
+
+def test_expected_shapes_are_those_of_the_cleaned_checkpoint(golden):
+    shapes = {key: tuple(value.shape) for key, value in golden.state_dict.items()}
+    assert shapes == golden.module.expected_shapes()
+
+
+def test_every_entry_of_the_public_checkpoint_is_used_or_known_to_be_needless(golden):
+    listed = {entry["name"] for entry in read_json(f"{golden.name}_state_dict.json")}
+    needless = listed - set(golden.state_dict)
+    if golden.name == "panns":
+        assert len(needless) == 2 + 13 + 2  # Fourier kernels, BatchNorm counters, classifier
+    else:
+        assert not needless
+
+
+def test_checkpoint_wrappers_and_heads_are_taken_off(golden):
+    wrapped = {"model": dict(golden.state_dict), "cfg": {"deep_norm": True}, "iteration": 800_000}
+    if golden.name == "beats":
+        wrapped["model"]["predictor.weight"] = torch.zeros(527, 768)
+    assert golden.module.clean(wrapped).keys() == golden.state_dict.keys()
+
+
+def test_beats_of_another_kind_or_with_untied_bias_is_refused():
+    with pytest.raises(WeightsError, match="layer_norm_first"):
+        beats.clean({"cfg": {"layer_norm_first": True}, "model": {}})
+    bias = {beats.HEAD_BIAS.format(layer): torch.full((320, 12), 1.0 * layer) for layer in (0, 1)}
+    with pytest.raises(WeightsError, match="shares one position bias"):
+        beats.clean(bias)
+
+
+def test_eat_names_may_lack_their_prefix_and_the_position_table():
+    cleaned = eat.clean({"pre_norm.weight": torch.ones(768)})
+    assert set(cleaned) == {"model.pre_norm.weight", eat.POSITIONS}
+    table = cleaned[eat.POSITIONS].view(768, 8, 768)
+    # Band first, then time; each half is [sin, cos] with frequencies from 1 down to 1e-4.
+    assert table[5, 3, 0] == pytest.approx(np.sin(3.0))
+    assert table[5, 3, 192] == pytest.approx(np.cos(3.0))
+    assert table[5, 3, 384] == pytest.approx(np.sin(5.0))
+    assert table[5, 3, 767] == pytest.approx(np.cos(5.0 * 10000 ** (-191 / 192)))
+
+
+def test_panns_with_another_transform_is_refused():
+    kernels = panns.stft_kernels()
+    assert panns.clean(kernels) == {}
+    with pytest.raises(WeightsError, match="Fourier"):
+        panns.clean({panns.REAL: kernels[panns.REAL] * 0.9})
+
+
+def test_the_position_bias_is_kept_for_each_length():
+    encoder = beats.Encoder.__new__(beats.Encoder)
+    torch.nn.Module.__init__(encoder)
+    encoder.head_bias = torch.nn.Parameter(torch.randn(320, 12), requires_grad=False)
+    encoder._position_bias = {}
+    bias = encoder.position_bias(200)
+    assert encoder.position_bias(200) is bias
+    i, j = torch.arange(200)[:, None], torch.arange(200)
+    assert torch.equal(bias, encoder.head_bias[beats.buckets(j - i)].permute(2, 0, 1))
+    for tokens in range(8, 200, 8):
+        encoder.position_bias(tokens)
+    assert len(encoder._position_bias) <= beats.CACHED_LENGTHS
+
+
+def test_fbank_of_a_batch_is_that_of_its_clips():
+    waveforms = torch.from_numpy(np.stack([wave("s2"), wave("silence2")]))
+    together = fbank.fbank(waveforms, "povey")
+    assert together.shape[1] == fbank.frames_in(32_000)
+    for index in range(2):
+        alone = fbank.fbank(waveforms[index : index + 1], "povey")[0]
+        assert error(together[index].numpy(), alone.numpy()) <= 1e-5
+
+
+class Frames(torch.nn.Module):
+    """Frames of four samples as a grid, and the first of them."""
+
+    def forward(self, features):
+        grid = features.view(len(features), -1, 1, 4)
+        return grid, {"first": grid[:, 0, 0]}
+
+
+def tiny(**options) -> Network:
+    return Network(
+        "tiny",
+        lambda waveforms: waveforms,
+        Frames(),
+        sample_rate=8,
+        shortest=4,
+        own_readouts=("first",),
+        default_readout="first",
+        **options,
+    )
+
+
+def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
+    samples = np.array([[-32768, 0, 16384, 8192]], np.int16)
+    expected = np.array([[-1.0, 0.0, 0.5, 0.25]], np.float32)
+    frozen = expected.copy()
+    frozen.flags.writeable = False
+    for given in (
+        expected,
+        frozen,
+        expected.astype(np.float64),
+        expected.astype(">f4"),
+        expected.tolist(),
+        torch.from_numpy(expected),
+        samples,
+        samples.astype(">i2"),
+        torch.from_numpy(samples),
+    ):
+        embedding = tiny().embed(given)
+        assert embedding.dtype == np.float32
+        assert np.array_equal(embedding, expected)
+
+
+def test_bfloat16_rounds_the_features_and_returns_float32():
+    embedding = tiny(precision="bf16").embed(np.full((1, 4), 1 / 3, np.float32))
+    assert embedding.dtype == np.float32
+    assert embedding[0, 0] == float(torch.tensor(1 / 3).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("waveforms", "options", "message"),
+    [
+        (np.zeros(8, np.float32), {}, "2-D"),
+        (np.zeros((0, 8), np.float32), {}, "at least one clip"),
+        (np.zeros((1, 8), np.int64), {}, "float32 or int16"),
+        (np.array([["a"]]), {}, "float32 or int16"),
+        (np.zeros((1, 8), np.float32), {"precision": "fp8"}, "fp32, tf32, bf16"),
+        (np.zeros((1, 8), np.float32), {"device": "nowhere"}, "Use device='cpu'"),
+    ],
+)
+def test_wrong_input_is_refused(waveforms, options, message):
+    with pytest.raises(InputError, match=message):
+        tiny(**options).embed(waveforms)
+
+
+def test_an_unknown_readout_is_refused_with_those_that_exist():
+    with pytest.raises(InputError, match="first, mean, meanstd"):
+        tiny().embed(np.zeros((1, 8), np.float32), "median")
+
+
+def test_too_short_clips_are_refused_with_the_length_in_seconds():
+    with pytest.raises(AudioError, match=re.escape("at least 4 samples (0.500 s at 8 Hz)")):
+        tiny().embed(np.zeros((1, 3), np.float32))

@@ -1,0 +1,197 @@
+"""Checkpoints: found, verified before they are opened, and checked key by key."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+
+import daco.backbones
+from daco.backbones import weights as w
+from daco.errors import WeightsError
+
+torch = pytest.importorskip("torch")
+
+EXPECTED = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (4,)}
+
+
+@pytest.fixture(autouse=True)
+def _empty_weights_folder(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path_factory.mktemp("weights")))
+
+
+def tensors(**changes):
+    return {name: torch.ones(shape) for name, shape in (EXPECTED | changes).items()}
+
+
+def load(weights, name="mn04", **options):
+    return w.load_weights(name, weights, expected=EXPECTED, **options)
+
+
+def same(state_dict):
+    assert set(state_dict) == set(EXPECTED)
+    assert all(torch.equal(state_dict[name], torch.ones(EXPECTED[name])) for name in EXPECTED)
+
+
+class Recorder:
+    """An object whose unpickling would be noticed."""
+
+    opened: list[str] = []  # noqa: RUF012
+
+    def __reduce__(self):
+        return Recorder.opened.append, ("opened",)
+
+
+def test_every_downloadable_network_has_a_pinned_https_source():
+    assert set(w.SOURCES) == set(daco.backbones.NAMES) - {"logmel"}
+    for name, source in w.SOURCES.items():
+        assert source.name == name
+        assert "" not in (source.file_name, source.licence)
+        assert {url.partition("//")[0] for url in source.urls} == {"https:"}
+        assert len(bytes.fromhex(source.sha256)) == 32
+
+
+@pytest.mark.parametrize("wrap", [lambda t: t, lambda t: {"cfg": {"layers": 12}, "model": t}])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_torch_files_bare_and_wrapped(tmp_path, wrap, legacy):
+    path = tmp_path / "own.pt"
+    torch.save(wrap(tensors()), path, _use_new_zipfile_serialization=not legacy)
+    found = load(path, clean=lambda c: c.get("model", c))
+    same(found.state_dict)
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == w.file_sha256(path)
+
+
+def test_safetensors_are_recognised_by_content(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "own.pt"
+    safetensors.save_file(tensors(), path)
+    same(load(str(path)).state_dict)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(WeightsError, match="damaged"):
+        load(path)
+
+
+@pytest.mark.parametrize("module", ["numpy._core.multiarray", "numpy.core.multiarray"])
+def test_numpy_objects_of_a_training_script_are_no_obstacle(tmp_path, module):
+    path = tmp_path / "own.pth"
+    sampler = {
+        "indexes": [np.arange(3), np.zeros(2, np.float32)],
+        "pointer": np.int64(7),
+        "map": np.float64(0.4),
+    }
+    torch.save({"model": tensors(), "iteration": 5, "sampler": sampler}, path)
+    # NumPy 1 wrote its functions under another module, in files that are still around.
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data.replace(b"numpy._core.multiarray", module.encode()))
+    same(load(path, clean=lambda c: c["model"]).state_dict)
+
+
+def test_a_state_dict_in_memory_may_hold_arrays():
+    found = load({name: np.ones(shape, np.float32) for name, shape in EXPECTED.items()})
+    same(found.state_dict)
+    assert found.sha256 is None
+
+
+def test_a_pinned_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):
+    path = tmp_path / w.SOURCES["mn04"].file_name
+    path.write_bytes(pickle.dumps(Recorder(), protocol=2))
+    monkeypatch.setattr(w, "_read", lambda *_: pytest.fail("the file was opened"))
+    with pytest.raises(WeightsError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert w.SOURCES["mn04"].sha256 in message
+    assert w.file_sha256(path) in message
+    assert "daco download weights mn04" in message
+    assert "another file name" in message
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path):
+    path = tmp_path / "own.pt"
+    torch.save({"model": tensors(), "extra": Recorder()}, path)
+    Recorder.opened.clear()
+    with pytest.raises(WeightsError, match="could run code"):
+        load(path)
+    assert Recorder.opened == []
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
+def test_garbage_is_refused_in_one_sentence(tmp_path, content):
+    path = tmp_path / "own.pt"
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"own\.pt cannot be read"):
+        load(path)
+
+
+@pytest.mark.parametrize("content", [{}, [1, 2], 3])
+def test_a_file_without_tensors_is_refused(tmp_path, content):
+    path = tmp_path / "own.pt"
+    torch.save(content, path)
+    with pytest.raises(WeightsError, match="holds no state dict"):
+        load(path)
+
+
+def test_entries_that_are_no_tensors_are_named():
+    with pytest.raises(WeightsError, match="1 not tensors: epoch"):
+        load({**tensors(), "epoch": 3})
+
+
+def test_missing_unexpected_and_misshaped_entries_are_named():
+    wrong = tensors(**{"a.bias": (3,)})
+    wrong["b.wieght"] = wrong.pop("b.weight")
+    with pytest.raises(WeightsError) as caught:
+        load(wrong)
+    message = str(caught.value)
+    assert "1 missing: b.weight" in message
+    assert "1 unexpected: b.wieght (nearest known: b.weight)" in message
+    assert "1 of another shape: a.bias (3,), not (2,)" in message
+
+
+def test_long_lists_are_cut_and_counted():
+    wrong = {**tensors(), **{f"head.{i}": torch.ones(1) for i in range(40)}}
+    with pytest.raises(WeightsError, match=r"40 unexpected: head\.0.*, and 37 more") as caught:
+        load(wrong)
+    assert len(str(caught.value)) < 400
+
+
+def test_weights_are_found_in_the_folder_of_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path))
+    flat = tmp_path / "model.safetensors"
+    flat.touch()
+    assert w.find_weights("eat") == flat
+    own = tmp_path / "eat" / "model.safetensors"
+    own.parent.mkdir()
+    own.touch()
+    assert w.find_weights("eat") == own
+    assert w.find_weights("eat", flat) == flat
+    assert w.find_weights("eat", tmp_path) == own
+
+
+@pytest.mark.parametrize("name", w.SOURCES)
+def test_without_weights_the_error_says_which_file_and_how_to_get_it(name):
+    with pytest.raises(WeightsError) as caught:
+        w.find_weights(name)
+    message = str(caught.value)
+    source = w.SOURCES[name]
+    for part in (source.file_name, source.urls[0], f"daco download weights {name}"):
+        assert part in message
+    assert "DACO_WEIGHTS_DIR" in message
+
+
+def test_a_wrong_path_is_named(tmp_path):
+    with pytest.raises(WeightsError, match=r"nowhere\.pt does not exist"):
+        w.find_weights("beats", tmp_path / "nowhere.pt")
+    with pytest.raises(WeightsError, match=r"holds no BEATs_iter3_plus_AS2M\.pt"):
+        w.find_weights("beats", tmp_path)
+
+
+def test_the_default_folder_is_in_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.delenv("DACO_WEIGHTS_DIR")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert w.weights_dir() == tmp_path / "daco" / "weights"
