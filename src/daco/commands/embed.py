@@ -1,0 +1,150 @@
+"""``daco embed``: recordings to an embedding table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from daco.errors import InputError
+
+if TYPE_CHECKING:
+    from daco.embed import EmbedReport
+
+SKIPPED_EXIT = 4
+"""Exit code when the table was written, but without some of the clips."""
+
+_SHOWN = 20
+
+
+class OnError(StrEnum):
+    """What a recording that cannot be embedded does to the run."""
+
+    fail = "fail"
+    skip = "skip"
+
+
+def embed(
+    clips: Annotated[
+        Path, typer.Argument(help="Folder of recordings, DCASE data set, or CSV/Parquet manifest.")
+    ],
+    out: Annotated[Path, typer.Option(help="The Parquet file to write.")],
+    backbone: Annotated[str, typer.Option(help="Frozen network, such as beats.")] = "logmel",
+    weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
+    readout: Annotated[
+        list[str] | None,
+        typer.Option(help="How frames become a vector; repeat for more. Default: the network's."),
+    ] = None,
+    channel: Annotated[str, typer.Option(help="0 is the first; mix is the mean of all.")] = "0",
+    batch_size: Annotated[int, typer.Option(help="Clips per forward pass.", min=1)] = 32,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that read files. Default: one per core.", min=1)
+    ] = None,
+    on_error: Annotated[
+        OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
+    ] = OnError.fail,
+    truth: Annotated[
+        Path | None, typer.Option(help="Folder of ground-truth CSVs for test clips.")
+    ] = None,
+) -> None:
+    """Embed recordings: one row per clip, with its vectors and where they came from.
+
+    Interrupted work is kept beside OUT; the same command goes on from there.
+
+    Exit codes: 0 all clips embedded, 4 some skipped, 2 a mistake in the call or the data.
+    """
+    from daco.audio import parse_channel
+    from daco.backbones import load
+    from daco.clips import read_clips
+    from daco.embed import embed_clips
+
+    console, errors = Console(), Console(stderr=True)
+    policy = parse_channel(channel)
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
+    table = read_clips(clips, truth=truth)
+    for oddity in table.oddities:
+        errors.print(f"[yellow]note:[/yellow] {escape(oddity)}", highlight=False)
+    with errors.status(f"loading {backbone}..."):
+        net = load(backbone, weights=weights, device=device, precision=precision)
+    try:
+        with _bar(errors) as progress:
+            report = embed_clips(
+                table,
+                net,
+                out,
+                readouts=readout,
+                channel=policy,
+                batch_size=batch_size,
+                workers=workers,
+                on_error=on_error.value,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        errors.print("Interrupted. Finished work is kept; the same command goes on from there.")
+        raise typer.Exit(130) from None
+    _show(console, report)
+    if report.skipped:
+        raise typer.Exit(SKIPPED_EXIT)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar whose rate counts the clips of this run only."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:.1f} clips/s")
+
+    columns = (
+        TextColumn("embedding"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        Rate(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+
+        def progress(done: int, total: int) -> None:
+            if not bar.tasks:
+                bar.add_task("embed", completed=done, total=total)
+            else:
+                bar.update(bar.tasks[0].id, completed=done)
+
+        yield progress
+
+
+def _show(console: Console, report: EmbedReport) -> None:
+    rate = f", {report.embedded / report.seconds:.1f} clips/s" if report.embedded else ""
+    reused = f" ({report.reused} of an interrupted run)" if report.reused else ""
+    # Not wrapped: a path broken over two lines can be neither copied nor searched for.
+    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+    say(f"{report.out}: {report.clips} clips{reused} in {report.seconds:.1f} s{rate}.")
+    if not report.skipped:
+        return
+    say(f"{len(report.skipped)} clips were skipped:")
+    for path, reason in report.skipped[:_SHOWN]:
+        say(f"  {path}: {reason}")
+    more = len(report.skipped) - _SHOWN
+    if more > 0:
+        say(f"  ... and {more} more; the table's metadata daco.skipped lists all.")

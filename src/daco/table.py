@@ -1,0 +1,300 @@
+"""EmbeddingTable: one row per clip, its vectors and where they came from.
+
+On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
+
+- the clip columns ``path, year, machine, section, domain, split, label, attributes``;
+  ``attributes`` is a JSON object as text, because text is the one nested form that all
+  readers and CSV agree on (a Parquet map becomes a list of pairs in one and a struct in another);
+- ``embedding``: the default readout, a fixed-size list of float32;
+- ``embedding.<readout>``: every further readout;
+- metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
+  ``embedding``), precision, channel, sample_rate, version, skipped.
+
+Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.clips import COLUMNS, SPLITS
+from daco.errors import InputError
+from daco.validation import is_missing, as_embeddings
+
+Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EmbeddingTable:
+    """Clips and their embeddings; made by `read` or `from_arrays`.
+
+    Attributes
+    ----------
+    columns : dict of arrays
+        The clip columns, missing values as None, and further columns of the user's own.
+    matrices : dict of arrays, float32 of shape (n, D)
+        One per readout; the first is the default. Read-only.
+    metadata : dict of str
+        Where the vectors came from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.table import EmbeddingTable
+    >>> table = EmbeddingTable.from_arrays(np.eye(3), machine="fan", domain=["a", "a", "b"])
+    >>> table.select(domain="a").matrix().shape
+    (2, 3)
+    >>> table
+    EmbeddingTable(3 clips, machines: fan, readouts: embedding (3))
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    matrices: Mapping[str, Matrix]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for matrix in self.matrices.values():
+            matrix.flags.writeable = False
+        readouts = {"readouts": json.dumps(list(self.matrices))}
+        object.__setattr__(self, "metadata", {**self.metadata, **readouts})
+
+    @classmethod
+    def from_arrays(
+        cls,
+        embedding: ArrayLike | Mapping[str, ArrayLike],
+        *,
+        machine: str | Sequence[str] | NDArray[Any] = "machine",
+        domain: str | Sequence[str | None] | NDArray[Any] | None = None,
+        split: str | Sequence[str] | NDArray[Any] = "train",
+        label: int | Sequence[int | None] | NDArray[Any] | None = None,
+        path: Sequence[str] | NDArray[Any] | None = None,
+        section: str | Sequence[str] | NDArray[Any] = "00",
+        year: int | Sequence[int | None] | NDArray[Any] | None = None,
+        attributes: Sequence[Mapping[str, str]] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        **further: Any,
+    ) -> EmbeddingTable:
+        """A table of your own vectors.
+
+        Parameters
+        ----------
+        embedding : array of shape (n, D), or a dict of them by readout
+            Finite numbers, stored as float32. The first of a dict is the default readout.
+        machine, domain, split, label, section, year : one value, or one per clip
+            As in a clip table; ``label`` is 0 for normal, 1 for anomaly, None for unknown.
+        path : one per clip
+            A name for each clip; the row number when left out.
+        attributes : one mapping per clip
+        metadata : dict of str
+            Where the vectors came from, kept with them.
+        **further : one value, or one per clip
+            Columns of your own.
+        """
+        matrices = _matrices(embedding)
+        n_clips = len(next(iter(matrices.values())))
+        given = {
+            "path": [str(row) for row in range(n_clips)] if path is None else path,
+            "year": year,
+            "machine": machine,
+            "section": section,
+            "domain": domain,
+            "split": split,
+            "label": label,
+            "attributes": attributes,
+        }
+        columns = {name: as_column(name, given[name], n_clips) for name in COLUMNS}
+        columns |= {name: as_column(name, values, n_clips) for name, values in further.items()}
+        for key, value in (metadata or {}).items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InputError(f"metadata must map text to text. Got {key!r}: {value!r} instead.")
+        return cls(columns, matrices, dict(metadata or {}))
+
+    @classmethod
+    def read(cls, path: Path | str) -> EmbeddingTable:
+        """The table in a Parquet or ``.npz`` file, checked; errors name column and row."""
+        from daco.tablefile import read_table
+
+        return read_table(Path(path))
+
+    def write(self, path: Path | str) -> None:
+        """Write Parquet, whole or not at all."""
+        from daco.tablefile import write_table
+
+        write_table(self, Path(path))
+
+    def __len__(self) -> int:
+        return len(next(iter(self.matrices.values())))
+
+    def __repr__(self) -> str:
+        machines = list(map(str, self.machines))
+        shown = ", ".join(machines[:5]) + (", ..." if len(machines) > 5 else "")
+        readouts = ", ".join(f"{name} ({m.shape[1]})" for name, m in self.matrices.items())
+        return f"EmbeddingTable({len(self)} clips, machines: {shown}, readouts: {readouts})"
+
+    @property
+    def readouts(self) -> tuple[str, ...]:
+        """Names of the readouts; the first is the default."""
+        return tuple(self.matrices)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Machine types in order of appearance."""
+        return tuple(dict.fromkeys(self.columns["machine"].tolist()))
+
+    def matrix(self, readout: str | None = None) -> Matrix:
+        """Vectors of one readout, (n, D) float32, not copied; None is the default readout."""
+        if readout is None:
+            return next(iter(self.matrices.values()))
+        if readout not in self.matrices:
+            raise InputError(
+                f"The table has no readout {readout!r}. It has {', '.join(self.readouts)}."
+            )
+        return self.matrices[readout]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One value per clip: an int array where all are known, else objects with None."""
+        if name not in self.columns:
+            near = difflib.get_close_matches(name, self.columns, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"The table has no column {name!r}. It has {', '.join(self.columns)}.{hint}"
+            )
+        values = self.columns[name]
+        if name in ("year", "label") and len(values) and None not in values.tolist():
+            return values.astype(np.int64)
+        return values
+
+    def select(self, **equal: Any) -> EmbeddingTable:
+        """The clips whose columns equal the given values; None asks for a missing value."""
+        keep = np.ones(len(self), dtype=bool)
+        for name, wanted in equal.items():
+            values = self.column(name).tolist()
+            keep &= np.fromiter((value == wanted for value in values), dtype=bool, count=len(self))
+        columns = {name: values[keep] for name, values in self.columns.items()}
+        matrices = {name: matrix[keep] for name, matrix in self.matrices.items()}
+        return EmbeddingTable(columns, matrices, self.metadata)
+
+
+def _matrices(embedding: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, Matrix]:
+    given = embedding if isinstance(embedding, Mapping) else {"embedding": embedding}
+    if not given:
+        raise InputError("embedding holds no readout. Give an array or a dict of arrays.")
+    matrices: dict[str, Matrix] = {}
+    for name, values in given.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"A readout's name is text such as 'mean'. Got {name!r} instead.")
+        label = f"embedding[{name!r}]" if isinstance(embedding, Mapping) else "embedding"
+        exact = as_embeddings(values, label)
+        # A view, so that making it read-only leaves the caller's array as it was.
+        matrices[name] = as_float32(exact, label).view()
+        first = next(iter(matrices.values()))
+        if len(matrices[name]) != len(first):
+            raise InputError(
+                f"{label} has {len(matrices[name])} rows, but {next(iter(matrices))!r} has "
+                f"{len(first)}. All readouts are of the same clips."
+            )
+    return matrices
+
+
+def as_float32(array: NDArray[Any], name: str) -> Matrix:
+    """float32 of finite values; what overflows is named."""
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(array, dtype=np.float32)
+    if narrow.dtype != array.dtype and not np.isfinite(narrow).all():
+        row = int(np.argmax(~np.isfinite(narrow).all(axis=1)))
+        raise InputError(f"{name} row {row} is too large for float32. Scale the embeddings.")
+    return narrow
+
+
+def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
+    """One checked value per clip as an object array (None is missing), or an InputError.
+
+    A single value stands for all clips. NaN and pandas' missing values count as None, and
+    whole floats as ints, which is what a trip through pandas makes of a missing label.
+    """
+    if values is None or isinstance(values, str | int | float | Mapping) or np.ndim(values) == 0:
+        single = values.item() if isinstance(values, np.ndarray | np.generic) else values
+        values = [single] * n_clips
+    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if len(listed) != n_clips:
+        raise InputError(f"column {name!r} has {len(listed)} values for {n_clips} clips.")
+    check = _CHECKS.get(name)
+    column = np.empty(n_clips, dtype=object)
+    for row, value in enumerate(listed):
+        plain = value.item() if isinstance(value, np.generic) else value
+        try:
+            column[row] = plain if check is None else check(plain)
+        except _WrongError as wrong:
+            raise InputError(f"column {name!r} row {row} {wrong}. Got {plain!r} instead.") from None
+    return column
+
+
+class _WrongError(Exception):
+    """What a value should have been."""
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _WrongError("must be text")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if is_missing(value) or value == "" else _text(value)
+
+
+def _split(value: Any) -> str:
+    if value not in SPLITS:
+        raise _WrongError(f"must be one of {', '.join(SPLITS)}")
+    return str(value)
+
+
+def _whole(value: Any) -> int | None:
+    if is_missing(value):
+        return None
+    if not isinstance(value, int | float) or value != int(value):
+        raise _WrongError("must be a whole number or missing")
+    return int(value)
+
+
+def _label(value: Any) -> int | None:
+    label = _whole(value)
+    if label not in (0, 1, None):
+        raise _WrongError("must be 0 (normal), 1 (anomaly) or missing")
+    return label
+
+
+def _attributes(value: Any) -> dict[str, str]:
+    """Attributes from a mapping, JSON text, or the pairs of a Parquet map."""
+    if is_missing(value) or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise _WrongError("must be a JSON object") from None
+    if isinstance(value, list) and all(isinstance(p, tuple) and len(p) == 2 for p in value):
+        value = dict(value)
+    if not isinstance(value, Mapping):
+        raise _WrongError("must be a JSON object or a mapping")
+    return {str(key): str(item) for key, item in value.items()}
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "path": _text,
+    "machine": _text,
+    "section": _text,
+    "domain": _text_or_none,
+    "split": _split,
+    "year": _whole,
+    "label": _label,
+    "attributes": _attributes,
+}

@@ -1,0 +1,227 @@
+"""``daco embed`` as a user types it, on real recordings and on a killed run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import typer
+from scipy.signal import resample_poly
+from shared_data import shared
+from typer.testing import CliRunner
+
+from daco.audio import read_audio
+from daco.backbones import load
+from daco.commands.embed import embed
+from daco.errors import DacoError
+from daco.table import EmbeddingTable
+
+app = typer.Typer()
+app.command()(embed)
+
+# The same app in a process of its own, with errors shown as the daco command shows them.
+PROGRAM = """
+import sys, typer
+from rich.console import Console
+from daco.commands.embed import embed
+from daco.errors import DacoError
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(embed)
+try:
+    app()
+except DacoError as error:
+    Console(stderr=True).print(f"error: {error}", highlight=False)
+    sys.exit(2)
+"""
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Six clips of half a second in two domains."""
+    rng = np.random.default_rng(0)
+    for domain in ("source", "target"):
+        folder = tmp_path / "fan" / "normal" / domain
+        folder.mkdir(parents=True)
+        for index in range(3):
+            soundfile.write(folder / f"{domain}{index}.wav", rng.normal(0, 0.1, 8000), 16000)
+    return tmp_path / "fan"
+
+
+def test_a_folder_becomes_a_table(recordings, tmp_path):
+    out = tmp_path / "emb.parquet"
+    arguments = ("--backbone", "logmel", "--out", out, "--readout", "mod", "--readout", "mean")
+    result = run(recordings, *arguments)
+    assert result.exit_code == 0, result.output
+    assert f"{out}: 6 clips in" in result.stdout
+    table = EmbeddingTable.read(out)
+    assert table.readouts == ("mod", "mean")
+    assert table.matrix().shape == (6, 112)
+    assert table.matrix("mean").shape == (6, 128)
+    assert sorted(set(table.column("domain"))) == ["source", "target"]
+    assert table.metadata["backbone"] == "logmel"
+
+
+def test_skipped_files_are_listed_and_the_exit_code_says_so(recordings, tmp_path):
+    bad = recordings / "normal" / "source" / "source1.wav"
+    bad.write_bytes(b"")
+    out = tmp_path / "emb.parquet"
+    result = run(recordings, "--out", out, "--on-error", "skip")
+    assert result.exit_code == 4
+    assert "1 clip" in result.stdout
+    assert "source1.wav: the file is empty." in result.stdout
+    table = EmbeddingTable.read(out)
+    assert len(table) == 5
+    assert "source1.wav" in table.metadata["skipped"]
+
+
+def test_a_bad_file_stops_the_run_by_default(recordings, tmp_path):
+    (recordings / "normal" / "target" / "target2.wav").write_bytes(b"RIFF")
+    result = run(recordings, "--out", tmp_path / "emb.parquet")
+    assert isinstance(result.exception, DacoError)
+    assert "target2.wav" in str(result.exception)
+    assert not (tmp_path / "emb.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--backbone", "beatz"), "beats"),
+        (("--readout", "cls"), "logmel has no readout 'cls'"),
+        (("--channel", "left"), "channel must be"),
+        (("--channel", "3"), "no channel 3"),
+        (("--out", "missing/emb.parquet"), "is not a folder"),
+    ],
+)
+def test_mistakes_are_daco_errors(recordings, tmp_path, arguments, message):
+    result = run(recordings, "--out", tmp_path / "emb.parquet", *arguments)
+    assert isinstance(result.exception, DacoError), result.output
+    assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--batch-size", "0"), ("--workers", "-1"), ("--on-error", "maybe"), ()]
+)
+def test_mistyped_options_exit_with_2(recordings, tmp_path, arguments):
+    out = ("--out", tmp_path / "emb.parquet") if arguments else ()
+    assert run(recordings, *out, *arguments).exit_code == 2
+
+
+@pytest.fixture
+def real(tmp_path):
+    """Real recordings, one machine: 10 s of 16 kHz each."""
+    shutil.copytree(shared("real", "audio", "fan"), tmp_path / "fan")
+    return tmp_path / "fan"
+
+
+def expected(name, file_names):
+    stored = np.load(shared("real", "embeddings", name))
+    rows = {Path(str(each)).stem: row for row, each in enumerate(stored["file_name"])}
+    return stored["embedding"][[rows[Path(each).stem] for each in file_names]]
+
+
+def test_real_recordings_with_logmel(real, tmp_path):
+    out = tmp_path / "emb.parquet"
+    result = run(real, "--backbone", "logmel", "--out", out)
+    assert result.exit_code == 0, result.output
+    table = EmbeddingTable.read(out)
+    assert len(table) == 70
+    assert (table.select(split="test").column("label") == 1).sum() == 10
+    wanted = expected("fan_logmel_mod.npz", table.column("path"))
+    # Float32 rounding of another implementation: 7e-7 at most, of values up to 4.8.
+    np.testing.assert_allclose(table.matrix(), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.fixture
+def few(real):
+    """Eight of them: enough for a network of a million weights."""
+    for path in sorted(real.glob("*/*.flac"))[8:]:
+        path.unlink()
+    return real
+
+
+def embed_with_mn04(folder, out):
+    pytest.importorskip("torch")
+    weights = shared("real", "mn04_as_mAP_432.pt")
+    result = run(folder, "--backbone", "mn04", "--weights", weights, "--out", out)
+    assert result.exit_code == 0, result.output
+    return EmbeddingTable.read(out), weights
+
+
+def test_mn04_gives_the_stored_vectors_for_recordings_resampled_as_theirs(few, tmp_path):
+    for path in few.glob("*/*.flac"):
+        wave, rate = soundfile.read(path, dtype="float32")
+        upsampled = resample_poly(wave, 2, 1).astype(np.float32)
+        soundfile.write(path.with_suffix(".wav"), upsampled, 2 * rate, subtype="FLOAT")
+        path.unlink()
+    table, _ = embed_with_mn04(few, tmp_path / "emb.parquet")
+    assert table.metadata["weights_sha256"].startswith("899a8c62")
+    assert table.metadata["sample_rate"] == "32000"
+    wanted = expected("fan_mn04.npz", table.column("path"))
+    # Float32 rounding: 6e-6 at most over all 70 clips.
+    np.testing.assert_allclose(table.matrix(), wanted, rtol=0, atol=1e-4)
+
+
+def test_mn04_on_16_khz_recordings_is_the_network_on_the_resampled_waveform(few, tmp_path):
+    # Not compared with the stored vectors: theirs were upsampled by scipy's resample_poly, which
+    # leaves 1.5e-3 of the energy between 8 and 9 kHz where soxr leaves 7e-8. That alone moves
+    # the vectors by up to 1.1e-2 in cosine, as far as the closest two clips are apart (8e-3).
+    table, weights = embed_with_mn04(few, tmp_path / "emb.parquet")
+    net = load("mn04", weights=weights)
+    for path, vector in zip(table.column("path"), table.matrix(), strict=True):
+        wave = read_audio(few / path, sample_rate=32_000)
+        np.testing.assert_allclose(vector, net.embed(wave[None])[0], rtol=0, atol=1e-4)
+
+
+def test_killed_and_typed_again(tmp_path):
+    folder = tmp_path / "fan"
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    for index in range(600):
+        soundfile.write(folder / f"{index:03d}.wav", rng.normal(0, 0.1, 16000), 16000)
+    out, whole = tmp_path / "emb.parquet", tmp_path / "whole.parquet"
+    assert run(folder, "--out", whole).exit_code == 0
+
+    first = start(folder, "--out", out)
+    shards = Path(f"{out}.shards")
+    deadline = time.monotonic() + 60
+    while not list(shards.glob("*.arrow")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    first.send_signal(signal.SIGSTOP)  # hold it while the second one is refused
+    refused = start(folder, "--out", out)
+    message = refused.communicate(timeout=60)[1]
+    assert refused.returncode == 2
+    assert f"process {first.pid}" in message
+    assert "Traceback" not in message
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert not out.exists()
+
+    again = start(folder, "--out", out)
+    stdout, stderr = again.communicate(timeout=120)
+    assert again.returncode == 0, stderr
+    assert re.search(r"\((256|512) of an interrupted run\)", stdout)
+    assert out.read_bytes() == whole.read_bytes()
+    assert not shards.exists()

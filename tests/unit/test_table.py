@@ -1,0 +1,340 @@
+"""An embedding table comes back as it went in, and a wrong one is named by column and row."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daco.errors import DataError, InputError
+from daco.table import EmbeddingTable
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 3)).astype(np.float32)
+
+
+def small_table():
+    return EmbeddingTable.from_arrays(
+        {"mod": X, "mean": X[:, :2]},
+        machine=["fan", "fan", "pump", "pump"],
+        domain=["source", "target", None, "source"],
+        split=["train", "test", "test", "train"],
+        label=[0, 1, None, 0],
+        path=["a.wav", "b.wav", "c.wav", "d.wav"],
+        year=2026,
+        attributes=[{"v": "1", "load": "ü"}, {}, {}, {}],
+        metadata={"backbone": "logmel", "weights_sha256": ""},
+        shift=["a", "b", "c", "d"],
+    )
+
+
+def write_parquet(path, **columns):
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def vectors(matrix, kind=None):
+    return pa.array(np.asarray(matrix).tolist(), kind or pa.list_(pa.float32()))
+
+
+def test_a_table_comes_back_as_it_went_in(tmp_path):
+    table = small_table()
+    table.write(tmp_path / "t.parquet")
+    back = EmbeddingTable.read(tmp_path / "t.parquet")
+    assert len(back) == 4
+    assert back.readouts == ("mod", "mean")
+    assert back.machines == ("fan", "pump")
+    assert back.metadata == table.metadata
+    for readout in (None, "mod", "mean"):
+        np.testing.assert_array_equal(back.matrix(readout), table.matrix(readout))
+    for name in table.columns:
+        assert back.column(name).tolist() == table.column(name).tolist()
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path):
+    small_table().write(tmp_path / "a.parquet")
+    small_table().write(tmp_path / "b.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_columns_on_disk_are_plain(tmp_path):
+    small_table().write(tmp_path / "t.parquet")
+    schema = pq.read_schema(tmp_path / "t.parquet")
+    assert schema.names == [
+        *("path", "year", "machine", "section", "domain", "split", "label", "attributes"),
+        *("embedding", "embedding.mean", "shift"),
+    ]
+    kind = schema.field("embedding").type
+    assert pa.types.is_fixed_size_list(kind)
+    assert kind.list_size == 3
+    assert kind.value_type == pa.float32()
+    assert json.loads(schema.metadata[b"daco.readouts"]) == ["mod", "mean"]
+    assert schema.metadata[b"daco.backbone"] == b"logmel"
+    frame = pd.read_parquet(tmp_path / "t.parquet")
+    assert frame["attributes"][0] == '{"load": "ü", "v": "1"}'
+    np.testing.assert_array_equal(np.stack(frame["embedding"]), X)
+
+
+@pytest.mark.parametrize("module", ["polars", "duckdb"])
+def test_other_readers_open_it(tmp_path, module):
+    reader = pytest.importorskip(module)
+    small_table().write(tmp_path / "t.parquet")
+    if module == "polars":
+        found = reader.read_parquet(tmp_path / "t.parquet")["embedding"].to_numpy()
+    else:
+        query = f"select embedding from '{tmp_path / 't.parquet'}'"
+        found = np.stack([row[0] for row in reader.sql(query).fetchall()])
+    np.testing.assert_array_equal(np.stack(found), X)
+
+
+def test_the_matrix_is_a_view_of_what_was_read_even_over_row_groups(tmp_path):
+    n_clips = 10_000  # more than two row groups
+    wide = np.arange(n_clips * 2, dtype=np.float32).reshape(n_clips, 2)
+    EmbeddingTable.from_arrays(wide).write(tmp_path / "t.parquet")
+    assert pq.ParquetFile(tmp_path / "t.parquet").num_row_groups > 2
+    before = pa.total_allocated_bytes()
+    table = EmbeddingTable.read(tmp_path / "t.parquet")
+    matrix = table.matrix()
+    assert pa.total_allocated_bytes() - before >= matrix.nbytes  # Arrow owns the values
+    assert np.shares_memory(matrix, table.matrix())
+    assert not matrix.flags.owndata
+    assert not matrix.flags.writeable
+    np.testing.assert_array_equal(matrix, wide)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.float32()),
+        pa.list_(pa.float64()),
+        pa.large_list(pa.float32()),
+        pa.list_(pa.float32(), 3),
+        pa.list_(pa.float16(), 3),
+    ],
+    ids=str,
+)
+def test_any_parquet_with_an_embedding_column_is_a_table(tmp_path, kind):
+    path = write_parquet(tmp_path / "own.parquet", embedding=vectors(X, kind), machine=["m"] * 4)
+    table = EmbeddingTable.read(path)
+    rtol = 1e-3 if kind.value_type == pa.float16() else 0  # half floats carry 11 bits
+    np.testing.assert_allclose(table.matrix(), X, rtol=rtol)
+    assert table.matrix().dtype == np.float32
+    assert table.machines == ("m",)
+    assert table.column("split").tolist() == ["train"] * 4
+    assert table.readouts == ("embedding",)
+
+
+def test_a_trip_through_pandas_keeps_vectors_and_missing_values(tmp_path):
+    small_table().write(tmp_path / "t.parquet")
+    pd.read_parquet(tmp_path / "t.parquet").to_parquet(tmp_path / "u.parquet")
+    back = EmbeddingTable.read(tmp_path / "u.parquet")
+    np.testing.assert_array_equal(back.matrix(), X)
+    assert back.column("label").tolist() == [0, 1, None, 0]
+    assert back.column("domain").tolist() == ["source", "target", None, "source"]
+    assert back.column("attributes")[0] == {"v": "1", "load": "ü"}
+
+
+def test_npz_with_optional_columns(tmp_path):
+    np.savez(
+        tmp_path / "own.npz",
+        **{"embedding": X.astype(np.float64), "embedding.mean": X[:, :1]},
+        machine="fan",
+        domain=["source", "", "target", "target"],
+        label=[0.0, 1.0, np.nan, 0.0],
+    )
+    table = EmbeddingTable.read(tmp_path / "own.npz")
+    np.testing.assert_array_equal(table.matrix(), X)
+    assert table.readouts == ("embedding", "mean")
+    assert table.machines == ("fan",)
+    assert table.column("domain").tolist() == ["source", None, "target", "target"]
+    assert table.column("label").tolist() == [0, 1, None, 0]
+    assert table.column("path").tolist() == ["0", "1", "2", "3"]
+
+
+def test_select_by_value_and_by_missing_value():
+    table = small_table()
+    assert table.select(machine="pump").column("path").tolist() == ["c.wav", "d.wav"]
+    assert table.select(domain=None).column("path").tolist() == ["c.wav"]
+    train = table.select(split="train", year=2026)
+    assert train.column("label").dtype == np.int64  # all known: numbers
+    assert train.column("label").tolist() == [0, 0]
+    np.testing.assert_array_equal(train.matrix("mean"), X[[0, 3], :2])
+    assert len(table.select(machine="valve")) == 0
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(InputError, match="Did you mean 'machine'"):
+        small_table().column("machin")
+    with pytest.raises(InputError, match=r"no readout 'cls'.*mod, mean"):
+        small_table().matrix("cls")
+
+
+def test_from_arrays_leaves_the_callers_array_writeable():
+    mine = X.copy()
+    table = EmbeddingTable.from_arrays(mine)
+    mine[0, 0] = 5
+    assert not table.matrix().flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"embedding": X[0]}, "2-D"),
+        ({"embedding": np.where(X > 0, np.nan, X)}, "NaN"),
+        ({"embedding": X.astype(float) * 1e300}, "row 0 is too large for float32"),
+        ({"embedding": {}}, "no readout"),
+        ({"embedding": {"a": X, "b": X[:2]}}, "2 rows, but 'a' has 4"),
+        ({"embedding": X, "machine": ["a"]}, "'machine' has 1 values for 4 clips"),
+        ({"embedding": X, "machine": ["a", "b", "", "c"]}, "'machine' row 2 must be text"),
+        ({"embedding": X, "label": [0, 1, 2, 0]}, "'label' row 2 must be 0"),
+        ({"embedding": X, "split": "dev"}, "'split' row 0 must be one of train, test"),
+        ({"embedding": X, "year": [2023, 2023.5, 1, 1]}, "'year' row 1 must be a whole number"),
+        ({"embedding": X, "metadata": {"a": 1}}, "text to text"),
+    ],
+)
+def test_wrong_arrays_are_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        EmbeddingTable.from_arrays(**arguments)
+
+
+def _with(row, value):
+    matrix = X.copy()
+    matrix[row] = value
+    return vectors(matrix)
+
+
+FULL = vectors(X)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"vector": FULL}, "no column 'embedding'. It has 'vector'"),
+        ({"embedding": [1.0, 2.0]}, "'embedding' must hold lists of floats. Got double"),
+        ({"embedding": [["a"]]}, "'embedding' must hold lists of floats"),
+        ({"embedding": [[1.0, 2.0], [1.0]]}, "'embedding' row 1 has 1 values, row 0 has 2"),
+        ({"embedding": [[1.0], None]}, "'embedding' row 1 is missing"),
+        ({"embedding": [[1.0], [1.0], [None]]}, "'embedding' row 2 has missing values"),
+        ({"embedding": pa.array([[], []], pa.list_(pa.float32()))}, "empty lists"),
+        ({"embedding": _with(2, np.nan)}, "'embedding' row 2 contains NaN or inf"),
+        ({"embedding": _with(3, -np.inf)}, "'embedding' row 3 contains NaN or inf"),
+        ({"embedding": [[1e300]]}, "'embedding' row 0 is too large for float32"),
+        ({"embedding": FULL[:0]}, "no rows"),
+        ({"embedding": FULL, "embedding.x": _with(1, np.inf)}, "'embedding.x' row 1"),
+        ({"embedding": FULL, "machine": ["a", "b", None, "c"]}, "'machine' row 2 must be text"),
+        ({"embedding": FULL, "machine": [1, 2, 3, 4]}, "'machine' row 0 must be text. Got 1"),
+        ({"embedding": FULL, "label": [0, 1, 7, 0]}, "'label' row 2 must be 0"),
+        ({"embedding": FULL, "split": ["train"] * 3 + ["x"]}, "'split' row 3 must be one of"),
+        ({"embedding": FULL, "attributes": ["{}", "{", "{}", "{}"]}, "'attributes' row 1 must be"),
+    ],
+)
+def test_a_wrong_file_is_named_with_column_and_row(tmp_path, columns, message):
+    path = write_parquet(tmp_path / "wrong.parquet", **columns)
+    with pytest.raises(DataError, match=message) as caught:
+        EmbeddingTable.read(path)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("readouts", ['["a"', "[]", '["a", "b"]', '["a", "a"]', "[1]", "{}"])
+def test_metadata_that_does_not_fit_the_columns_is_refused(tmp_path, readouts):
+    table = pa.table({"embedding": FULL}).replace_schema_metadata({"daco.readouts": readouts})
+    pq.write_table(table, tmp_path / "wrong.parquet")
+    with pytest.raises(DataError, match=r"daco\.readouts"):
+        EmbeddingTable.read(tmp_path / "wrong.parquet")
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.npz"])
+@pytest.mark.parametrize("content", [b"", b"not a table", None])
+def test_files_that_are_no_tables(tmp_path, name, content):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=name):
+        EmbeddingTable.read(tmp_path / name)
+
+
+def test_a_truncated_table_is_refused_wherever_it_was_cut(tmp_path):
+    small_table().write(tmp_path / "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
+    for size in (4, 100, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.parquet").write_bytes(whole[:size])
+        with pytest.raises(DataError, match="not a readable Parquet file"):
+            EmbeddingTable.read(tmp_path / "cut.parquet")
+
+
+def test_npz_with_objects_is_not_unpickled(tmp_path):
+    np.savez(tmp_path / "t.npz", embedding=X, machine=np.array(["a", None, "b", "c"], object))
+    with pytest.raises(DataError, match="Save text as text"):
+        EmbeddingTable.read(tmp_path / "t.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"vectors": X}, "no column 'embedding'"),
+        ({"embedding": X[0]}, r"shape \(clips, dimensions\)"),
+        ({"embedding": X, "embedding.b": X[:2]}, "2 rows, 'embedding' has 4"),
+        ({"embedding": np.where(X > 0, np.nan, X)}, "'embedding' row 0 contains NaN"),
+        ({"embedding": X, "label": [0, 1]}, "'label' has 2 values for 4 clips"),
+    ],
+)
+def test_a_wrong_npz_is_named(tmp_path, arrays, message):
+    np.savez(tmp_path / "t.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        EmbeddingTable.read(tmp_path / "t.npz")
+
+
+def test_writing_where_nothing_can_be_written_is_one_sentence(tmp_path):
+    with pytest.raises(DataError, match="Create the folder first"):
+        small_table().write(tmp_path / "missing" / "t.parquet")
+    with pytest.raises(DataError, match="Choose the name of a file"):
+        small_table().write(tmp_path)
+    with pytest.raises(InputError, match=r"extension \.parquet"):
+        small_table().write(tmp_path / "t.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_older_table_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    small_table().write(path)
+    before = path.read_bytes()
+
+    def full_disk(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(DataError, match=r"t\.parquet: cannot be written \(No space left"):
+        EmbeddingTable.from_arrays(X * 2).write(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["t.parquet"]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+            st.none() | st.sampled_from([0, 1]),
+            st.none() | st.integers(1990, 2100),
+            st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.just("v")),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_whatever_the_clips_hold_survives(rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("t") / "t.parquet"
+    names, labels, years, attributes = map(list, zip(*rows, strict=True))
+    vectors = np.arange(len(rows) * 2).reshape(-1, 2)
+    table = EmbeddingTable.from_arrays(
+        vectors, path=names, machine=names, label=labels, year=years, attributes=attributes
+    )
+    table.write(path)
+    back = EmbeddingTable.read(path)
+    for name in ("path", "machine", "label", "year", "attributes"):
+        assert back.column(name).tolist() == table.column(name).tolist()
+    np.testing.assert_array_equal(back.matrix(), vectors)
