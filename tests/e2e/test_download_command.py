@@ -1,0 +1,288 @@
+"""``daco download`` against a server on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+import typer
+from broken_server import serving, unused_port
+from typer.testing import CliRunner
+
+import daco.download
+from daco.backbones.weights import SOURCES, WeightSource
+from daco.clips import read_clips
+from daco.commands.download import download
+from daco.download import download_dataset, plan_dataset
+from daco.download.web import HostUnreachableError
+from daco.download.zenodo import RECORDS
+from daco.errors import DownloadError, InputError, WeightsError
+
+WEIGHTS = random.Random(1).randbytes(300_000)
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path / "weights"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with serving() as running:
+        monkeypatch.setenv("DACO_ZENODO_API", running.url + "/api")
+        source = WeightSource(
+            name="beats",
+            file_name="beats.pt",
+            urls=(running.add("/beats.pt", WEIGHTS),),
+            sha256=hashlib.sha256(WEIGHTS).hexdigest(),
+            licence="MIT",
+            size=len(WEIGHTS),
+        )
+        monkeypatch.setitem(SOURCES, "beats", source)
+        yield running
+
+
+def run(*arguments):
+    """The output of a command that succeeds; a failing one raises what main() would print."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(download)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def archive(machine, *folders, extra=()):
+    names = {
+        "train": "section_00_source_train_normal_0000_noAttribute.wav",
+        "test": "section_00_target_test_anomaly_0000_noAttribute.wav",
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        for folder in folders:
+            opened.writestr(f"{machine}/{folder}/{names[folder]}", b"RIFF" + machine.encode())
+        for name in extra:
+            opened.writestr(name, b"x")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def records(server):
+    ids = RECORDS[2026]
+    server.add_record(
+        ids["dev"],
+        {
+            "dev_fan.zip": archive("fan", "train", "test"),
+            "dev_ToyCar_r2.zip": archive("ToyCar", "train", "test"),
+        },
+    )
+    server.add_record(ids["train"], {"eval_data_Sander_train.zip": archive("Sander", "train")})
+    server.add_record(ids["test"], {"eval_data_Sander_test.zip": archive("Sander", "test")})
+    return server
+
+
+def fetched_archives(server):
+    paths = (path for path, _ in server.requests if path.endswith("/content"))
+    return sorted(path.split("/")[-2] for path in paths)
+
+
+def test_weights_are_fetched_verified_and_found_the_second_time(server, tmp_path):
+    first = run("weights", "beats")
+    assert "beats fetched, 0.3 MB, checksum verified, licence MIT" in first
+    assert str(tmp_path / "weights" / "beats" / "beats.pt") in first
+    assert (tmp_path / "weights" / "beats" / "beats.pt").read_bytes() == WEIGHTS
+    assert "beats was there" in run("weights", "beats")
+    assert len(server.requests) == 1
+
+
+def test_weights_with_a_wrong_hash_are_not_kept(server, tmp_path):
+    server.add("/beats.pt", WEIGHTS[::-1])
+    with pytest.raises(DownloadError, match=r"expected sha256:.*got sha256:.*deleted"):
+        run("weights", "beats")
+    assert list((tmp_path / "weights" / "beats").iterdir()) == []
+
+
+def test_weights_carried_by_hand_are_installed_without_a_network(server, tmp_path):
+    carried = tmp_path / "usb.pt"
+    carried.write_bytes(WEIGHTS)
+    assert "beats installed" in run("weights", "beats", "--weights", carried)
+    carried.write_bytes(b"other")
+    (tmp_path / "weights" / "beats" / "beats.pt").unlink()
+    with pytest.raises(WeightsError, match="nothing was installed"):
+        run("weights", "beats", "--weights", carried)
+    assert server.requests == []
+
+
+def test_a_dry_run_fetches_no_weights(server):
+    output = run("weights", "all", "--dry-run")
+    assert "beats.pt" in output
+    assert "panns" in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert server.requests == []
+
+
+def test_offline_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("DACO_ZENODO_API", f"http://127.0.0.1:{unused_port()}/api")
+    with pytest.raises(HostUnreachableError, match=r"Cannot reach 127\.0\.0\.1.*DACO_ZENODO_API"):
+        run("dataset", "--year", 2026, tmp_path / "data")
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{unused_port()}")
+    with pytest.raises(
+        HostUnreachableError, match=r"Cannot reach zenodo\.org.*HTTPS_PROXY.*--weights FILE.*DACO_W"
+    ):
+        run("weights", "panns")
+
+
+def test_a_data_set_is_fetched_unpacked_and_readable(records, tmp_path):
+    output = run("dataset", "--year", 2026, tmp_path)
+    assert max(map(len, output.splitlines()[:-1])) <= 80
+    assert "4 archives" in output
+    root = tmp_path / "dcase2026t2"
+    assert sorted(path.name for path in root.iterdir()) == [".daco", "dev_data", "eval_data"]
+    table = read_clips(root)
+    assert len(table) == 6
+    assert {(clip.year, clip.machine) for clip in table} == {
+        (2026, "fan"),
+        (2026, "ToyCar"),
+        (2026, "Sander"),
+    }
+    again = run("dataset", "--year", 2026, root)  # the data set's own folder is understood too
+    assert again.count("unpacked") >= 4
+    assert len(fetched_archives(records)) == 4
+
+
+def test_a_data_set_can_be_narrowed_down_and_archives_kept(records, tmp_path):
+    run("dataset", "--year", 2026, tmp_path, "--machine", "Sander", "--keep-archives")
+    run("dataset", "--year", 2026, tmp_path, "--split", "dev", "--machine", "fan")
+    both = ["eval_data_Sander_test.zip", "eval_data_Sander_train.zip"]
+    assert fetched_archives(records) == ["dev_fan.zip", *both]
+    kept = tmp_path / "dcase2026t2" / "archives"
+    assert sorted(path.name for path in kept.iterdir()) == both
+    assert (tmp_path / "dcase2026t2" / "eval_data" / "raw" / "Sander" / "train").is_dir()
+
+
+def test_a_dry_run_shows_the_table_and_changes_nothing(records, tmp_path):
+    output = run("dataset", "--year", 2026, tmp_path / "data", "--dry-run")
+    assert "eval_data_Sander_train.zip" in output
+    assert fetched_archives(records) == []
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_machine_deleted_by_hand_is_fetched_again(records, tmp_path):
+    run("dataset", "--year", 2026, tmp_path, "--machine", "fan")
+    next((tmp_path / "dcase2026t2").glob("dev_data/raw/fan/train/*.wav")).unlink()
+    run("dataset", "--year", 2026, tmp_path, "--machine", "fan")
+    assert fetched_archives(records) == ["dev_fan.zip", "dev_fan.zip"]
+    assert len(list((tmp_path / "dcase2026t2").rglob("*.wav"))) == 2
+
+
+def test_an_archive_that_the_record_replaced_is_fetched_and_collides_visibly(records, tmp_path):
+    run("dataset", "--year", 2026, tmp_path, "--machine", "Sander", "--split", "train")
+    longer = archive("Sander", "train", extra=["Sander/attributes_00.csv"])
+    records.add_record(RECORDS[2026]["train"], {"eval_data_Sander_train.zip": longer})
+    wav = next((tmp_path / "dcase2026t2").rglob("*.wav"))
+    wav.write_bytes(b"mine".ljust(wav.stat().st_size))
+    with pytest.raises(DownloadError, match="1 of 1 archive failed"):
+        run("dataset", "--year", 2026, tmp_path, "--machine", "Sander", "--split", "train")
+    assert wav.read_bytes().startswith(b"mine")
+    run(
+        "dataset",
+        "--year",
+        2026,
+        tmp_path,
+        "--machine",
+        "Sander",
+        "--split",
+        "train",
+        "--overwrite",
+    )
+    assert wav.read_bytes().startswith(b"RIFF")
+    assert fetched_archives(records) == ["eval_data_Sander_train.zip"] * 2  # the zip was kept
+
+
+def test_a_kept_archive_is_unpacked_without_fetching(records, tmp_path):
+    place = tmp_path / "dcase2026t2" / "archives"
+    place.mkdir(parents=True)
+    (place / "dev_fan.zip").write_bytes(archive("fan", "train", "test"))
+    assert "the archive" in run("dataset", "--year", 2026, tmp_path, "--machine", "fan")
+    assert fetched_archives(records) == []
+
+
+def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
+    route = f"/api/records/{RECORDS[2026]['dev']}/files/dev_fan.zip/content"
+    good = records.routes[route].body
+    records.routes[route].body = good[:-1] + b"!"
+    records.add_record(
+        RECORDS[2026]["test"],
+        {"eval_data_Sander_test.zip": archive("Sander", "test", extra=["../../evil"])},
+    )
+    with pytest.raises(DownloadError, match="2 of 4 archives failed"):
+        run("dataset", "--year", 2026, tmp_path / "data")
+    assert not list(tmp_path.rglob("evil"))
+    raw = tmp_path / "data" / "dcase2026t2"
+    assert {path.parent.parent.name for path in raw.rglob("*.wav")} == {"ToyCar", "Sander"}
+    records.routes[route].body = good
+    records.add_record(
+        RECORDS[2026]["test"], {"eval_data_Sander_test.zip": archive("Sander", "test")}
+    )
+    run("dataset", "--year", 2026, tmp_path / "data")
+    assert len(read_clips(raw)) == 6
+
+
+def test_a_disk_that_is_too_small_is_noticed_before(records, tmp_path, monkeypatch):
+    plan = plan_dataset(2026, tmp_path)
+    monkeypatch.setattr(
+        daco.download.transfer.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})
+    )
+    with pytest.raises(DownloadError, match=r"The data set \(4 archives\) needs"):
+        download_dataset(plan)
+    assert fetched_archives(records) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dataset", "x"], "Which year"),
+        (["dataset", "x", "--year", "2022"], "2022"),
+        (["dataset", "x", "--year", "2026", "--weights", "f"], "belongs to"),
+        (["dataset", "x", "--year", "2026", "--machine", "toycar"], "Did you mean 'ToyCar'"),
+        (["weights", "beast"], "Did you mean 'beats'"),
+        (["weights", "logmel"], "has no weights"),
+        (["weights", "beats", "--year", "2026"], "belong to a data set"),
+        (["weights", "all", "--weights", "f"], "one file"),
+    ],
+)
+def test_a_users_mistake_is_told(records, arguments, message):
+    with pytest.raises(InputError, match=message):
+        run(*arguments)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_a_killed_download_is_continued(server, tmp_path):
+    url = server.add("/slow", WEIGHTS, drip=0.0002)
+    script = "import sys; from daco.download.transfer import fetch; fetch(sys.argv[1], sys.argv[2])"
+    path = tmp_path / "file"
+    part = tmp_path / "file.part"
+    process = subprocess.Popen([sys.executable, "-c", script, url, str(path)])
+    give_up = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size) and time.monotonic() < give_up:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    have = part.stat().st_size
+    assert 0 < have < len(WEIGHTS)
+    assert not path.exists()
+    server.routes["/slow"].drip = 0.0
+    assert daco.download.fetch(url, path).status == "resumed"
+    assert path.read_bytes() == WEIGHTS
+    assert server.ranges() == [None, f"bytes={have}-"]
