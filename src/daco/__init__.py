@@ -6,6 +6,7 @@ module that holds it.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from daco.bank import NormalBank
@@ -14,7 +15,9 @@ from daco.errors import DacoError, DacoWarning
 from daco.metrics import machine_metrics, official_score
 
 if TYPE_CHECKING:
+    from daco import backbones
     from daco.detector import DACo, LabelFreeSearch
+    from daco.table import EmbeddingTable
 
 __version__ = "0.1.0"
 
@@ -22,10 +25,12 @@ __all__ = [
     "DACo",
     "DacoError",
     "DacoWarning",
+    "EmbeddingTable",
     "LabelFreeSearch",
     "NormalBank",
     "ScoreConfig",
     "__version__",
+    "backbones",
     "machine_metrics",
     "official_score",
     "paper_grid",
@@ -33,11 +38,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The estimators bring scikit-learn, a second of import that scoring does not need.
+    # What brings heavy packages is imported when it is first used; scoring does not need it.
     if name in ("DACo", "LabelFreeSearch"):
-        from daco import detector
-
-        return getattr(detector, name)
+        return getattr(import_module("daco.detector"), name)
+    if name == "EmbeddingTable":
+        return import_module("daco.table").EmbeddingTable
+    if name == "backbones":
+        return import_module("daco.backbones")
     raise AttributeError(f"module 'daco' has no attribute {name!r}")
 
 
