@@ -14,6 +14,7 @@ from daco.commands.clips import clips
 from daco.commands.demo import demo
 from daco.commands.download import download
 from daco.commands.embed import embed
+from daco.commands.synth import synth
 from daco.errors import DacoError
 
 app = typer.Typer(
@@ -39,7 +40,7 @@ def _root(
     pass
 
 
-for command in (clips, demo, download, embed):
+for command in (clips, demo, download, embed, synth):
     app.command()(command)
 
 

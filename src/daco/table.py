@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.clips import COLUMNS, SPLITS
 from daco.errors import InputError
-from daco.validation import is_missing, as_embeddings
+from daco.validation import as_embeddings, is_missing
 
 Matrix = NDArray[np.float32]
 
