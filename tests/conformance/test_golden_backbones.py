@@ -129,11 +129,21 @@ def error(ours: np.ndarray, theirs: np.ndarray) -> float:
     return float(np.abs(ours - theirs).max())
 
 
+@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("clip", CLIPS)
-def test_features(golden, clip):
+def test_features(golden, clip, threads):
     kind = "logmel" if golden.name == "panns" else "fbank"
     tolerance = FEATURE_TOLERANCE
-    if kind == "fbank":  # bit-equal where it was measured; 1e-5 leaves room for another FFT
+    # The FFT library rounds differently with one thread, and a cell that is silent beside loud
+    # ones shows it (1.7e-5 in one cell). With two, as the golden values were made, all are equal.
+    if kind == "fbank" and threads == 2:
         tolerance = 1e-5
     features = golden.features(clip)
     assert error(features[golden[f"{clip}.{kind}_idx"]], golden[f"{clip}.{kind}_rows"]) <= tolerance
@@ -194,8 +204,6 @@ def without_onednn():
 
 @pytest.mark.usefixtures("without_onednn")
 def test_bfloat16_stays_near(golden):
-    if golden.name == "eat":
-        pytest.skip("made of the blocks of BEATs, and slow: always 513 tokens")
     waveforms = wave("s2")[None, :8000]
     net = golden.module.build(golden.state_dict, "cpu", "bf16")
     ours, theirs = net.embed(waveforms)[0], golden.net.embed(waveforms)[0]
