@@ -25,7 +25,7 @@ def subset_sums(
     """
     wanted = orders.max()
     in_subset = member.take(index)
-    rank = np.cumsum(in_subset, axis=1, dtype=np.uint16)
+    rank = np.cumsum(in_subset, axis=1, dtype=np.uint32)
     short = np.flatnonzero(rank[:, -1] < wanted)
     chosen = in_subset & (rank <= wanted)
     sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)

@@ -36,7 +36,8 @@ class NormalBank:
     """Normal embeddings of one machine, scored by any number of configurations at once.
 
     Distances and neighbour lists are computed once; configurations and splits are index
-    work on top. Results are deterministic.
+    work on top. The same call gives the same bits; a clip scored alone or among others may
+    differ in the last digits of its precision, as matrix products do.
 
     Parameters
     ----------
@@ -47,7 +48,14 @@ class NormalBank:
         domains, any hashable labels. None: one domain, the pooled map calibrates.
     memory_budget : int
         Bytes the N x N distances may take. A larger bank computes them block by block,
-        more than once. Results are the same.
+        more than once. Results agree to rounding.
+
+    Attributes
+    ----------
+    domains : tuple
+        The domain names, sorted.
+    clip_domains : (N,) int
+        Each clip's index into them.
 
     Examples
     --------
@@ -69,9 +77,12 @@ class NormalBank:
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         X = as_embeddings(X)
+        if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
+            raise InputError(f"memory_budget must be a number of bytes. Got {memory_budget!r}.")
         self.domains, codes = encode_domains(domains, len(X))
         # Clips are kept grouped by domain, so that a domain is a slice everywhere below.
         self._order = np.argsort(codes, kind="stable")
+        self.clip_domains = codes
         self._codes = codes[self._order]
         sizes = np.bincount(codes, minlength=len(self.domains))
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
@@ -82,6 +93,10 @@ class NormalBank:
         self._near: NeighbourLists | None = None
         self._own: BaseScores = {}
         self._own_domain: Floats | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Distances are computed again where they are needed; scoring does not need them.
+        return self.__dict__ | {"_pairs": None}
 
     def __len__(self) -> int:
         return len(self._unit)
@@ -276,10 +291,10 @@ class NormalBank:
         return self._pairs
 
     def _lists(self, bases: Sequence[Base]) -> NeighbourLists:
-        reach = reach_of(bases)
-        if self._near is None or self._near.reach < reach:
-            self._near = NeighbourLists(self._distances(), reach)
-        return self._near
+        reach, lists = reach_of(bases), self._near
+        if lists is None or lists.reach < reach:
+            self._near = lists = NeighbourLists(self._distances(), reach)
+        return lists
 
     def _query(self, X: ArrayLike) -> Floats:
         """Unit rows in the bank's precision, scaled in the wider of the two: no overflow."""
@@ -301,13 +316,13 @@ class NormalBank:
         self, configs: list[ScoreConfig], domains: Domains | None, n: int
     ) -> Weights | None:
         needing = [c.name for c in configs if c.assignment == "oracle"]
-        if domains is None:
-            if needing:
-                raise InputError(
-                    f"{needing[0]!r} reads the true domain of each test clip. Pass domains=..., or "
-                    "use its 'soft' or 'hard' form."
-                )
+        if not needing:
             return None
+        if domains is None:
+            raise InputError(
+                f"{needing[0]!r} reads the true domain of each test clip. Pass domains=..., or "
+                "use its 'soft' or 'hard' form."
+            )
         codes = match_domains(domains, self.domains, n, "domains")
         return oracle_weights(codes, len(self.domains))
 
@@ -326,8 +341,8 @@ class NormalBank:
                 raise NotEnoughClipsError(
                     f"{config.name!r} needs a bank of {needed} clips, each with "
                     f"{config.neighbours} neighbour{'s' * (config.neighbours > 1)}; this bank has "
-                    f"{available} clip{'s' * (available != 1)} ({available} sample"
-                    f"{'s' * (available != 1)}){half}. {remedy}"
+                    f"{f'{available} clips' if available > 1 else 'one (n_samples=1)'}{half}. "
+                    f"{remedy}"
                 )
 
 

@@ -59,7 +59,12 @@ class QuantileMap:
     def __call__(self, scores: ArrayLike) -> Array:
         """Quantiles in [0, 1) of scores."""
         scores = np.asarray(scores, np.float64)
-        return quantile_maps(self.support[None], scores.reshape(1, -1)).reshape(scores.shape)
+        if np.isnan(scores).any():
+            raise InputError("NaN has no quantile. Leave it out or score the clip again.")
+        endless = np.isposinf(scores)
+        row = np.where(endless, self.support[-1], scores).reshape(1, -1)
+        mapped = quantile_maps(self.support[None], row).reshape(scores.shape)
+        return np.where(endless, 1.0, mapped)
 
     @property
     def resolution(self) -> float:

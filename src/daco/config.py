@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from daco.errors import ConfigError
 
 SCORERS = ("knn", "ldn-ratio", "ldn-diff")
@@ -72,7 +74,9 @@ class ScoreConfig:
 
     def __post_init__(self) -> None:
         _require(self.scorer in SCORERS, "scorer", SCORERS, self.scorer)
-        whole = isinstance(self.neighbours, int) and not isinstance(self.neighbours, bool)
+        whole = isinstance(self.neighbours, int | np.integer) and not isinstance(
+            self.neighbours, bool
+        )
         _require(whole and self.neighbours >= 1, "neighbours", "an int >= 1", self.neighbours)
         _require(
             self.calibration in (None, *CALIBRATIONS), "calibration", CALIBRATIONS, self.calibration
@@ -82,7 +86,9 @@ class ScoreConfig:
         else:
             _require(self.assignment in ASSIGNMENTS, "assignment", ASSIGNMENTS, self.assignment)
             _require(self.scorer != "ldn-diff", "scorer", "knn or ldn-ratio", self.scorer)
-        finite = 0 <= self.prior_strength < float("inf")
+        finite = isinstance(
+            self.prior_strength, int | float | np.number
+        ) and 0 <= self.prior_strength < float("inf")
         _require(finite, "prior_strength", "a finite number >= 0", self.prior_strength)
         if self.calibration != "conf":
             _require(self.prior_strength == 0, "prior_strength", "0", self.prior_strength)
@@ -142,6 +148,10 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
     """
     if isinstance(configs, str | ScoreConfig):
         configs = [configs]
+    if not isinstance(configs, Iterable):
+        raise ConfigError(
+            f"A grid is a sequence of configurations, for instance paper_grid(). Got {configs!r}."
+        )
     grid = [ScoreConfig.parse(config) for config in configs]
     if not grid:
         raise ConfigError("The grid is empty. Give at least one configuration name.")
@@ -169,7 +179,7 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
     >>> len(daco.paper_grid(45))
     45
     """
-    if size not in (45, 51):
+    if isinstance(size, float) or size not in (45, 51):
         raise ConfigError(f"The 'size' parameter of paper_grid must be 45 or 51. Got {size!r}.")
     return [ScoreConfig.parse(name) for name in _paper_names()[:size]]
 
@@ -224,7 +234,9 @@ def _hint(name: str, config: ScoreConfig | None) -> str:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
+    if value == int(value):
+        return str(int(value))
+    return np.format_float_positional(float(value), trim="-")
 
 
 def _require(holds: bool, parameter: str, allowed: str | Sequence[str], got: object) -> None:

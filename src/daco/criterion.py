@@ -32,13 +32,22 @@ def held_out_halves(
     """
     if isinstance(n_splits, bool) or not isinstance(n_splits, int | np.integer) or n_splits < 1:
         raise InputError(f"The 'n_splits' parameter must be an int >= 1. Got {n_splits!r} instead.")
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     starts = np.concatenate([[0], np.cumsum(domain_sizes)])
     held = np.zeros((n_splits, starts[-1]), np.bool_)
     for split in held:
         for start, size in zip(starts[:-1], domain_sizes, strict=True):
             split[start + rng.permutation(size)[: size // 2]] = True
     return held
+
+
+def _generator(seed: Seed) -> np.random.Generator:
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0
+    if not whole and not isinstance(seed, np.random.Generator):
+        raise InputError(
+            f"The 'seed' parameter must be an int >= 0 or a numpy Generator. Got {seed!r} instead."
+        )
+    return np.random.default_rng(seed)
 
 
 def require_halves(domain_names: Sequence[Any], domain_sizes: Sequence[int]) -> None:
@@ -74,15 +83,19 @@ class Balance:
     @property
     def values(self) -> NDArray[np.float64]:
         """(C,) the criterion: small means that the domains' normal scores coincide."""
-        n_splits = self.counts.shape[1]
-        return (self.counts.sum(axis=1) / (n_splits * self.denominators)).mean(axis=1)
+        n_splits, n_pairs = self.counts.shape[1:]
+        whole = n_splits * n_pairs * self._common  # from integers, so that equal ones stay equal
+        return np.array([total / whole for total in self.exact()])
 
     def exact(self) -> list[int]:
         """The criterion as integers over one common denominator, for comparisons."""
-        common = lcm(*(int(d) for d in self.denominators))
-        factors = [common // int(d) for d in self.denominators]
+        factors = [self._common // int(d) for d in self.denominators]
         totals = self.counts.sum(axis=1)
         return [sum(int(t) * f for t, f in zip(row, factors, strict=True)) for row in totals]
+
+    @property
+    def _common(self) -> int:
+        return lcm(*(int(d) for d in self.denominators))
 
     def best(self) -> int:
         """Index of the smallest criterion; an exact tie falls to the first in the grid."""
@@ -113,6 +126,8 @@ def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
     second = np.asarray(b, np.float64).ravel()
     if not first.size or not second.size:
         raise InputError(f"KS needs scores in both samples. Got {first.size} and {second.size}.")
+    if np.isnan(first).any() or np.isnan(second).any():
+        raise InputError("KS needs scores that can be ordered. Leave NaN out.")
     return float(ks_counts(first[None], second[None])[0]) / (first.size * second.size)
 
 
@@ -210,7 +225,7 @@ def h0_floor(
     """
     if min(n_first, n_second, n_splits, n_simulations) < 1:
         raise InputError("Sample sizes, n_splits and n_simulations of h0_floor must be >= 1.")
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     means = np.empty(n_simulations)
     step = max(1, 2**21 // (n_splits * (n_first + n_second)))
     for start in range(0, n_simulations, step):

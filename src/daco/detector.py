@@ -6,6 +6,7 @@ methods (``score_samples``, ``decision_function``, ``predict``) have the opposit
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
@@ -27,13 +28,18 @@ if TYPE_CHECKING:
 
 Scores = NDArray[np.float64]
 
+_SMALLEST_RATE = 1e-9  # 1 - rate must stay below 1
+
 
 class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn's side of a fitted detector: the sign that means normal."""
 
     def _embeddings(self, X: ArrayLike, *, reset: bool) -> Floats:
         embeddings = as_embeddings(X)
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        try:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        except ValueError as error:  # other features, or their names in another order
+            raise InputError(f"{error} Embed clips as the bank's were.") from None
         return embeddings
 
     def anomaly_score(self, X: ArrayLike) -> Scores:
@@ -77,9 +83,12 @@ class DACo(_Detector):
     ----------
     threshold_ : float
         An anomaly score above it is an alarm. For quantile-calibrated (``conf``)
-        configurations it is 1 - false_alarm_rate, for the others that quantile of the
-        bank's leave-one-out scores. The rate is approximate: it holds for normal clips
-        like those in the bank, not for a new recording session.
+        configurations it is 1 - false_alarm_rate, as in the paper; for the others that
+        quantile of the bank's leave-one-out scores. The rate is approximate: soft weights mix
+        two maps, ten clips describe a domain poorly, and a new recording session shifts it.
+    leave_one_out_rates_ : dict
+        The share of each domain's own clips that the threshold flags, each left out: look at
+        it before trusting the rate.
     domains_ : tuple
         Domain names in the order of ``domain_weights``.
     bank_ : NormalBank
@@ -115,10 +124,18 @@ class DACo(_Detector):
                 f"{config.name!r} needs the true domain of each clip, which a detector never has. "
                 "Use its 'soft' or 'hard' form."
             )
+        own = bank.leave_one_out(config)[:, 0]
+        # All that can fail is behind us: an earlier fit stays whole until here.
+        self.config_ = config.name
         self.bank_ = bank
         self.domains_ = bank.domains
-        self._normal_map = QuantileMap.fit(bank.leave_one_out(config)[:, 0])
+        self._normal_map = QuantileMap.fit(own)
         self.threshold_ = self.threshold_at(self.false_alarm_rate)
+        flagged = own > self.threshold_
+        self.leave_one_out_rates_ = {
+            name: float(flagged[bank.clip_domains == code].mean())
+            for code, name in enumerate(bank.domains)
+        }
         self._warn_of_floor()
         return self
 
@@ -127,37 +144,41 @@ class DACo(_Detector):
     ) -> NDArray[np.int_]:
         """Which of the clips look odd to all the others: each is scored with itself left out."""
         self.fit(X, domains=domains)
-        return _decide(self.bank_.leave_one_out(self.config)[:, 0], self.threshold_)
+        return _decide(self.bank_.leave_one_out(self.config_)[:, 0], self.threshold_)
 
     def threshold_at(self, false_alarm_rate: float) -> float:
         """The threshold for another false-alarm rate; no refit."""
         check_is_fitted(self, "bank_")
         _require_rate(false_alarm_rate)
-        if ScoreConfig.parse(self.config).calibration == "conf":
-            return 1 - false_alarm_rate
+        if ScoreConfig.parse(self.config_).calibration == "conf":
+            return float(1 - false_alarm_rate)
         return float(self._normal_map.inverse(1 - false_alarm_rate))
 
     def anomaly_score(self, X: ArrayLike) -> Scores:
         """How anomalous each clip is: (n,), higher is more anomalous."""
         check_is_fitted(self, "bank_")
-        return self.bank_.score(self._embeddings(X, reset=False), self.config)[:, 0]
+        return self.bank_.score(self._embeddings(X, reset=False), self.config_)[:, 0]
 
     def domain_weights(self, X: ArrayLike) -> Weights:
         """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
         check_is_fitted(self, "bank_")
-        config = ScoreConfig.parse(self.config)
+        config = ScoreConfig.parse(self.config_)
         by = config if config.assignment else DEFAULT_CONFIG
         return self.bank_.domain_weights(self._embeddings(X, reset=False), by)
 
     def _warn_of_floor(self) -> None:
-        name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
+        if ScoreConfig.parse(self.config_).calibration == "conf":
+            name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
+            clips = f"clips of domain {name!r}"
+        else:  # one quantile of all domains together
+            size, clips = len(self.bank_), "clips of the bank"
         floor = 1 / (size + 1)
         if self.false_alarm_rate < floor:
             needed = int(np.ceil(1 / self.false_alarm_rate - 1 - 1e-9))
             warnings.warn(
                 f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
-                f"rate that the {size} clips of domain {name!r} support; the threshold there is "
-                f"extrapolated. {needed} clips would support it.",
+                f"rate that the {size} {clips} support; the threshold there is extrapolated. "
+                f"{needed} clips would support it.",
                 DacoWarning,
                 stacklevel=4,
             )
@@ -223,11 +244,15 @@ class LabelFreeSearch(_Detector):
             criterion = spread = np.full(len(pool), np.nan)
             names = [config.name for config in pool]
             best = names.index(DEFAULT_CONFIG) if DEFAULT_CONFIG in names else 0
-            self.reason_ = "one domain: nothing to balance, the fixed default is used"
+            taken = "the fixed default" if DEFAULT_CONFIG in names else "the first of the pool"
+            self.reason_ = f"one domain: nothing to balance, {taken} is used"
+            rank = criterion
         else:
             balance = bank.exact_balance(pool, self.n_splits, self.seed)
             criterion, spread = balance.values, balance.splits.std(axis=1)
             best = balance.best()
+            order = sorted(range(len(pool)), key=balance.exact().__getitem__)
+            rank = np.argsort(order) + 1.0
             self.reason_ = (
                 f"smallest balance criterion of {len(pool)} configurations: {criterion[best]:.4f}"
             )
@@ -237,12 +262,12 @@ class LabelFreeSearch(_Detector):
                 "family": [config.family for config in pool],
                 "criterion": criterion,
                 "split_sd": spread,
-                "rank": pd.Series(criterion).rank(method="first").to_numpy(),
+                "rank": rank,
             }
         )
         self.best_config_ = pool[best].name
         self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate)._fit_bank(bank)
-        self.best_detector_.n_features_in_ = self.n_features_in_
+        validate_data(self.best_detector_, X, reset=True, skip_check_array=True)
         self.threshold_ = self.best_detector_.threshold_
         self.domains_ = bank.domains
         return self
@@ -272,9 +297,9 @@ def _decide(scores: Scores, threshold: float) -> NDArray[np.int_]:
 
 
 def _require_rate(rate: Any) -> None:
-    number = isinstance(rate, int | float | np.number) and not isinstance(rate, bool)
-    if not number or not 0 < rate < 1:
+    number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
+    if not number or not _SMALLEST_RATE <= float(rate) < 1:
         raise InputError(
-            f"The 'false_alarm_rate' parameter must be a number between 0 and 1, both excluded. "
-            f"Got {rate!r} instead."
+            f"The 'false_alarm_rate' parameter must be a number between 0 and 1, both excluded, "
+            f"and at least {_SMALLEST_RATE:g}. Got {rate!r} instead."
         )

@@ -38,6 +38,11 @@ class DenseMinima:
     difference: Floats
 
 
+def list_length(reach: int) -> int:
+    """Of so many neighbours a random half leaves fewer than ``reach`` in one of 30,000 rows."""
+    return max(32, 2 * reach + int(8 * np.sqrt(reach)))
+
+
 class NeighbourLists:
     """For each clip its nearest other clips, in ascending order of distance.
 
@@ -48,10 +53,8 @@ class NeighbourLists:
 
     def __init__(self, distances: PairwiseDistances, reach: int) -> None:
         self.reach = reach
-        self._all = distances
         n = len(distances)
-        # Of 2 reach + 8 sqrt(reach) a random half leaves too few in one of 30,000 rows.
-        length = min(n - 1, max(32, 2 * reach + int(8 * np.sqrt(reach))))
+        length = min(n - 1, list_length(reach))
         self.complete = length == n - 1
         self.distance, self.index = _nearest(distances, length)
 
@@ -59,7 +62,9 @@ class NeighbourLists:
         """(len(orders), n): summed distance of each clip to its nearest 1..order others."""
         return np.cumsum(self.distance[:, : max(orders)], axis=1)[:, np.array(orders) - 1].T
 
-    def subset_sums(self, member: Bools, orders: list[int], orders_outside: int) -> Floats:
+    def subset_sums(
+        self, distances: PairwiseDistances, member: Bools, orders: list[int], orders_outside: int
+    ) -> Floats:
         """As ``sums``, counting only neighbours in the subset.
 
         Clips outside the subset have the first ``orders_outside`` sums only: they need no
@@ -70,7 +75,7 @@ class NeighbourLists:
         )
         if short.size and not self.complete:
             for part in np.array_split(short, -(-short.size * member.size // 2**22)):
-                nearest = np.sort(self._all.rows(part)[:, member], axis=1)[:, : max(orders)]
+                nearest = np.sort(distances.rows(part)[:, member], axis=1)[:, : max(orders)]
                 sums[:, part] = np.cumsum(nearest, axis=1)[:, np.array(orders) - 1].T
         return sums
 

@@ -61,7 +61,9 @@ def scores_within(
     else:
         farthest = max((k for scorer, k in bases if scorer == "knn"), default=0)
         outside = sum(order <= farthest for order in orders)
-        sums = np.stack([lists.subset_sums(member, orders, outside) for member in members])
+        sums = np.stack(
+            [lists.subset_sums(distances, member, orders, outside) for member in members]
+        )
     sum_of = {order: sums[:, column] for column, order in enumerate(orders)}
     scores: BaseScores = {b: sum_of[b[1]] / b[1] for b in bases if b[0] == "knn"}
     ratio, difference = _normalised(bases)
@@ -185,6 +187,10 @@ def selective_mahalanobis(
         raise InputError(
             f"covariance_domain is {covariance_domain!r}; the domains are "
             f"{', '.join(map(repr, names))}."
+        )
+    if np.count_nonzero(codes == chosen) < 2:
+        raise NotEnoughClipsError(
+            f"A covariance needs 2 clips; domain {names[chosen]!r} has 1. Record more of it."
         )
     precision = LedoitWolf().fit(train[codes == chosen]).precision_
     squared = []

@@ -57,7 +57,8 @@ class SelectionRow:
         The pick's values; None where the table has none. The criterion is that on dev
         machines, unless the rule read another; of per-machine picks, the mean of the chosen.
     labels : str
-        The labels the rule read: ``"none"``, ``"development"``, ``"development (veto only)"``
+        The labels the rule read: ``"none"``, ``"development"``, ``"development (veto only)"``,
+        ``"the mask's"`` (those that a veto given as a mask was made with)
         or ``"evaluation"``.
     eval_sd : float or None
         Standard deviation over configurations, for the random rule.
@@ -101,7 +102,8 @@ def viable_within(dev_omega: ArrayLike, delta: float) -> BoolArray:
     scores = _scores("dev_omega", dev_omega)
     if not delta >= 0:
         raise InputError(f"The 'delta' of the veto must be a number >= 0. Got {delta!r}.")
-    return np.asarray(scores >= scores.max() - delta)
+    # 58.7 - 0.3 is a little more than 58.4 in floating point, and 58.4 is within 0.3.
+    return np.asarray(scores >= scores.max() - delta - 1e-9)
 
 
 def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLike) -> str:
@@ -301,7 +303,7 @@ def selection_table(
         pick = select_by_criterion(names, own)
         picks.append(("criterion on evaluation normals", pick, "none", own))
     pick = guarded_selection(table, veto)
-    veto_labels = "development (veto only)" if callable(veto) else "none"
+    veto_labels = "development (veto only)" if callable(veto) else "the mask's"
     picks.append(("guarded criterion", pick, veto_labels, criterion))
     blind = per_machine_blind(per_machine, pool, split=split) if per_machine is not None else None
 

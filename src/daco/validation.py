@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,8 @@ def encode_domains(
     if array.dtype.kind in "USiub" and array.shape == (n_clips,):  # common: no loop over clips
         unique, codes = np.unique(array, return_inverse=True)
         return tuple(unique.tolist()), codes.astype(np.intp)
+    if not isinstance(domains, Iterable):
+        raise InputError(f"{name} must hold one label per clip. Got {domains!r} instead.")
     labels = list(domains) if not isinstance(domains, str) else None
     if labels is None or len(labels) != n_clips:
         got = "one string" if labels is None else f"{len(labels)} labels"

@@ -115,7 +115,7 @@ def test_rows_whose_neighbour_list_is_too_short_are_computed_in_full(rng, monkey
     X, domains = rng.normal(size=(300, 6)), ["s"] * 290 + ["t"] * 10
     expected = daco.NormalBank(X, domains).balance_splits(GRID)
     whole = daco.NormalBank(X, domains)
-    monkeypatch.setattr("daco.neighbours.np.sqrt", lambda reach: 0)  # lists of 2 * reach
+    monkeypatch.setattr("daco.neighbours.list_length", lambda reach: 2 * reach)
     for bank in (whole, daco.NormalBank(X, domains, memory_budget=0)):
         assert (bank.balance_splits(GRID) == expected).all()
 
@@ -187,6 +187,15 @@ def test_bad_domains_and_mismatches_are_named(rng):
         bank.balance("raw-k1", n_splits=0)
     with pytest.raises(NotEnoughClipsError, match="has only one"):
         daco.NormalBank(X).balance("raw-k1")
+    for seed in (-1, 1.5, "a", None):
+        with pytest.raises(InputError, match="'seed' parameter"):
+            bank.balance("raw-k1", seed=seed)
+    with pytest.raises(InputError, match="number of bytes"):
+        daco.NormalBank(X, memory_budget="1G")
+    with pytest.raises(InputError, match="one label per clip"):
+        daco.NormalBank(X, 5)
+    with pytest.raises(DacoError, match="A grid is a sequence"):
+        bank.score(X, None)
 
 
 def test_oracle_configurations_need_known_domains_and_stay_out_of_selection(rng):

@@ -56,6 +56,11 @@ def test_quantile_map_refuses_what_is_no_distribution():
         QuantileMap.fit([1, np.nan])
     with pytest.raises(InputError, match=r"\[0, 1\)"):
         QuantileMap.fit([1.0]).inverse(1.0)
+    with pytest.raises(InputError, match="NaN has no quantile"):
+        QuantileMap.fit([1.0])([0.0, np.nan])
+    assert QuantileMap.fit([1.0, 2.0])([np.inf, -np.inf]).tolist() == [1.0, 0.0]
+    with pytest.raises(InputError, match="NaN"):
+        ks_distance([np.nan, 1], [1, 2])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:scipy")  # its p-values, not its statistic
@@ -122,6 +127,7 @@ def test_exact_ties_of_the_criterion_are_integers():
     balance = Balance(counts, np.array([6, 15]))
     assert balance.exact() == [3 * 5 + 5 * 2] * 3
     assert balance.best() == 0
+    assert len(set(balance.values.tolist())) == 1
 
 
 def test_weights():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -94,6 +95,62 @@ def test_another_rate_needs_no_refit(data):
         assert detector.threshold_at(0.05) > detector.threshold_ > detector.threshold_at(0.5)
 
 
+def test_what_the_threshold_does_to_the_banks_own_clips_is_told_per_domain(data):
+    X, domains = data
+    for config in ("conf-soft-m0-k1", "raw-k1"):
+        detector = daco.DACo(config, false_alarm_rate=0.2).fit(X, domains=domains)
+        flagged = detector.bank_.leave_one_out(config)[:, 0] > detector.threshold_
+        assert detector.leave_one_out_rates_ == {
+            "source": flagged[:200].mean(),
+            "target": flagged[200:].mean(),
+        }
+
+
+def test_soft_weights_do_not_hold_the_rate_in_a_noisy_target_domain():
+    """Why the rates are told: mixing two maps moves them, in a known direction."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 64)) + 1
+    X[490:] = 1.3 * rng.normal(size=(10, 64)) + 1
+    domains = ["source"] * 490 + ["target"] * 10
+    rates = daco.DACo(false_alarm_rate=0.1).fit(X, domains=domains).leave_one_out_rates_
+    assert rates["source"] < 0.03
+    assert rates["target"] >= 0.2
+
+
+def test_parameters_changed_after_fit_wait_for_the_next_fit(data):
+    X, domains = data
+    detector = daco.DACo().fit(X, domains=domains)
+    before = detector.predict(-X)
+    detector.set_params(config="raw-k1")
+    assert (detector.predict(-X) == before).all()
+    assert detector.config_ == "conf-soft-m0-k1"
+
+
+def test_a_failed_refit_leaves_the_earlier_fit_whole(data):
+    X, domains = data
+    detector = daco.DACo("raw-k5").fit(X, domains=domains)
+    score = detector.anomaly_score(X)
+    with pytest.raises(daco.DacoError):
+        detector.fit(X[:3])
+    assert (detector.anomaly_score(X) == score).all()
+
+
+def test_feature_names_are_known_to_the_chosen_detector(data):
+    X, domains = data
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
+    search = daco.LabelFreeSearch().fit(frame, domains=domains)
+    assert search.domain_weights(frame).shape == (220, 2)
+    assert search.best_detector_.anomaly_score(frame).shape == (220,)
+    with pytest.raises(InputError, match="feature names"):
+        search.anomaly_score(frame[frame.columns[::-1]])
+
+
+def test_other_numbers_of_features_are_refused(data):
+    X, domains = data
+    with pytest.raises(InputError, match="expecting 12 features"):
+        daco.DACo().fit(X, domains=domains).predict(X[:, :3])
+
+
 def test_a_rate_ten_clips_cannot_support_is_answered_with_the_floor(data):
     X, domains = data
     with pytest.warns(DacoWarning, match=r"below 0.0476.*20 clips of domain 'target'.*99 clips"):
@@ -102,12 +159,12 @@ def test_a_rate_ten_clips_cannot_support_is_answered_with_the_floor(data):
 
 def test_the_threshold_of_a_tiny_rate_is_above_every_normal(data):
     X, domains = data
-    with pytest.warns(DacoWarning):
+    with pytest.warns(DacoWarning, match="220 clips of the bank"):
         detector = daco.DACo("raw-k1", false_alarm_rate=1e-6).fit(X, domains=domains)
     assert detector.threshold_ > detector.bank_.leave_one_out("raw-k1").max()
 
 
-@pytest.mark.parametrize("rate", [0, 1, -0.1, 2, "0.1", None, True, float("nan")])
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 2, 1e-17, "0.1", None, True, float("nan"), 0.1 + 0j])
 def test_rates_outside_of_0_and_1_are_refused(data, rate):
     with pytest.raises(InputError, match="between 0 and 1"):
         daco.DACo(false_alarm_rate=rate).fit(data[0])
@@ -163,11 +220,15 @@ def test_search_in_one_domain_takes_the_default(data):
     search = daco.LabelFreeSearch().fit(data[0])
     assert search.best_config_ == "conf-soft-m0-k1"
     assert "one domain" in search.reason_
+    assert "the fixed default" in search.reason_
+    assert "the first of the pool" in daco.LabelFreeSearch(["raw-k4"]).fit(data[0]).reason_
     assert search.results_["criterion"].isna().all()
 
 
 def test_fitted_detectors_survive_pickling_to_worker_processes(data):
     X, domains = data
     detector = daco.DACo().fit(X, domains=domains)
-    again = pickle.loads(pickle.dumps(detector))
+    stored = pickle.dumps(detector)
+    assert len(stored) < 20 * X.nbytes  # the distances between clips stay behind
+    again = pickle.loads(stored)
     np.testing.assert_array_equal(again.anomaly_score(X), detector.anomaly_score(X))

@@ -310,9 +310,9 @@ def test_without_evaluation_scores_the_label_free_rules_still_stand():
     assert {row.eval_omega for row in rows} == {None}
 
 
-def test_a_veto_mask_counts_as_label_free():
+def test_a_veto_mask_is_told_as_such():
     rows = selection_table(GRID, veto=[True, True, True, False])
-    assert next(row.labels for row in rows if row.rule == "guarded criterion") == "none"
+    assert next(row.labels for row in rows if row.rule == "guarded criterion") == "the mask's"
 
 
 def test_a_grid_without_the_papers_default_has_no_fixed_row_unless_asked():
