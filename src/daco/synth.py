@@ -9,6 +9,7 @@ how many other clips there are.
 from __future__ import annotations
 
 import os
+import shutil
 import wave
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -320,13 +321,18 @@ def synth_factory(
             raise DataError(
                 f"{folder} is there already. Give another directory, or remove it first."
             )
-    for plan in plans:
-        Path(plan.folder, plan.split).mkdir(parents=True, exist_ok=True)
-    for folder in folders:
-        _write_tables(root, [plan for plan in plans if plan.folder == folder])
-    for done, _ in enumerate(_each(plans, workers), 1):
-        if progress is not None:
-            progress(done, len(plans))
+    try:
+        for plan in plans:
+            Path(plan.folder, plan.split).mkdir(parents=True, exist_ok=True)
+        for folder in folders:
+            _write_tables(root, [plan for plan in plans if plan.folder == folder])
+        for done, _ in enumerate(_each(plans, workers), 1):
+            if progress is not None:
+                progress(done, len(plans))
+    except BaseException:  # half a machine would be read as a whole one
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     return list(dict.fromkeys(plan.machine for plan in plans))
 
 

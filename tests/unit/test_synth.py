@@ -320,3 +320,15 @@ def test_raw_neighbours_find_it_hard_and_fail_on_the_target_domain():
         gains.append(harmonic_mean(list(calibrated.values())) - harmonic_mean(list(raw.values())))
     assert min(gaps) > 0.10
     assert np.mean(gains) > 0.02
+
+
+def test_an_interrupted_factory_leaves_no_half_machine(tmp_path):
+    def interrupt(done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    options = {"machines": ["fan"], "n_source": 4, "n_target": 2, "n_test": 4, "seconds": 1.0}
+    with pytest.raises(KeyboardInterrupt):
+        synth_factory(tmp_path, **options, workers=1, progress=interrupt)
+    assert not list(tmp_path.rglob("*.wav"))
+    assert synth_factory(tmp_path, **options, workers=1) == ["fan"]
