@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from dataclasses import dataclass
+from math import gcd
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -44,6 +46,9 @@ _SOUND_CHUNKS: dict[bytes, tuple[bytes, Literal["little", "big"]]] = {
     b"FORM": (b"SSND", "big"),
 }
 _MAX_CHUNKS = 1000
+_PLAIN_HEADER = struct.Struct("<4sI4s4sIHHIIHH")
+_CHUNK = struct.Struct("<4sI")
+_REMARK = struct.Struct("<4sI4s4sI")
 _OGG_PAGE = 65_307
 
 
@@ -123,6 +128,7 @@ def read_audio(
     sample_rate: int | None = None,
     channel: int | str = 0,
     limits: AudioLimits = DEFAULT_LIMITS,
+    resampler: str = "soxr",
 ) -> Waveform:
     """One waveform of a recording, at its native length.
 
@@ -136,6 +142,9 @@ def read_audio(
         Which channel to use; ``"mix"`` is the mean of all.
     limits : AudioLimits
         Checked before decoding.
+    resampler : {"soxr", "polyphase"}
+        soxr in high quality, or SciPy's short polyphase filter, for networks whose published
+        embeddings were made with it.
 
     Returns
     -------
@@ -165,10 +174,67 @@ def read_audio(
         wave = _decode(sound, path, info, channel)
     _require_sound(wave, path)
     if rate != info.sample_rate:
-        wave = np.asarray(soxr.resample(wave, info.sample_rate, rate, quality="HQ"), np.float32)
+        wave = _resample(wave, info.sample_rate, rate, resampler)
         if not wave.size:
             raise AudioError(f"{path}: nothing is left of {info.frames} samples at {rate} Hz.")
     return wave
+
+
+def _resample(wave: Waveform, rate: int, new_rate: int, resampler: str) -> Waveform:
+    if resampler == "soxr":
+        return np.asarray(soxr.resample(wave, rate, new_rate, quality="HQ"), np.float32)
+    if resampler != "polyphase":
+        raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")
+    from scipy.signal import resample_poly
+
+    common = gcd(rate, new_rate)
+    return np.asarray(resample_poly(wave, new_rate // common, rate // common), np.float32)
+
+
+def plain_pcm16(
+    data: bytes, *, sample_rate: int, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
+) -> NDArray[np.int16] | None:
+    """The samples of a plain 16-bit WAV file at this rate, with none of libsndfile's overhead.
+
+    They are 32768 times what `read_audio` gives. None stands for all that is not so plain, or
+    not in order: `read_audio` decodes it, or says what is wrong.
+    """
+    if not _PLAIN_HEADER.size + _CHUNK.size < len(data) <= limits.bytes:
+        return None
+    riff, _, wave, fmt, fmt_size, code, channels, rate, _, block, bits = _PLAIN_HEADER.unpack_from(
+        data
+    )
+    if (riff, wave, fmt, fmt_size, code, bits) != (b"RIFF", b"WAVE", b"fmt ", 16, 1, 16):
+        return None
+    if rate != sample_rate or not channels or block != 2 * channels:
+        return None
+    index = 0 if channel == "mix" and channels == 1 else channel
+    if isinstance(index, str) or index >= channels:
+        return None
+    start = _sound_chunk(data)
+    if len(data) < start + _CHUNK.size:
+        return None
+    name, size = _CHUNK.unpack_from(data, start)
+    start += _CHUNK.size
+    frames, rest = divmod(size, block)
+    if name != b"data" or rest or not 0 < size == len(data) - start:
+        return None
+    if not limits.min_rate <= rate <= limits.max_rate or frames / rate > limits.seconds:
+        return None
+    if frames > limits.samples or frames * channels > limits.values:
+        return None
+    values = np.frombuffer(data, "<i2", frames * channels, start)
+    return values if channels == 1 else values[index::channels].astype(np.int16)
+
+
+def _sound_chunk(data: bytes) -> int:
+    """Where the samples' chunk is to be: after the header, or one remark such as ffmpeg leaves."""
+    start = _PLAIN_HEADER.size
+    if data[start : start + 4] == b"LIST" and len(data) >= start + _REMARK.size:
+        _, size, kind, _, length = _REMARK.unpack_from(data, start)
+        if kind == b"INFO" and length % 2 == 0 and size == length + 12:
+            return start + _CHUNK.size + int(size)
+    return start
 
 
 def _open(path: Path, limits: AudioLimits) -> soundfile.SoundFile:

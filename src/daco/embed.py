@@ -1,7 +1,8 @@
 """Many clips to an embedding table: batches, reading ahead, shards that survive a kill.
 
 The clips are worked off in shards of consecutive rows. A batch never crosses a shard, so a
-run that was killed and resumed writes the same bytes as one that was not.
+run that was killed and resumed writes the same bytes as one that was not. The network runs in
+the calling thread; others read the clips, put batches together and write finished shards.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,15 +24,16 @@ from numpy.typing import NDArray
 
 from daco import __version__
 from daco.atomic import atomic_write
-from daco.audio import DEFAULT_LIMITS, AudioLimits, parse_channel, read_audio
+from daco.audio import DEFAULT_LIMITS, AudioLimits, parse_channel, plain_pcm16, read_audio
 from daco.backbones.protocol import Backbone
 from daco.clips import COLUMNS, Clip, ClipTable
 from daco.errors import AudioError, DacoError, DataError, InputError
-from daco.loader import Loaded, batches, load_ahead
+from daco.loader import BatchBuffers, Loaded, Waveforms, batches, load_ahead, prefetched
 from daco.shards import (
+    Recording,
     Shard,
-    hash_recording,
     is_reusable,
+    read_recording,
     read_shard,
     shard_folder,
     write_shard,
@@ -39,7 +43,7 @@ from daco.tablefile import arrow_schema, attributes_text, column_name, parquet_w
 
 BATCH_SIZE = 32
 SHARD_SIZE = 256
-"""Clips per shard: what a kill can cost, and the rows of a Parquet row group."""
+"""Clips per shard: a kill costs the one begun and the one being written at most."""
 
 Span = tuple[int, int]
 
@@ -100,7 +104,8 @@ def embed_clips(
     table : ClipTable
         What to embed.
     net : Backbone
-        The frozen network.
+        The frozen network. Those of daco are given 16-bit clips as int16, all others float32;
+        the memory of the waveforms is used again for later batches.
     out : path
         The Parquet file; replaced in one step when all is done.
     readouts : sequence of str, optional
@@ -110,7 +115,7 @@ def embed_clips(
     batch_size : int
         Clips per forward pass, all of one length; fewer where they are long.
     workers : int, optional
-        Threads that decode ahead of the network; by default one per core, 16 at most.
+        Threads that decode ahead of the network; by default one per core, 6 at most.
     shard_size : int
         Clips per shard.
     on_error : {"fail", "skip"}
@@ -135,7 +140,7 @@ def embed_clips(
         raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
     if not len(table):
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
-    out = Path(out)
+    out = _parquet_file(out)
     origin = _origin(net, names, channel)
     settings = json.dumps([origin, repr(limits), _salt(net)], sort_keys=True)
     report_progress = progress or (lambda done, total: None)
@@ -180,7 +185,25 @@ def _require_counts(**counts: int) -> None:
 
 def _default_workers() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(16, cores or 1)
+    return min(6, cores or 1)  # more threads wait for each other, measured on 16 cores
+
+
+def _resampler(net: Backbone) -> str:
+    return getattr(net, "resampler", "soxr")
+
+
+def _parquet_file(out: Path | str) -> Path:
+    """The output's path, if a table may be written there: nothing else is ever replaced."""
+    out = Path(out)
+    if out.suffix != ".parquet":
+        raise DataError(f"{out} must be a file with the extension .parquet.")
+    if out.is_dir():
+        raise DataError(f"{out} is a folder. Choose the name of a file.")
+    if out.exists():
+        with out.open("rb") as file:
+            if file.read(4) != b"PAR1":
+                raise DataError(f"{out} is there already and is no Parquet file. Move it away.")
+    return out
 
 
 def _origin(net: Backbone, readouts: tuple[str, ...], channel: int | str) -> dict[str, str]:
@@ -193,6 +216,7 @@ def _origin(net: Backbone, readouts: tuple[str, ...], channel: int | str) -> dic
         "device": str(net.device).partition(":")[0],
         "channel": str(channel),
         "sample_rate": str(net.sample_rate),
+        "resampler": _resampler(net),
         "version": __version__,
     }
 
@@ -209,36 +233,67 @@ def _is_done(run: _Run, span: Span) -> bool:
 
 
 def _embed_spans(run: _Run, spans: list[Span], done: Callable[[int], None]) -> None:
-    """Embed and keep one shard after the other; the next one is read meanwhile."""
+    """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
+    stop = threading.Event()
+    finished = embedded = 0
+    written: Future[None] = Future()
+    written.set_result(None)
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="daco-writer") as writer,
+        contextlib.closing(prefetched(_made_ready(run, spans, stop), stop)) as stream,
+    ):
+        for shard, rows, waves in stream:
+            if len(rows):
+                shard.embed(rows, waves)
+                embedded += len(rows)
+            else:
+                written.result()  # one at a time: a kill must not cost more
+                written = writer.submit(write_shard, run.folder, shard.finish())
+                embedded = finished = finished + shard.stop - shard.start  # with the skipped ones
+            done(embedded)
+        written.result()
+
+
+def _made_ready(
+    run: _Run, spans: list[Span], stop: threading.Event
+) -> Generator[tuple[_ShardInTheMaking, NDArray[np.intp], Waveforms], None, None]:
+    """The batches of each shard, rows and waveforms, and one without rows where it ends."""
     items = (
-        (row, run.table.root / run.table.clips[row].path)
-        for start, stop in spans
-        for row in range(start, stop)
+        (row, run.table.root / run.table.clips[row].path) for span in spans for row in range(*span)
     )
-
-    def load(row: int, path: Path) -> Loaded:
-        recording = hash_recording(path)
-        try:
-            wave = read_audio(
-                path, sample_rate=run.net.sample_rate, channel=run.channel, limits=run.limits
-            )
-        except AudioError as error:
-            return Loaded(row, recording, reason=str(error).removeprefix(f"{path}: "))
-        return Loaded(row, recording, wave)
-
-    ahead = load_ahead(items, load, workers=run.workers, ahead=run.batch_size)
-    finished = 0
+    buffers = BatchBuffers(int16=_takes_int16(run.net))
+    ahead = load_ahead(
+        items, lambda *item: _load(run, *item), workers=run.workers, ahead=run.batch_size, stop=stop
+    )
     with contextlib.closing(ahead):
-        for start, stop in spans:
-            shard = _ShardInTheMaking(run, (start, stop))
-            embedded = 0
-            for batch in batches(shard.note(islice(ahead, stop - start)), run.batch_size):
-                shard.embed(batch)
-                embedded += len(batch)
-                done(finished + embedded)
-            write_shard(run.folder, shard.finish())
-            finished += stop - start
-            done(finished)  # with the skipped ones
+        for span in spans:
+            shard = _ShardInTheMaking(run, span)
+            clips = shard.note(islice(ahead, span[1] - span[0]))
+            for batch in batches(clips, run.batch_size):
+                rows, waves = np.array([each.row for each in batch]), buffers.stack(batch)
+                batch.clear()  # and with it the memory of its recordings
+                yield shard, rows, waves
+            yield shard, np.empty(0, np.intp), np.empty((0, 0), np.float32)
+
+
+def _load(run: _Run, row: int, path: Path) -> Loaded:
+    recording, content = read_recording(path)
+    rate, channel, limits = run.net.sample_rate, run.channel, run.limits
+    plain = plain_pcm16(content, sample_rate=rate, channel=channel, limits=limits)
+    if plain is not None and path.suffix.lower() == ".wav":
+        return Loaded(row, recording, plain)
+    try:
+        wave = read_audio(
+            path, sample_rate=rate, channel=channel, limits=limits, resampler=_resampler(run.net)
+        )
+    except AudioError as error:
+        return Loaded(row, recording, reason=str(error).removeprefix(f"{path}: "))
+    return Loaded(row, recording, wave)
+
+
+def _takes_int16(net: Backbone) -> bool:
+    """True for the networks of this package; the protocol promises float32 to others."""
+    return type(net).__module__.startswith("daco.backbones.")
 
 
 class _ShardInTheMaking:
@@ -246,39 +301,37 @@ class _ShardInTheMaking:
 
     def __init__(self, run: _Run, span: Span) -> None:
         self.run, (self.start, self.stop) = run, span
-        self.loaded: list[Loaded] = []
+        self.recordings: list[Recording] = []
         self.reasons: list[str | None] = [None] * (self.stop - self.start)
         self.vectors: dict[str, Matrix] = {}
 
     def note(self, stream: Iterator[Loaded]) -> Iterator[Loaded]:
         """Pass the clips on, and keep what is known about their recordings."""
         for each in stream:
-            self.loaded.append(Loaded(each.row, each.recording))  # without the waveform
+            self.recordings.append(each.recording)
             if each.reason is not None:
                 self._miss(each.row, each.reason)
             yield each
 
-    def embed(self, batch: list[Loaded]) -> None:
+    def embed(self, rows: NDArray[np.intp], waves: Waveforms) -> None:
         """Put the vectors of a batch in their rows."""
-        waves = np.stack([each.waveform for each in batch if each.waveform is not None])
         try:
             found = self.run.net.embed_many(waves, self.run.readouts)
         except DacoError as error:
-            if len(batch) == 1:
-                self._miss(batch[0].row, str(error))
+            if len(rows) == 1:
+                self._miss(int(rows[0]), str(error))
             else:  # one clip may spoil it for all: find out which
-                for each in batch:
-                    self.embed([each])
+                for index in range(len(rows)):
+                    self.embed(rows[index : index + 1], waves[index : index + 1])
             return
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
                 raise
             raise InputError(
-                f"{self.run.net.name} ran out of memory on a batch of {len(batch)} clips of "
+                f"{self.run.net.name} ran out of memory on a batch of {len(rows)} clips of "
                 f"{waves.shape[1]} samples. Choose a smaller --batch-size; finished work is kept."
             ) from None
-        rows = np.array([each.row for each in batch])
-        finite = np.ones(len(batch), dtype=bool)
+        finite = np.ones(len(rows), dtype=bool)
         for name in self.run.readouts:
             matrix = self._checked(name, found[name], rows)
             finite &= np.isfinite(matrix).all(axis=1)
@@ -307,16 +360,8 @@ class _ShardInTheMaking:
 
     def finish(self) -> Shard:
         paths = [clip.path for clip in self.run.table.clips[self.start : self.stop]]
-        recordings = [each.recording for each in self.loaded]
-        return Shard(
-            self.start,
-            self.stop,
-            paths,
-            recordings,
-            self.reasons,
-            self.vectors,
-            self.run.settings,
-        )
+        start, stop, settings = self.start, self.stop, self.run.settings
+        return Shard(start, stop, paths, self.recordings, self.reasons, self.vectors, settings)
 
 
 def _assemble(

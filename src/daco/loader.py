@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +20,20 @@ from daco.shards import Recording
 MAX_SAMPLES = 1 << 25
 """Samples waiting for the network, and samples in one batch: 128 MiB each at most."""
 
+_AT_ONCE = 8  # clips a thread takes at a time: handing over costs as much as reading one
+_SCALE = np.float32(1 / 32768)
 
-@dataclass(frozen=True)
+Waveforms = NDArray[np.float32] | NDArray[np.int16]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
-    """A recording's waveform, or the reason why there is none."""
+    """A recording's waveform (16-bit as stored, or float32), or the reason why there is none."""
 
     row: int
     recording: Recording
-    waveform: NDArray[np.float32] | None = None
+    waveform: Waveforms | None = None
     reason: str | None = None
 
 
@@ -33,28 +43,42 @@ def load_ahead(
     *,
     workers: int,
     ahead: int,
+    stop: threading.Event,
 ) -> Generator[Loaded, None, None]:
     """What `load` gives for each item, in order, with `workers` threads working ahead.
 
-    libsndfile and soxr let other threads run while they work, so threads are enough. At most
-    `ahead` recordings wait, fewer where they are long.
+    Reading, hashing, libsndfile and soxr let other threads run while they work, so threads are
+    enough. At most twice `ahead` recordings wait and as many as the threads have in hand, fewer
+    where they are long. Once `stop` is set no more are given.
     """
     source = iter(items)
-    waiting: deque[Future[Loaded]] = deque()
-    longest = 0
+    waiting: deque[Future[list[Loaded]]] = deque()
+    sizes: deque[int] = deque()
+    largest = 0
+
+    def load_some(some: list[tuple[int, Path]]) -> list[Loaded]:
+        return [load(*item) for item in some if not stop.is_set()]
+
     pool = ThreadPoolExecutor(workers, thread_name_prefix="daco-loader")
     try:
         while True:
-            # Until a length is known only the workers' own: the recordings may last an hour each.
-            room = max(workers, min(workers + ahead, MAX_SAMPLES // longest if longest else 0))
-            while len(waiting) < room and (item := next(source, None)) is not None:
-                waiting.append(pool.submit(load, *item))
+            # Until a size is known only the workers' own: the recordings may last an hour each.
+            room = 4 * MAX_SAMPLES // largest if largest else 0
+            room = max(workers, min(2 * ahead + workers, room))
+            at_once = min(_AT_ONCE, max(1, room // (2 * workers)))
+            while sum(sizes) + at_once <= room and (some := list(islice(source, at_once))):
+                waiting.append(pool.submit(load_some, some))
+                sizes.append(len(some))
             if not waiting:
                 return
-            loaded = waiting.popleft().result()
-            if loaded.waveform is not None:
-                longest = max(longest, loaded.waveform.size)
-            yield loaded
+            found = waiting.popleft().result()
+            sizes.popleft()
+            for loaded in found:
+                if stop.is_set():
+                    return
+                if loaded.waveform is not None:
+                    largest = max(largest, loaded.waveform.nbytes)
+                yield loaded
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -85,3 +109,54 @@ def batches(loaded: Iterable[Loaded], batch_size: int) -> Iterator[list[Loaded]]
         yield batch
     for length in sorted(buckets):
         yield buckets[length]
+
+
+class BatchBuffers:
+    """Two pieces of memory that batches are copied to in turn: fresh memory costs as much again.
+
+    Parameters
+    ----------
+    int16 : bool
+        Keep batches of 16-bit clips as they are; else all become float32.
+    """
+
+    def __init__(self, *, int16: bool) -> None:
+        self._int16 = int16
+        self._buffers = deque([np.empty(0, np.uint8), np.empty(0, np.uint8)])
+
+    def stack(self, batch: list[Loaded]) -> Waveforms:
+        """The waveforms as (clips, samples), good until the call after the next."""
+        waves = [each.waveform for each in batch if each.waveform is not None]
+        keep = self._int16 and all(wave.dtype == np.int16 for wave in waves)
+        dtype = np.dtype(np.int16 if keep else np.float32)
+        shape = (len(waves), waves[0].size)
+        n_bytes = shape[0] * shape[1] * dtype.itemsize
+        self._buffers.rotate()
+        if self._buffers[0].size < n_bytes:
+            self._buffers[0] = np.empty(n_bytes, np.uint8)
+        stacked = self._buffers[0][:n_bytes].view(dtype).reshape(shape)
+        for row, wave in zip(stacked, waves, strict=True):
+            if keep or wave.dtype == np.float32:
+                row[:] = wave
+            else:
+                np.multiply(wave, _SCALE, out=row)  # exact, and what libsndfile gives
+        return stacked
+
+
+def prefetched(
+    stream: Generator[Item, None, None], stop: threading.Event
+) -> Generator[Item, None, None]:
+    """The stream's items; a thread makes the next one while the caller works on one.
+
+    When this ends, however it does, `stop` is set and the stream closed.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="daco-batches")
+    with contextlib.closing(stream):
+        try:
+            coming = pool.submit(next, stream, None)
+            while (item := coming.result()) is not None:
+                coming = pool.submit(next, stream, None)
+                yield item
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)

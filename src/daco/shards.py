@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,14 @@ from daco.locks import exclusive
 from daco.table import Matrix
 from daco.tablefile import vector_array
 
+WHOLE = 1 << 24
+"""Bytes of a file that is read in one go; each loading thread may hold one."""
+
 _VECTORS = "vectors."
 
 
 class Recording(NamedTuple):
-    """What a file was when it was read; all zero for a file that is not there."""
+    """What a file was when it was read; all zero where there is no regular file."""
 
     size: int
     mtime_ns: int
@@ -34,23 +38,44 @@ class Recording(NamedTuple):
     sha256: str
 
 
+_NONE = Recording(0, 0, 0, "")
+
+
 def stat_recording(path: Path) -> Recording:
     """Size and times of a file, without its hash."""
     try:
         found = path.stat()
     except (OSError, ValueError):
-        return Recording(0, 0, 0, "")
+        return _NONE
+    if not stat.S_ISREG(found.st_mode):
+        return _NONE
     return Recording(found.st_size, found.st_mtime_ns, found.st_ctime_ns, "")
 
 
 def hash_recording(path: Path) -> Recording:
     """Size, times and content hash of a file; the times are those from before reading it."""
     recording = stat_recording(path)
+    if recording == _NONE:  # to read from a pipe could take for ever
+        return recording
     try:
         with path.open("rb") as file:
             return recording._replace(sha256=hashlib.file_digest(file, "sha256").hexdigest())
     except (OSError, ValueError):
         return recording
+
+
+def read_recording(path: Path) -> tuple[Recording, bytes]:
+    """As `hash_recording`, with the content that was hashed; b"" where that is large or bad."""
+    recording = stat_recording(path)
+    if 0 < recording.size <= WHOLE:
+        try:
+            with path.open("rb", buffering=0) as file:
+                data = file.read(recording.size + 1)
+        except (OSError, ValueError):
+            return recording, b""
+        if len(data) == recording.size:
+            return recording._replace(sha256=hashlib.sha256(data).hexdigest()), data
+    return hash_recording(path), b""
 
 
 @dataclass(frozen=True)

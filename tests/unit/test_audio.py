@@ -9,8 +9,11 @@ import struct
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import resample_poly
 
-from daco.audio import AudioLimits, parse_channel, probe, read_audio
+from daco.audio import AudioLimits, parse_channel, plain_pcm16, probe, read_audio
 from daco.errors import AudioError, InputError
 
 RATE = 16000
@@ -226,3 +229,79 @@ def test_paths_that_are_no_files_are_refused(tmp_path):
 def test_an_impossible_rate_is_refused(stereo_wav):
     with pytest.raises(InputError, match="sample_rate"):
         read_audio(stereo_wav, sample_rate=0)
+
+
+# --- the short way for plain 16-bit WAV files ---
+
+
+REMARK = struct.pack("<4sI4s4sI4s", b"LIST", 16, b"INFO", b"ISFT", 4, b"Lavf")
+
+
+def pcm16_wav(values, *, rate=RATE, between=b""):
+    """A WAV file of int16 (frames, channels), with chunks between its header and its samples."""
+    values = values.astype("<i2")
+    header = wav_header(values.nbytes, rate=rate, channels=values.shape[1])
+    return header[:36] + between + header[36:] + values.tobytes()
+
+
+def every_int16(channels):
+    return np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(-1, channels)
+
+
+@pytest.mark.parametrize("between", [b"", REMARK])
+@pytest.mark.parametrize(("channels", "channel"), [(1, 0), (1, "mix"), (2, 1), (8, 5)])
+def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, channel, between):
+    content = pcm16_wav(every_int16(channels), between=between)
+    (tmp_path / "clip.wav").write_bytes(content)
+    plain = plain_pcm16(content, sample_rate=RATE, channel=channel)
+    assert plain.dtype == np.int16
+    scaled = plain.astype(np.float32) * np.float32(1 / 32768)
+    np.testing.assert_array_equal(scaled, read_audio(tmp_path / "clip.wav", channel=channel))
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({"sample_rate": 8000}, {}),
+        ({"channel": 2}, {}),
+        ({"channel": "mix"}, {}),
+        ({}, {"bytes": 1000}),
+        ({}, {"values": 65_535}),
+        ({}, {"samples": 32_767}),
+        ({}, {"seconds": 2.0}),
+        ({}, {"max_rate": 8000}),
+        ({}, {"min_rate": 20_000}),
+    ],
+)
+def test_what_is_not_plain_is_left_to_libsndfile(options, limits):
+    content = pcm16_wav(every_int16(2))
+    defaults = {"sample_rate": RATE, "channel": 0}
+    assert plain_pcm16(content, **defaults) is not None
+    assert plain_pcm16(content, **defaults | options, limits=AudioLimits(**limits)) is None
+
+
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 67), st.integers(0, 255)), max_size=3),
+    extra=st.integers(-10, 10),
+    with_list=st.booleans(),
+)
+def test_damaged_plain_files_are_never_read_differently(tmp_path_factory, edits, extra, with_list):
+    between = REMARK if with_list else b""
+    content = bytearray(pcm16_wav(np.arange(-20, 20).reshape(-1, 2), between=between))
+    for position, value in edits:
+        content[position] = value
+    content = bytes(content[: len(content) + min(0, extra)]) + bytes(max(0, extra))
+    plain = plain_pcm16(content, sample_rate=RATE, channel=1)
+    if plain is not None:
+        path = tmp_path_factory.getbasetemp() / "damaged.wav"
+        path.write_bytes(content)
+        np.testing.assert_array_equal(plain / np.float32(32768), read_audio(path, channel=1))
+
+
+def test_the_polyphase_resampler_is_scipys(tmp_path):
+    wave = np.random.default_rng(0).uniform(-0.5, 0.5, 1600).astype(np.float32)
+    soundfile.write(tmp_path / "a.wav", wave, 16_000, subtype="FLOAT")
+    got = read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="polyphase")
+    np.testing.assert_array_equal(got, resample_poly(wave, 2, 1).astype(np.float32))
+    with pytest.raises(InputError, match="'soxr' or 'polyphase'"):
+        read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="linear")

@@ -8,6 +8,8 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,7 +17,9 @@ import pytest
 import soundfile
 from small_clips import RATE, FakeNet, levels, make_clips, write_clip
 
-from daco.clips import ClipTable
+from daco.audio import read_audio
+from daco.backbones.logmel import LogMel
+from daco.clips import Clip, ClipTable
 from daco.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError
 from daco.table import EmbeddingTable
@@ -67,6 +71,7 @@ def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
         "device": "cpu",
         "channel": "mix",
         "sample_rate": "8000",
+        "resampler": "soxr",
         "version": __import__("daco").__version__,
         "skipped": "[]",
     }
@@ -85,6 +90,62 @@ def test_progress_counts_to_the_end(ten, tmp_path):
     assert calls[0] == (0, 10)
     assert calls[-1] == (10, 10)
     assert calls == sorted(calls)
+
+
+def write_pcm16(folder, count, rate=16_000):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for index in range(count):
+        values = rng.integers(-(1 << 15), 1 << 15, (rate, 2)).astype(np.int16)
+        soundfile.write(folder / f"{index:04d}.wav", values, rate)
+    return ClipTable(folder, tuple(Clip(f"{index:04d}.wav", "fan") for index in range(count)))
+
+
+def test_16_bits_go_to_our_networks_unscaled_and_give_the_same_bits(tmp_path, monkeypatch):
+    table = write_pcm16(tmp_path / "clips", 6)
+    net, kinds = LogMel(), []
+    real = LogMel.embed_many
+
+    def watched(self, waveforms, readouts):
+        kinds.append(waveforms.dtype)
+        return real(self, waveforms, readouts)
+
+    monkeypatch.setattr(LogMel, "embed_many", watched)
+    embed_clips(table, net, tmp_path / "e.parquet", batch_size=4, channel=1)
+    assert set(kinds) == {np.dtype(np.int16)}
+    waves = np.stack([read_audio(path, sample_rate=16_000, channel=1) for path in table.paths()])
+    expected = np.concatenate([net.embed(waves[:4]), net.embed(waves[4:])])
+    np.testing.assert_array_equal(EmbeddingTable.read(tmp_path / "e.parquet").matrix(), expected)
+
+
+def test_other_networks_are_given_float32(tmp_path):
+    table = write_pcm16(tmp_path / "clips", 3, RATE)
+    embed_clips(table, FakeNet(), tmp_path / "e.parquet")
+    level = [np.abs(read_audio(path)).max() for path in table.paths()]
+    assert EmbeddingTable.read(tmp_path / "e.parquet").matrix()[:, 0].tolist() == level
+
+
+def test_a_pipe_is_skipped_and_not_waited_for(ten, tmp_path):
+    (ten.root / "0004.wav").unlink()
+    os.mkfifo(ten.root / "0004.wav")
+    report = embed_clips(ten, FakeNet(), tmp_path / "e.parquet", on_error="skip")
+    assert report.skipped == (("0004.wav", "not a regular file."),)
+
+
+class Broken(FakeNet):
+    def embed_many(self, waveforms, readouts):
+        if self.batches:
+            raise self.error
+        return super().embed_many(waveforms, readouts)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("lost the device")])
+def test_no_thread_outlives_an_error(ten, tmp_path, error):
+    net = Broken()
+    net.error = error
+    with pytest.raises(type(error)):
+        embed_clips(ten, net, tmp_path / "e.parquet", batch_size=1, shard_size=3)
+    assert not [each for each in threading.enumerate() if each.name.startswith("daco")]
 
 
 def spoil(folder):
@@ -276,3 +337,12 @@ def test_ten_times_the_clips_take_the_same_memory(tmp_path):
         peak[count] = int(found.stdout) / 1024
     # 3,600 more rows of 112 float32 are 1.5 MiB; the rest is the allocators' own.
     assert peak[4000] - peak[400] < 30, peak
+
+
+def test_only_a_parquet_file_is_ever_replaced(ten, tmp_path):
+    notes = tmp_path / "notes.parquet"
+    notes.write_text("precious")
+    for out in (notes, tmp_path / "e.csv", tmp_path, Path(".")):
+        with pytest.raises(DataError):
+            embed_clips(ten, FakeNet(), out)
+    assert notes.read_text() == "precious"

@@ -51,6 +51,7 @@ class LogMel:
     readouts: tuple[str, ...] = ("mod", "mean", "meanstd")
     default_readout = "mod"
     weights_sha256: str | None = None
+    resampler = "soxr"
     precision = "fp32"
     device = "cpu"
 

@@ -33,6 +33,7 @@ class Network:
     own_readouts : names that the encoder's second output has
     default_readout : one of them, or a readout of the grid
     device, precision : see ``Backbone``
+    resampler : how recordings of another rate should be resampled
     compile : hand the encoder to ``torch.compile``: slow to start, once for every clip length
     """
 
@@ -50,6 +51,7 @@ class Network:
         own_readouts: tuple[str, ...] = (),
         device: str = "cpu",
         precision: str = "fp32",
+        resampler: str = "soxr",
         compile: bool = False,
     ) -> None:
         if precision not in PRECISIONS:
@@ -59,6 +61,7 @@ class Network:
             )
         self.name, self.device, self.precision = name, device, precision
         self.sample_rate, self.shortest = sample_rate, shortest
+        self.resampler = resampler
         self.readouts = (*own_readouts, *GRID_READOUTS)
         self.default_readout = default_readout
         self.features = features

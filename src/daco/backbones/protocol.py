@@ -27,6 +27,10 @@ class Backbone(Protocol):
         """Samples per second that the network was trained on."""
 
     @property
+    def resampler(self) -> str:
+        """How recordings of other rates are brought to `sample_rate`: see `daco.audio`."""
+
+    @property
     def readouts(self) -> tuple[str, ...]:
         """Names of the vectors it can make of a clip."""
 
