@@ -39,7 +39,7 @@ class DenseMinima:
 
 
 def list_length(reach: int) -> int:
-    """Of so many neighbours a random half leaves fewer than ``reach`` in one of 30,000 rows."""
+    """So many that a random half leaves too few in one row of 80,000 (``reach`` 16), or fewer."""
     return max(32, 2 * reach + int(8 * np.sqrt(reach)))
 
 

@@ -227,6 +227,15 @@ def test_silence_and_repeats_give_finite_scores():
     assert np.isfinite(bank.balance(GRID)).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dim", [16, 384, 768, 6144])
+def test_copies_at_another_volume_are_at_distance_zero(rng, dim, dtype):
+    """Rounding left up to 10 ulp where it was measured; below 32 counts as equal."""
+    X = (rng.normal(size=(80, dim)) + 4).astype(dtype)
+    scores = daco.NormalBank(X).score(X * dtype(0.3), ["raw-k1", "ldn-ratio-K1"])
+    assert (scores == 0).all()
+
+
 def test_a_clip_farther_from_every_normal_scores_higher(rng):
     """The sign: higher is more anomalous, for every configuration."""
     X = (rng.normal(size=(60, 8)) * 0.1 + 1).astype(np.float32)

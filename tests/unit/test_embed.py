@@ -346,3 +346,11 @@ def test_only_a_parquet_file_is_ever_replaced(ten, tmp_path):
         with pytest.raises(DataError):
             embed_clips(ten, FakeNet(), out)
     assert notes.read_text() == "precious"
+    manifest = tmp_path / "manifest.parquet"
+    ten.write_manifest(manifest)
+    before = manifest.read_bytes()
+    with pytest.raises(DataError, match="was not made by this command"):
+        embed_clips(ten, FakeNet(), manifest)
+    assert manifest.read_bytes() == before
+    for _ in range(2):  # its own table is replaced
+        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
