@@ -153,7 +153,9 @@ class StudyResult:
                 )
             else:
                 tables[name] = pd.DataFrame()
-        documents = {name: read_json(folder / file) for name, file in DOCUMENTS.items()}
+        documents: dict[str, Any] = {
+            name: read_json(folder / file) for name, file in DOCUMENTS.items()
+        }
         return cls(**tables, **documents, folder=folder)
 
     @property
@@ -176,7 +178,7 @@ def read_csv_table(path: Path) -> pd.DataFrame:
 
     text = {"machine": str, "config": str, "split": str, "section": str}
     try:
-        return pd.read_csv(path, dtype=text)  # type: ignore[arg-type]
+        return pd.read_csv(path, dtype=text)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a table: {error}.") from None
 
