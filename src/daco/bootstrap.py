@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.metrics import EPSILON, MAX_FPR, machine_metrics, official_score
+from daco.metrics import EPSILON, machine_metrics, official_score
 from daco.stats import (
     FloatArray,
     family_codes,
@@ -22,6 +22,8 @@ from daco.stats import (
     quantities,
     spearman,
 )
+
+_MAX_FPR = 0.1  # the partial AUC covers false-positive rates from 0 to this
 
 
 @dataclass(frozen=True)
@@ -322,8 +324,8 @@ def _weighted_pauc(
     ]
     fpr, tpr = (np.pad(c / c[:, -1:], ((0, 0), (1, 0))) for c in counts)
     width, rise = np.diff(fpr, axis=1), np.diff(tpr, axis=1)
-    inside = np.clip(MAX_FPR - fpr[:, :-1], 0, width)
+    inside = np.clip(_MAX_FPR - fpr[:, :-1], 0, width)
     share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
     area = (inside * (tpr[:, :-1] + 0.5 * share * rise)).sum(axis=1)
-    chance = MAX_FPR**2 / 2
-    return np.asarray(0.5 * (1 + (area - chance) / (MAX_FPR - chance)), dtype=float)
+    chance = _MAX_FPR**2 / 2
+    return np.asarray(0.5 * (1 + (area - chance) / (_MAX_FPR - chance)), dtype=float)
