@@ -6,10 +6,9 @@ methods (``score_samples``, ``decision_function``, ``predict``) have the opposit
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,18 +16,16 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daco.bank import Domains, NormalBank
-from daco.calibration import QuantileMap
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.domains import Weights
 from daco.errors import DacoWarning, InputError
+from daco.thresholds import require_rate, threshold_for
 from daco.validation import Floats, as_embeddings
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Scores = NDArray[np.float64]
-
-_SMALLEST_RATE = 1e-9  # 1 - rate must stay below 1
 
 
 class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
@@ -113,7 +110,7 @@ class DACo(_Detector):
 
     def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
         """Keep the normal clips ``X``, (N, D); ``y`` is ignored."""
-        _require_rate(self.false_alarm_rate)
+        require_rate(self.false_alarm_rate)
         ScoreConfig.parse(self.config)
         return self._fit_bank(NormalBank(self._embeddings(X, reset=True), domains))
 
@@ -129,7 +126,7 @@ class DACo(_Detector):
         self.config_ = config.name
         self.bank_ = bank
         self.domains_ = bank.domains
-        self._normal_map = QuantileMap.fit(own)
+        self._own_scores = own
         self.threshold_ = self.threshold_at(self.false_alarm_rate)
         flagged = own > self.threshold_
         self.leave_one_out_rates_ = {
@@ -149,10 +146,7 @@ class DACo(_Detector):
     def threshold_at(self, false_alarm_rate: float) -> float:
         """The threshold for another false-alarm rate; no refit."""
         check_is_fitted(self, "bank_")
-        _require_rate(false_alarm_rate)
-        if ScoreConfig.parse(self.config_).calibration == "conf":
-            return float(1 - false_alarm_rate)
-        return float(self._normal_map.inverse(1 - false_alarm_rate))
+        return threshold_for(self.config_, self._own_scores, false_alarm_rate)
 
     def anomaly_score(self, X: ArrayLike) -> Scores:
         """How anomalous each clip is: (n,), higher is more anomalous."""
@@ -237,7 +231,7 @@ class LabelFreeSearch(_Detector):
         """Compare the pool on the normal clips ``X``; ``y`` is ignored."""
         import pandas as pd
 
-        _require_rate(self.false_alarm_rate)
+        require_rate(self.false_alarm_rate)
         pool = blind_pool() if self.configs is None else parse_grid(self.configs)
         bank = NormalBank(self._embeddings(X, reset=True), domains)
         if len(bank.domains) == 1:
@@ -294,12 +288,3 @@ class LabelFreeSearch(_Detector):
 
 def _decide(scores: Scores, threshold: float) -> NDArray[np.int_]:
     return np.where(scores > threshold, -1, 1)
-
-
-def _require_rate(rate: Any) -> None:
-    number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
-    if not number or not _SMALLEST_RATE <= float(rate) < 1:
-        raise InputError(
-            f"The 'false_alarm_rate' parameter must be a number between 0 and 1, both excluded, "
-            f"and at least {_SMALLEST_RATE:g}. Got {rate!r} instead."
-        )
