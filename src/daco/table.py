@@ -228,12 +228,18 @@ def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
         raise InputError(f"column {name!r} has {len(listed)} values for {n_clips} clips.")
     check = _CHECKS.get(name)
     column = np.empty(n_clips, dtype=object)
+    checked: dict[str, Any] = {}  # most columns repeat a few words; a mapping is never shared
     for row, value in enumerate(listed):
+        if isinstance(value, str) and value in checked:
+            column[row] = checked[value]
+            continue
         plain = value.item() if isinstance(value, np.generic) else value
         try:
             column[row] = plain if check is None else check(plain)
         except _WrongError as wrong:
             raise InputError(f"column {name!r} row {row} {wrong}. Got {plain!r} instead.") from None
+        if isinstance(plain, str) and isinstance(column[row], str):
+            checked[plain] = column[row]
     return column
 
 
@@ -274,7 +280,7 @@ def _label(value: Any) -> int | None:
 
 def _attributes(value: Any) -> dict[str, str]:
     """Attributes from a mapping, JSON text, or the pairs of a Parquet map."""
-    if is_missing(value) or value == "":
+    if is_missing(value) or value in ("", "{}"):
         return {}
     if isinstance(value, str):
         try:

@@ -54,6 +54,7 @@ class LogMel:
     resampler = "soxr"
     precision = "fp32"
     device = "cpu"
+    parameters = 0
 
     def __init__(self, sample_rate: int = 16000) -> None:
         if not float(sample_rate).is_integer() or sample_rate < MIN_SAMPLE_RATE:

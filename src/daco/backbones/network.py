@@ -67,6 +67,7 @@ class Network:
         self.features = features
         self._device = usable_device(device)
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.parameters = sum(parameter.numel() for parameter in encoder.parameters())
         self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
         if compile:
             self.encoder.compile(dynamic=False)

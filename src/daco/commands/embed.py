@@ -66,6 +66,7 @@ def embed(
     from daco.backbones import load
     from daco.clips import read_clips
     from daco.embed import embed_clips
+    from daco.embedcost import write_cost
 
     console, errors = Console(), Console(stderr=True)
     policy = parse_channel(channel)
@@ -92,6 +93,7 @@ def embed(
     except KeyboardInterrupt:
         errors.print("Interrupted. Finished work is kept; the same command goes on from there.")
         raise typer.Exit(130) from None
+    write_cost(report, net)
     _show(console, report)
     if report.skipped:
         raise typer.Exit(SKIPPED_EXIT)
