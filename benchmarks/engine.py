@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import daco
-from daco.demo import SyntheticMachine, synthetic_machine
+from daco.synth_embeddings import SyntheticMachine, synthetic_machine
 from daco.distances import unit_rows
 from daco.kernels import use_kernels
 from daco.metrics import grid_metrics
@@ -115,7 +115,7 @@ def fresh_process() -> None:
     """Import and first call of a new process, compiled code already on disk."""
     code = (
         "import time; start = time.perf_counter()\n"
-        "import daco; from daco.demo import synthetic_machine\n"
+        "import daco; from daco.synth_embeddings import synthetic_machine\n"
         "imported = time.perf_counter()\n"
         "machine = synthetic_machine('m', 0, dim=768); made = time.perf_counter()\n"
         "bank = daco.NormalBank(machine.X, machine.domains)\n"

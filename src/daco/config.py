@@ -31,6 +31,9 @@ ASSIGNMENTS = ("soft", "hard", "oracle")
 DEFAULT_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
 
+RAW_CONFIG = "raw-k1"
+"""Plain nearest neighbours: what calibration is compared with."""
+
 _RAW = re.compile(r"raw-k([1-9]\d*)")
 _LDN = re.compile(r"ldn-(ratio|diff)-K([1-9]\d*)")
 _CALIBRATED = re.compile(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import daco
 from daco import bank, criterion, selection
 from daco.config import blind_pool
-from daco.demo import synthetic_machine
+from daco.synth_embeddings import synthetic_machine
 from daco.metrics import grid_metrics, harmonic_mean
 
 GRID = daco.paper_grid()

@@ -1,6 +1,11 @@
 """Experiments: a grid of configurations over many machines, and what follows from it.
 
 ``daco.study`` runs it; the room is not called ``study`` because that name is the function's.
-Inside, data flow one way: `inputs` -> `machine` -> `run` -> `statistics`, `choice` -> `result`,
-and `comparison` sets finished results side by side.
+Inside, data flow one way::
+
+    gridfile, inputs -> machine -> workers -> assembly     from tables to tables, by machine
+    aggregate -> frontier, stability, statistics           what the tables say (E2, E3)
+    floor, decision -> choice                              what to use, and how far to trust it
+    provenance, result <- run                              all of it, filed in a folder
+    comparison, labelfree                                  several runs; machines without labels
 """

@@ -4,6 +4,7 @@ A run's folder holds files a person can open; all tables are CSV, scores in perc
 
     run.json          inputs, hashes, grid, seeds, versions; what is missing and why
     machines/         one .npz per machine: scores of all clips and configurations
+    examined/         one .npz per machine: what the further experiments need
     grid.csv          a row per configuration: config,dev_omega,eval_omega,crit_dev,crit_eval
     per_machine.csv   split,machine,config,auc_source,auc_target,pauc,balance_ks,...
     baselines.csv frontier.csv diagnostics.csv fpr_coverage.csv balances.csv stability.csv cost.csv
@@ -21,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,7 @@ from daco.errors import DataError, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 REQUIRED_TABLES = {"grid": "grid.csv", "per_machine": "per_machine.csv"}
 OPTIONAL_TABLES = {
@@ -43,6 +46,7 @@ OPTIONAL_TABLES = {
 }
 DOCUMENTS = {"selection": "selection.json", "stats": "stats.json", "provenance": "run.json"}
 MACHINES = "machines"
+EXAMINED = "examined"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,8 @@ class MachineScores:
     split : str
         ``"dev"`` or ``"eval"``.
     machine, section : str
+    title : str
+        The machine's name in tables: with its section where it has several.
     configs : tuple of str
         The columns of ``scores`` and ``own``.
     names : (n_test,) str
@@ -72,6 +78,7 @@ class MachineScores:
     split: str
     machine: str
     section: str
+    title: str
     configs: tuple[str, ...]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
@@ -101,7 +108,7 @@ class MachineScores:
         return self.configs.index(config)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StudyResult:
     """What a study found, as tidy tables.
 
@@ -119,6 +126,8 @@ class StudyResult:
         The contents of the JSON files.
     folder : Path or None
         Where the run lies.
+    machines : tuple of MachineScores or None
+        Scores of all clips; None: read from the folder when asked for.
     """
 
     grid: pd.DataFrame
@@ -134,6 +143,7 @@ class StudyResult:
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    machines: tuple[MachineScores, ...] | None = None
 
     @classmethod
     def read(cls, folder: Path | str) -> StudyResult:
@@ -158,18 +168,52 @@ class StudyResult:
         }
         return cls(**tables, **documents, folder=folder)
 
+    def __repr__(self) -> str:
+        sizes = self.per_machine.groupby("split", sort=False)["machine"].nunique()
+        machines = ", ".join(f"{n} {split}" for split, n in sizes.items())
+        chosen = self.selection.get("chosen", {}).get("config")
+        picked = f", chosen {chosen}" if chosen else ""
+        return f"StudyResult({len(self.grid)} configurations on {machines} machines{picked})"
+
     @property
     def missing(self) -> list[str]:
         """What could not be computed and why, one sentence each."""
         return list(self.provenance.get("missing", []))
 
     def machine_scores(self) -> list[MachineScores]:
-        """The scores of all machines, dev before eval; empty when the folder has none."""
+        """The scores of all machines, in the tables' order; empty when the folder has none."""
+        if self.machines is not None:
+            return list(self.machines)
         if self.folder is None:
             return []
-        order = {"dev": 0, "eval": 1}
         found = [read_machine(path) for path in sorted((self.folder / MACHINES).glob("*.npz"))]
-        return sorted(found, key=lambda m: (order.get(m.split, 2), m.machine, m.section))
+        listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
+        order = {place: row for row, place in enumerate(dict.fromkeys(listed))}
+        return sorted(found, key=lambda m: order.get((m.split, m.title), len(order)))
+
+    # The pictures and the page come after the results in the order of rooms; these three are
+    # doors to them for whoever holds a result, and open only when used.
+
+    def plot_transfer(self) -> Figure:
+        """What predicts the evaluation score: dev score and label-free criterion side by side."""
+        from daco.figures import plot_transfer
+
+        return plot_transfer(self)
+
+    def plot_frontier(self) -> Figure:
+        """Mean source against target AUC along the prior strength m."""
+        from daco.figures import plot_frontier
+
+        return plot_frontier(self)
+
+    def report(self, folder: Path | str | None = None) -> Path:
+        """Write the report, its figures and its tables; the path of the page is returned."""
+        from daco.report import write_report
+
+        place = self.folder if folder is None else Path(folder)
+        if place is None:
+            raise InputError("The study was kept in memory. Say where its report should lie.")
+        return write_report(self, place)
 
 
 def read_csv_table(path: Path) -> pd.DataFrame:
@@ -212,11 +256,12 @@ def write_json(value: Mapping[str, Any], path: Path) -> None:
 def read_machine(path: Path) -> MachineScores:
     """One machine's file of the folder ``machines``."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return MachineScores(
                 split=str(file["split"]),
                 machine=str(file["machine"]),
                 section=str(file["section"]),
+                title=str(file["title"]),
                 configs=tuple(file["configs"].tolist()),
                 names=file["names"],
                 labels=file["labels"],
@@ -225,7 +270,7 @@ def read_machine(path: Path) -> MachineScores:
                 own_domains=file["own_domains"],
                 own=file["own"],
             )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DataError(
             f"{path} is not a machine of a run: {error}. Delete it and run the study again."
         ) from None

@@ -1,0 +1,160 @@
+"""``daco study``: a grid of configurations over machines, and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from daco.commands.progress import stages
+from daco.errors import InputError
+
+if TYPE_CHECKING:
+    from daco.experiments.result import StudyResult
+
+
+def study(
+    dev: Annotated[Path, typer.Option(help="Embeddings of the development machines.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results; resumes what it finds.")],
+    eval: Annotated[
+        Path | None, typer.Option(help="Embeddings of the evaluation machines.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="Checkout of the official evaluator, for eval labels.")
+    ] = None,
+    grid: Annotated[
+        str, typer.Option(help="51, 45, 9, or a file with one configuration per line.")
+    ] = "51",
+    readout: Annotated[
+        list[str] | None,
+        typer.Option(help="Which vectors; repeat to compare. Default: the table's first."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
+    splits: Annotated[int, typer.Option(help="Of the criterion.", min=1)] = 10,
+    false_alarm_rate: Annotated[float, typer.Option(help="What thresholds aim at.")] = 0.1,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes. Default: one per core.", min=1)
+    ] = None,
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(help="Write score files of this configuration; 'chosen', 'all', or a name."),
+    ] = None,
+    report: Annotated[bool, typer.Option(help="Write the report.")] = True,
+) -> None:
+    """Study a grid of configurations: choose one, and see how far to trust the choice.
+
+    Evaluation labels enter metrics only, never a choice. An interrupted study goes on where it
+    was: run the same command again.
+    """
+    from daco.experiments.run import study as run_study
+
+    console, errors = Console(), Console(stderr=True)
+    if readout and len(readout) > 1:
+        folders = {name: out / name for name in dict.fromkeys(readout)}
+    else:
+        folders = {readout[0] if readout else "": out}
+    for name, folder in folders.items():
+        try:
+            with stages(errors) as progress:
+                result = run_study(
+                    dev,
+                    eval,
+                    truth=truth,
+                    grid=grid,
+                    readout=name or None,
+                    out=folder,
+                    seed=seed,
+                    n_splits=splits,
+                    false_alarm_rate=false_alarm_rate,
+                    workers=workers,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            errors.print("Interrupted. Finished machines are kept; the same command goes on.")
+            raise typer.Exit(130) from None
+        _write_scores(result, scores or [], false_alarm_rate)
+        page = None
+        if report:
+            with errors.status("drawing the report..."):
+                page = result.report()
+        show_study(console, result, page)
+    if len(folders) > 1:
+        _compare(console, folders, out)
+
+
+def show_study(console: Console, result: StudyResult, page: Path | None) -> None:
+    """What was chosen, what every rule picked, what is missing, and where to look."""
+    from rich.table import Table
+
+    chosen = result.selection["chosen"]
+    counts = [f"{n} {word}" for word, n in _machine_counts(result).items()]
+    console.print(
+        f"[bold]{escape(chosen['config'])}[/bold] chosen by {chosen['rule']} among "
+        f"{len(result.grid)} configurations on {' and '.join(counts)} machines.",
+        highlight=False,
+    )
+    console.print(escape(chosen["reason"]), highlight=False)
+    table = Table(title="\nWhat each rule picks (official scores, percent)", title_justify="left")
+    table.add_column("rule")
+    table.add_column("picks", overflow="fold")
+    for heading in ("criterion", "dev", "eval"):
+        table.add_column(heading, justify="right")
+    for row in result.selection["rows"]:
+        score = _number(row["eval_omega"], 2)
+        spread = row.get("eval_sd")
+        table.add_row(
+            row["rule"].replace(" on evaluation normals", " on eval"),
+            row["config"] or ("its own for each" if "machine" in row["rule"] else "-"),
+            _number(row["criterion"], 3),
+            _number(row["dev_omega"], 2),
+            score if spread is None else f"{score} ± {spread:.1f}",
+        )
+    console.print(table)
+    for sentence in result.missing:
+        console.print(f"[yellow]missing:[/yellow] {escape(sentence)}", highlight=False)
+    if page is not None:
+        console.print(f"report: {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _machine_counts(result: StudyResult) -> dict[str, int]:
+    words = {"dev": "development", "eval": "evaluation"}
+    sizes = result.per_machine.groupby("split", sort=False)["machine"].nunique()
+    return {words.get(str(split), str(split)): int(n) for split, n in sizes.items()}
+
+
+def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
+    from daco.scorefiles import write_machine_scores
+
+    if not wanted:
+        return
+    known = result.grid["config"].tolist()
+    named = {"chosen": [result.selection["chosen"]["config"]], "all": known}
+    configs = list(dict.fromkeys(c for name in wanted for c in named.get(name, [name])))
+    for config in configs:
+        if config not in known:
+            raise InputError(
+                f"--scores {config!r}: not in the grid. Give 'chosen', 'all', or one of its names."
+            )
+    assert result.folder is not None
+    for config in configs:
+        for machine in result.machine_scores():
+            folder = result.folder / "scores" / config / machine.split
+            folder.mkdir(parents=True, exist_ok=True)
+            write_machine_scores(folder, machine, config, rate)
+
+
+def _compare(console: Console, folders: dict[str, Path], out: Path) -> None:
+    from daco.commands.compare import show_comparison
+    from daco.experiments.comparison import compare_runs
+    from daco.experiments.result import StudyResult
+
+    comparison = compare_runs({name: StudyResult.read(folder) for name, folder in folders.items()})
+    comparison.write(out / "comparison")
+    show_comparison(console, comparison)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

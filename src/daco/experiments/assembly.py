@@ -1,0 +1,255 @@
+"""Tables of a study, put together from its machines' arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daco.clips import counted, some
+from daco.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.experiments.inputs import MachineData
+from daco.experiments.machine import Arrays
+from daco.experiments.result import MachineScores
+from daco.metrics import NOMINAL_LEVELS, false_positive_rates, harmonic_mean
+from daco.results import QUANTITIES
+from daco.thresholds import threshold_for
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEGABYTE = 1_000_000
+
+
+def main_tables(scored: Sequence[Arrays]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The grid table and the per-machine table.
+
+    A score is over the machines whose test clips are labelled; a split without any has no
+    such column.
+    """
+    import pandas as pd
+
+    configs = scored[0]["configs"].tolist()
+    grid: dict[str, Any] = {"config": configs}
+    splits = list(dict.fromkeys(str(machine["split"]) for machine in scored))
+    for split in splits:
+        metrics = [m["metrics"] for m in _of(scored, split) if not np.isnan(m["metrics"]).any()]
+        if metrics:
+            grid[f"{split}_omega"] = harmonic_mean(np.concatenate(metrics, axis=1), axis=1)
+    for split in splits:
+        grid[f"crit_{split}"] = np.mean([m["balance"] for m in _of(scored, split)], axis=0)
+    parts = [
+        pd.DataFrame(
+            {
+                "split": str(machine["split"]),
+                "machine": str(machine["title"]),
+                "config": configs,
+                **{name: machine["metrics"][:, i] for i, name in enumerate(QUANTITIES)},
+                "balance_ks": machine["balance"],
+                "uniform_ks": machine["uniformity"],
+                "separability": float(machine["separability"]),
+            }
+        )
+        for machine in scored
+    ]
+    return pd.DataFrame(grid), pd.concat(parts, ignore_index=True)
+
+
+def machine_scores(arrays: Arrays) -> MachineScores:
+    """A machine's scores as a value."""
+    return MachineScores(
+        split=str(arrays["split"]),
+        machine=str(arrays["machine"]),
+        section=str(arrays["section"]),
+        title=str(arrays["title"]),
+        configs=tuple(arrays["configs"].tolist()),
+        names=arrays["names"],
+        labels=arrays["labels"],
+        domains=arrays["domains"],
+        scores=arrays["scores"],
+        own_domains=arrays["own_domains"],
+        own=arrays["own"],
+    )
+
+
+def baselines_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.DataFrame:
+    """E1: other scorers on the same embeddings, and calibration with the true domains."""
+    rows = [
+        {**_place(machine), "backend": backend, **dict(zip(QUANTITIES, metrics, strict=True))}
+        for machine, extra in zip(scored, examined, strict=True)
+        for backend, metrics in zip(
+            extra["backends"].tolist(), extra["backend_metrics"].tolist(), strict=True
+        )
+    ]
+    return _frame(rows, ["split", "machine", "backend", *QUANTITIES])
+
+
+def diagnostics_table(
+    scored: Sequence[Arrays], examined: Sequence[Arrays], per_machine: pd.DataFrame
+) -> pd.DataFrame:
+    """E2: why calibration helps some machines and hurts others."""
+    target = {
+        (split, machine, config): value
+        for split, machine, config, value in per_machine[
+            ["split", "machine", "config", "auc_target"]
+        ].itertuples(index=False)
+    }
+    rows = []
+    for machine, extra in zip(scored, examined, strict=True):
+        place = _place(machine)
+        before, after = (
+            target.get((place["split"], place["machine"], config), np.nan)
+            for config in (RAW_CONFIG, DEFAULT_CONFIG)
+        )
+        rows.append(
+            {
+                "machine": place["machine"],
+                "split": place["split"],
+                "assignment_acc_test_normals": float(extra["assignment_accuracy"]),
+                "separability_train": float(machine["separability"]),
+                "pct_anom_above_tgt_max": float(extra["above_target_max"]),
+                "pct_anom_above_src_q90": float(extra["above_source_q90"]),
+                "target_auc_gain": after - before,
+            }
+        )
+    return _frame(rows, [])
+
+
+def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame:
+    """Realised false-alarm rates by domain where one label-free threshold asked for a level."""
+    rows = []
+    for machine in scores:
+        if not _has_test_normals(machine):
+            continue
+        systems = {"raw": RAW_CONFIG, "daco-m0": DEFAULT_CONFIG, chosen: chosen}
+        for system, config in systems.items():
+            if config not in machine.configs or (
+                system == config and config in (RAW_CONFIG, DEFAULT_CONFIG)
+            ):
+                continue
+            own = machine.own_of(config)
+            limits = [threshold_for(config, own, level) for level in NOMINAL_LEVELS]
+            rates = false_positive_rates(
+                machine.of(config), machine.labels, machine.domains, limits
+            )
+            rows += [
+                {
+                    "split": machine.split,
+                    "machine": machine.title,
+                    "nominal_fpr": level,
+                    "domain": domain,
+                    "system": system,
+                    "empirical_fpr": float(found[i]),
+                }
+                for i, level in enumerate(NOMINAL_LEVELS)
+                for domain, found in rates.items()
+            ]
+    return _frame(rows, ["split", "machine", "nominal_fpr", "domain", "system", "empirical_fpr"])
+
+
+def balances_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.DataFrame:
+    """The criterion of every machine and configuration under other seeds and split numbers."""
+    import pandas as pd
+
+    parts = []
+    for machine, extra in zip(scored, examined, strict=True):
+        variants, n_configs = extra["balances"].shape
+        parts.append(
+            pd.DataFrame(
+                {
+                    **_place(machine),
+                    "config": np.tile(machine["configs"], variants),
+                    "seed": np.repeat(extra["seeds"], n_configs),
+                    "n_splits": np.repeat(extra["n_splits"], n_configs),
+                    "balance_ks": extra["balances"].ravel(),
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def cost_table(
+    scored: Sequence[Arrays], seconds_to_grid: float, embedding: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """E6: what it takes, as measured in this run; of the embedding, as it was noted then."""
+    n_configs = len(scored[0]["configs"])
+    seconds = np.array([float(machine["seconds"]) for machine in scored])
+    # A worker's first machine pays for loading compiled code.
+    typical = float(np.median(seconds))
+    peak = max(int(machine["peak_memory"]) for machine in scored)
+    sizes = [len(machine["own"]) for machine in scored]
+    rows = [
+        ("machines x configurations", len(scored) * n_configs, "", f"{len(scored)} x {n_configs}"),
+        ("tables to grid", seconds_to_grid, "s", "wall clock, all processes"),
+        ("one machine, all configurations", 1000 * typical, "ms", _bank_note(sizes)),
+        ("one configuration cycle", 1000 * typical / n_configs, "ms", "scores, metrics, criterion"),
+        ("peak memory of a process", peak / MEGABYTE, "MB", ""),
+    ]
+    for cost in embedding:
+        where = f"{cost['role']}, {cost.get('backbone', 'unknown')} on {cost.get('device', '?')}"
+        rows.append(("embedding", float(cost["ms_per_clip"]), "ms/clip", where))
+        if cost.get("parameters") is not None:
+            rows.append(("parameters", float(cost["parameters"]) / 1e6, "M", where))
+        if cost.get("peak_memory"):
+            rows.append(("peak memory of embedding", cost["peak_memory"] / MEGABYTE, "MB", where))
+    return _frame(
+        [dict(zip(("quantity", "value", "unit", "note"), row, strict=True)) for row in rows], []
+    )
+
+
+def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
+    """What a study of these machines cannot say, and what would change that."""
+    sentences = []
+    if not has_eval:
+        sentences.append(
+            "No evaluation machines were given, so there is no transfer to measure. Pass an eval "
+            "table."
+        )
+    for split, word in (("dev", "development"), ("eval", "evaluation")):
+        mine = [machine for machine in machines if machine.split == split]
+        without = [machine.title for machine in mine if not machine.labelled]
+        if not without:
+            continue
+        which = f"{counted(without, f'{word} machine')} ({some(without, 4)})"
+        if len(without) < len(mine):
+            sentences.append(
+                f"{which} without complete labels: official scores are over the other "
+                f"{len(mine) - len(without)}."
+            )
+        elif split == "eval":
+            sentences.append(
+                f"{which} without complete labels: evaluation scores, the oracle, and how the "
+                "criterion predicts them are missing. Pass the ground truth when it is out."
+            )
+        else:
+            sentences.append(
+                f"{which} without complete labels: dev scores and with them the veto of broken "
+                "configurations are missing."
+            )
+    return sentences
+
+
+def _has_test_normals(machine: MachineScores) -> bool:
+    return machine.labelled and {"source", "target"} == set(
+        machine.domains[machine.labels == 0].tolist()
+    )
+
+
+def _of(scored: Sequence[Arrays], split: str) -> list[Arrays]:
+    return [machine for machine in scored if str(machine["split"]) == split]
+
+
+def _place(machine: Arrays) -> dict[str, str]:
+    return {"split": str(machine["split"]), "machine": str(machine["title"])}
+
+
+def _bank_note(sizes: Sequence[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return f"median; {low} normals" if low == high else f"median; {low} to {high} normals"
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(list(rows)) if rows else pd.DataFrame(columns=list(columns))

@@ -1,0 +1,307 @@
+"""The choice of a study: which configuration, why, and what it is worth.
+
+The choice is made by `decide`, which is given criteria and dev scores and nothing else. Only
+after it are evaluation scores read, to say what the choice and its alternatives score.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.bootstrap import clip_bootstrap
+from daco.config import ScoreConfig
+from daco.experiments.aggregate import (
+    CRITERION_DIGITS,
+    blind_choices,
+    blind_score,
+    metrics_of,
+    plain,
+    pool_within,
+    rows_of,
+)
+from daco.experiments.decision import GUARDED, Decision, decide
+from daco.experiments.floor import study_floor
+from daco.results import FloatArray, column, config_names, numbers, pivot_machines
+from daco.selection import SelectionRow, Veto, selection_table, viable
+from daco.stats import machine_jackknife
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from daco.experiments.result import MachineScores
+
+JACKKNIFE = "machine jackknife"
+CLIPS = "paired clip bootstrap"
+SIGNALS = ("dev_omega", "crit_dev", "crit_eval")
+
+
+def choose(
+    grid: pd.DataFrame,
+    per_machine: pd.DataFrame,
+    *,
+    scores: Sequence[MachineScores] | None = None,
+    veto: Veto = viable,
+    pool: Iterable[str | ScoreConfig] | None = None,
+    seed: int = 0,
+    n_splits: int = 10,
+    n_source: int | None = None,
+    n_target: int | None = None,
+    n_draws: int = 1000,
+) -> dict[str, Any]:
+    """What to use, why, and how it compares with the other rules.
+
+    Parameters
+    ----------
+    grid, per_machine : DataFrame
+        The tables of a run.
+    scores : sequence of MachineScores, optional
+        Adds intervals over test clips, and the domain sizes for the criterion's floor.
+    veto : callable or array of bool
+        As for :func:`daco.selection.guarded_selection`.
+    pool : iterable of str or ScoreConfig, optional
+        Candidates for choosing per machine; the paper's nine, as far as the grid has them.
+    seed : int
+        Of simulations and bootstraps.
+    n_splits : int
+        That the criterion was computed with.
+    n_source, n_target : int, optional
+        Training clips per domain, where `scores` do not tell.
+    n_draws : int
+        Of the clip bootstrap.
+
+    Returns
+    -------
+    dict
+        The content of ``selection.json``: ``chosen``, ``rows`` (every rule), ``deltas`` (the
+        chosen one against the others), ``per_machine_blind``, ``veto``, ``floor`` and
+        ``within_noise``: configurations whose criterion cannot be told from the chosen one's,
+        because they differ by less than ``floor["sd_of_mean"]``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daco.experiments.choice import choose
+    >>> grid = pd.DataFrame({
+    ...     "config": ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"],
+    ...     "dev_omega": [58.7, 56.3, 50.4], "crit_dev": [0.62, 0.49, 0.45],
+    ... })
+    >>> nothing = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
+    >>> choose(grid, nothing)["chosen"]["config"]
+    'conf-soft-m0-k1'
+    """
+    names = config_names(column(grid, "config"))
+    dev = _complete(grid, "dev_omega")
+    criterion = _known(grid, "crit_dev", len(names))
+    decision = decide(names, criterion, dev, veto=veto, pool=pool)
+    split = "dev" if rows_of(per_machine, "eval").empty else "eval"
+    candidates = pool_within(names, pool)
+    choices = blind_choices(per_machine, candidates, split) if candidates else {}
+    floor = study_floor(_domain_sizes(per_machine, scores, n_source, n_target), n_splits, seed)
+    close = _within_noise(names, criterion, decision, floor)
+
+    # Everything is chosen; only now are evaluation scores read.
+    rows = _rows(grid, decision, veto)
+    if choices:
+        above_oracle = sum(row.rule != "oracle" for row in rows)
+        rows.insert(above_oracle, _blind_row(per_machine, choices, split))
+    picks = {row.rule: row.config for row in rows if row.config is not None}
+    return {
+        "chosen": {
+            "config": decision.config,
+            "rule": decision.rule,
+            "reason": decision.reason,
+            "dev_omega": _at(dev, names, decision.config),
+            "eval_omega": _at(_complete(grid, "eval_omega"), names, decision.config),
+            "criterion": plain(criterion[names.index(decision.config)]),
+            "interval": _score_interval(per_machine, decision.config),
+        },
+        "rows": [{key: plain(value) for key, value in asdict(row).items()} for row in rows],
+        "deltas": _deltas(per_machine, scores or (), decision.config, picks, n_draws, seed),
+        "per_machine_blind": {"split": split, "pool": candidates, "choices": choices},
+        "veto": None
+        if decision.vetoed is None
+        else {
+            "rule": _veto_rule(veto),
+            "floor": decision.floor,
+            "removed": list(decision.vetoed),
+        },
+        "floor": floor,
+        "within_noise": close,
+    }
+
+
+def compare_scores(
+    per_machine: pd.DataFrame, first: str, second: str, split: str = "eval"
+) -> dict[str, Any] | None:
+    """Official score of `first` minus `second` with a machine jackknife; None without labels."""
+    metrics = metrics_of(per_machine, split, list(dict.fromkeys([first, second])))
+    if len(metrics) < 2:
+        return None
+    result = machine_jackknife(metrics[:, 0], metrics[:, -1])
+    return {"first": first, "second": second, **asdict(result), "method": JACKKNIFE}
+
+
+def _complete(grid: pd.DataFrame, name: str) -> FloatArray | None:
+    """A column of scores, or None where the table does not have it for every configuration."""
+    values = _known(grid, name, len(grid))
+    return values if np.isfinite(values).all() else None
+
+
+def _known(grid: pd.DataFrame, name: str, n: int) -> FloatArray:
+    return numbers(name, grid[name], n, allow_nan=True) if name in grid else np.full(n, np.nan)
+
+
+def _at(values: FloatArray | None, names: list[str], config: str) -> float | None:
+    return None if values is None else float(values[names.index(config)])
+
+
+def _rows(grid: pd.DataFrame, decision: Decision, veto: Veto) -> list[SelectionRow]:
+    """Every rule that this grid defines.
+
+    The table of rules wants both signals. One that is missing is made neutral, and the rules
+    that would have read it are dropped.
+    """
+    n = len(grid)
+    known = {name: _known(grid, name, n) for name in SIGNALS}
+    for name in ("crit_dev", "crit_eval"):
+        known[name] = known[name].round(CRITERION_DIGITS)
+    missing = {name for name, values in known.items() if np.isnan(values).all()}
+    if _complete(grid, "dev_omega") is None:
+        missing.add("dev_omega")
+    columns: dict[str, Any] = {"config": list(grid["config"])}
+    columns |= {name: np.zeros(n) if name in missing else known[name] for name in SIGNALS}
+    if "crit_eval" in missing:
+        del columns["crit_eval"]
+    if (omega := _complete(grid, "eval_omega")) is not None:
+        columns["eval_omega"] = omega
+    guarded = decision.rule == GUARDED
+    undefined = {"dev score"} if "dev_omega" in missing else set()
+    undefined |= {"criterion"} if "crit_dev" in missing else set()
+    undefined |= set() if guarded else {GUARDED}
+    rows = selection_table(columns, veto=veto if guarded else np.ones(n, dtype=bool))
+    rows = [row for row in rows if row.rule not in undefined]
+    if "dev_omega" in missing:
+        rows = [replace(row, dev_omega=None) for row in rows]
+    if "crit_dev" in missing:
+        own = "criterion on evaluation normals"
+        rows = [row if row.rule == own else replace(row, criterion=None) for row in rows]
+    return rows
+
+
+def _blind_row(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -> SelectionRow:
+    part = rows_of(per_machine, split)
+    used = list(dict.fromkeys(choices.values()))
+    machines, _, values = pivot_machines(part, ["balance_ks"], configs=used)
+    own = np.array([values[i, used.index(choices[m]), 0] for i, m in enumerate(machines)])
+    criterion = float(np.nanmean(own)) if np.isfinite(own).any() else None
+    omega = blind_score(per_machine, choices, split) if split == "eval" else None
+    return SelectionRow("per-machine blind", None, None, omega, criterion, "none")
+
+
+def _score_interval(per_machine: pd.DataFrame, config: str) -> dict[str, Any] | None:
+    metrics = metrics_of(per_machine, "eval", [config])
+    if len(metrics) < 2:
+        return None
+    # Against a system of 100 % on every machine, the difference is the score less 100.
+    perfect = np.full_like(metrics[:, 0], 100.0)
+    found = machine_jackknife(metrics[:, 0], perfect)
+    return {"low": 100 + found.low, "high": 100 + found.high, "method": JACKKNIFE}
+
+
+def _deltas(
+    per_machine: pd.DataFrame,
+    scores: Sequence[MachineScores],
+    chosen: str,
+    picks: dict[str, str],
+    n_draws: int,
+    seed: int,
+) -> list[dict[str, Any]]:
+    found = []
+    clips = _labelled_clips(scores)
+    for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):
+        if rule not in picks:
+            continue
+        jackknife = compare_scores(per_machine, chosen, picks[rule])
+        if jackknife is not None:
+            found.append({"against": title, **jackknife})
+        if clips:
+            found.append(
+                {"against": title, **_over_clips(clips, chosen, picks[rule], n_draws, seed)}
+            )
+    return found
+
+
+def _labelled_clips(scores: Sequence[MachineScores]) -> list[MachineScores]:
+    """Evaluation machines for which the official metrics are defined."""
+
+    def complete(machine: MachineScores) -> bool:
+        normal = set(machine.domains[machine.labels == 0].tolist())
+        known = machine.labelled and bool((machine.labels == 1).any())
+        return known and normal == set(machine.domains.tolist()) and len(normal) > 1
+
+    return [machine for machine in scores if machine.split == "eval" and complete(machine)]
+
+
+def _over_clips(
+    clips: list[MachineScores], first: str, second: str, n_draws: int, seed: int
+) -> dict[str, Any]:
+    delta = low = high = se = 0.0
+    if first != second:
+        interval = clip_bootstrap(
+            {m.title: m.of(first) for m in clips},
+            {m.title: m.of(second) for m in clips},
+            {m.title: m.labels for m in clips},
+            {m.title: m.domains for m in clips},
+            n_draws=n_draws,
+            seed=seed,
+        )
+        delta, low, high = interval.estimate, interval.low, interval.high
+        se = float(interval.draws.std(ddof=1)) if len(interval.draws) > 1 else 0.0
+    values = {"delta": delta, "se": se, "low": low, "high": high}
+    return {
+        "first": first,
+        "second": second,
+        **values,
+        "loo_low": None,
+        "loo_high": None,
+        "method": CLIPS,
+    }
+
+
+def _domain_sizes(
+    per_machine: pd.DataFrame,
+    scores: Sequence[MachineScores] | None,
+    n_source: int | None,
+    n_target: int | None,
+) -> list[list[int]]:
+    """Training clips per domain of each machine that the criterion averages."""
+    if scores:
+        machines = [machine for machine in scores if machine.split == "dev"] or list(scores)
+        return [list(Counter(machine.own_domains.tolist()).values()) for machine in machines]
+    if n_source is None or n_target is None:
+        return []
+    n_machines = rows_of(per_machine, "dev")["machine"].nunique()
+    return [[n_source, n_target]] * int(n_machines)
+
+
+def _within_noise(
+    names: list[str], criterion: FloatArray, decision: Decision, floor: dict[str, Any] | None
+) -> list[str]:
+    if floor is None:
+        return []
+    distance = np.abs(criterion - criterion[names.index(decision.config)])
+    near: NDArray[np.bool_] = distance <= floor["sd_of_mean"]
+    out = {decision.config, *(decision.vetoed or ())}
+    return [name for name, close in zip(names, near, strict=True) if close and name not in out]
+
+
+def _veto_rule(veto: Veto) -> str:
+    if veto is viable:
+        return "dev score at or below the 10 % quantile"
+    return getattr(veto, "__name__", "a function of the dev scores") if callable(veto) else "a mask"

@@ -1,0 +1,337 @@
+"""Runs side by side: backbones, readouts or years (E4, E7, E8).
+
+Every run is judged on its own grid and machines, with the same rules. What a run does not
+have (evaluation labels, a configuration) is left empty, and a note says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daco.atomic import atomic_write
+from daco.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.errors import DacoError, DataError, InputError
+from daco.experiments.aggregate import plain
+from daco.experiments.choice import choose, compare_scores
+from daco.experiments.decision import GUARDED
+from daco.experiments.result import StudyResult, write_json
+from daco.experiments.statistics import transfer_statistics
+from daco.tables import Key, to_csv, to_latex, to_markdown, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RULES = {
+    "random": "random configuration",
+    "raw": "raw k-NN",
+    "fixed": "fixed default",
+    "dev score": "dev score",
+    "criterion": "criterion, no veto",
+    GUARDED: GUARDED,
+    "per-machine blind": "per-machine blind",
+    "oracle": "oracle",
+}
+"""Rules of the table, as selection rows call them, and how the table calls them."""
+
+HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibration on LDN"}
+"""Single configurations that did well in the published settings; no rule had named them."""
+
+SIGNALS = {"dev_score": "ρ(dev score, eval)", "criterion": "ρ(−criterion, eval)"}
+INTERVAL = "  over families, 95 %"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several runs in tidy tables; scores in percent.
+
+    Attributes
+    ----------
+    selection : DataFrame
+        The table to read: a row per rule, a column of texts per run; the last rows are rank
+        correlations, marked ``n.s.`` where the interval over families holds zero.
+    rules : DataFrame
+        The same as numbers: ``run, rule, config, eval_omega, sd, labels``.
+    correlations : DataFrame
+        ``run, signal, rho, low, high, crosses_zero, p_permutation, partial_rho, n_configs,
+        n_families``. Intervals are over families, the p-value is two-sided, the partial
+        correlation is given strength and family.
+    deltas : DataFrame
+        ``run, first, against, second, delta, se, low, high, loo_low, loo_high``: the guarded
+        pick (the chosen one where nothing could be guarded) minus another, by a jackknife
+        over machines.
+    means : DataFrame
+        ``rule, eval_omega, n_runs``: the mean over the runs that have the rule, also of two
+        configurations ``in_hindsight``.
+    notes : tuple of str
+        What the runs do not share.
+    """
+
+    selection: pd.DataFrame
+    rules: pd.DataFrame
+    correlations: pd.DataFrame
+    deltas: pd.DataFrame
+    means: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain values, for JSON."""
+        tables = {
+            name: [
+                {key: plain(value) for key, value in row.items()}
+                for row in getattr(self, name).to_dict("records")
+            ]
+            for name in ("rules", "correlations", "deltas", "means")
+        }
+        return {"runs": list(self.selection.columns[1:]), **tables, "notes": list(self.notes)}
+
+    def write(self, folder: Path | str) -> list[Path]:
+        """Every table as CSV, Markdown and LaTeX, and all numbers in ``compare.json``."""
+        folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file. Choose a folder for the tables.")
+        folder.mkdir(parents=True, exist_ok=True)
+        written_files = []
+        for name, caption in _CAPTIONS.items():
+            table = getattr(self, name)
+            texts = {
+                "csv": to_csv(table),
+                "md": to_markdown(table, formats=_FORMATS) + "\n",
+                "tex": to_latex(table, caption, f"tab:{name}", formats=_FORMATS) + "\n",
+            }
+            for suffix, text in texts.items():
+                written_files.append(folder / f"{name}.{suffix}")
+                with atomic_write(written_files[-1]) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
+        written_files.append(folder / "compare.json")
+        write_json(self.to_dict(), written_files[-1])
+        return written_files
+
+
+_CAPTIONS = {
+    "selection": "Evaluation score (percent) of what each rule selects, and rank correlations",
+    "rules": "What each rule selects, and its evaluation score (percent)",
+    "correlations": "Rank correlation with the evaluation score; intervals over method families",
+    "deltas": "Differences of evaluation scores (points) with a jackknife over machines",
+    "means": "Mean evaluation score (percent) of each rule over the runs",
+}
+_FORMATS: dict[Key, str] = {
+    "rho": "+.3f",
+    "partial_rho": "+.3f",
+    "p_permutation": ".4f",
+    **dict.fromkeys(("delta", "low", "high", "loo_low", "loo_high"), "+.2f"),
+}
+
+
+def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
+    """Set finished studies side by side.
+
+    Parameters
+    ----------
+    runs : mapping of name to StudyResult
+        In the order of the columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daco import StudyResult
+    >>> from daco.experiments.comparison import compare_runs
+    >>> empty = pd.DataFrame()
+    >>> grid = pd.DataFrame({"config": ["raw-k1", "conf-soft-m0-k1"], "crit_dev": [0.6, 0.5],
+    ...     "dev_omega": [58.0, 57.0], "eval_omega": [55.0, 59.0]})
+    >>> cells = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
+    >>> run = StudyResult(grid, cells, *[empty] * 7)
+    >>> compare_runs({"mine": run}).selection.iloc[7].tolist()
+    ['oracle', '59.00']
+    """
+    import pandas as pd
+
+    if not runs:
+        raise InputError("compare_runs was given no run. Pass at least one.")
+    if "rule" in runs:
+        raise InputError("'rule' heads the column of rules. Give that run another name.")
+    rules: list[dict[str, Any]] = []
+    correlations: list[dict[str, Any]] = []
+    deltas: list[dict[str, Any]] = []
+    for name, run in runs.items():
+        try:
+            choice = choose(run.grid, run.per_machine)
+            mine = _rules(name, run, choice)
+            rules += mine
+            correlations += _correlations(name, run)
+            picks = {row["rule"]: row["config"] for row in mine}
+            deltas += _deltas(name, run, choice["chosen"]["config"], picks)
+        except DacoError as error:
+            raise DataError(f"Run {name!r}: {error}") from None
+    return Comparison(
+        selection=_selection_table(list(runs), rules, correlations),
+        rules=pd.DataFrame(rules, columns=["run", "rule", "config", "eval_omega", "sd", "labels"]),
+        correlations=pd.DataFrame(
+            correlations,
+            columns=[
+                *("run", "signal", "rho", "low", "high", "crosses_zero", "p_permutation"),
+                *("partial_rho", "n_configs", "n_families"),
+            ],
+        ),
+        deltas=pd.DataFrame(
+            deltas,
+            columns=[
+                *("run", "first", "against", "second", "delta", "se", "low", "high"),
+                *("loo_low", "loo_high"),
+            ],
+        ),
+        means=_means(rules, runs),
+        notes=tuple(_notes(runs)),
+    )
+
+
+def _rules(name: str, run: StudyResult, choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What every rule picked in one run; rules that it does not define are empty."""
+    rows = {row["rule"]: row for row in choice["rows"]}
+    if RAW_CONFIG in set(run.grid["config"]):
+        rows["raw"] = {
+            "config": RAW_CONFIG,
+            "eval_omega": _score_of(run, RAW_CONFIG),
+            "labels": "none",
+        }
+    return [
+        {
+            "run": name,
+            "rule": title,
+            "config": rows.get(rule, {}).get("config"),
+            "eval_omega": rows.get(rule, {}).get("eval_omega"),
+            "sd": rows.get(rule, {}).get("eval_sd"),
+            "labels": rows.get(rule, {}).get("labels"),
+        }
+        for rule, title in RULES.items()
+    ]
+
+
+def _correlations(name: str, run: StudyResult) -> list[dict[str, Any]]:
+    found = transfer_statistics(run.grid, run.per_machine)
+    rows = []
+    for signal in SIGNALS:
+        values = found["signals"][signal] or {}
+        block, means = values.get("family_block") or {}, values.get("family_means") or {}
+        partial = (values.get("partial") or {}).get("given_strength_and_family") or {}
+        low, high = block.get("low"), block.get("high")
+        rows.append(
+            {
+                "run": name,
+                "signal": signal.replace("_", " "),
+                "rho": values.get("rho"),
+                "low": low,
+                "high": high,
+                "crosses_zero": None if low is None or high is None else bool(low <= 0 <= high),
+                "p_permutation": means.get("p_two_sided"),
+                "partial_rho": partial.get("rho"),
+                "n_configs": found["n_configs"],
+                "n_families": len(found["families"]),
+            }
+        )
+    return rows
+
+
+def _deltas(
+    name: str, run: StudyResult, chosen: str, picks: Mapping[str, str | None]
+) -> list[dict[str, Any]]:
+    rows = []
+    for rule in ("dev score", "fixed", "raw"):
+        second = picks.get(RULES[rule])
+        found = None if second is None else compare_scores(run.per_machine, chosen, second)
+        if found is not None:
+            rows.append({"run": name, "against": RULES[rule], **found})
+    return rows
+
+
+def _selection_table(
+    names: list[str], rules: list[dict[str, Any]], correlations: list[dict[str, Any]]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    def score(run: str, rule: str) -> str:
+        row = next(row for row in rules if (row["run"], row["rule"]) == (run, rule))
+        spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
+        return written(row["eval_omega"]) + spread
+
+    def correlation(run: str, signal: str) -> str:
+        row = _of_signal(correlations, run, signal)
+        mark = " n.s." if row["crosses_zero"] else ""
+        return written(row["rho"], "+.2f") + mark
+
+    def interval(run: str, signal: str) -> str:
+        row = _of_signal(correlations, run, signal)
+        return interval_text(row["low"], row["high"])
+
+    lines: list[tuple[str, Callable[[str, str], str], str]]
+    lines = [(title, score, title) for title in RULES.values()]
+    for signal, title in SIGNALS.items():
+        lines += [(title, correlation, signal), (INTERVAL, interval, signal)]
+    cells = {run: [text(run, key) for _, text, key in lines] for run in names}
+    return pd.DataFrame({"rule": [title for title, _, _ in lines], **cells})
+
+
+def _of_signal(rows: list[dict[str, Any]], run: str, signal: str) -> dict[str, Any]:
+    wanted = (run, signal.replace("_", " "))
+    return next(row for row in rows if (row["run"], row["signal"]) == wanted)
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """An interval with signs, or a dash.
+
+    Examples
+    --------
+    >>> from daco.experiments.comparison import interval_text
+    >>> interval_text(-0.09, 0.7), interval_text(None, None)
+    ('[−0.09,+0.70]', '–')
+    """
+    if low is None or high is None:
+        return written(None)
+    return f"[{written(low, '+.2f')},{written(high, '+.2f')}]"
+
+
+def _means(rules: list[dict[str, Any]], runs: Mapping[str, StudyResult]) -> pd.DataFrame:
+    """Mean score of each rule, and of configurations that did well in hindsight."""
+    import pandas as pd
+
+    scores = {
+        (title, False): [row["eval_omega"] for row in rules if row["rule"] == title]
+        for title in RULES.values()
+    }
+    for config, title in HINDSIGHT.items():
+        scores[title, True] = [_score_of(run, config) for run in runs.values()]
+    rows = []
+    for (title, hindsight), values in scores.items():
+        known = [value for value in values if value is not None]
+        if known:
+            rows.append((title, sum(known) / len(known), len(known), hindsight))
+    return pd.DataFrame(rows, columns=["rule", "eval_omega", "n_runs", "in_hindsight"])
+
+
+def _score_of(run: StudyResult, config: str) -> float | None:
+    if "eval_omega" not in run.grid:
+        return None
+    found = run.grid.loc[run.grid["config"] == config, "eval_omega"]
+    return None if found.empty else plain(found.iloc[0])
+
+
+def _notes(runs: Mapping[str, StudyResult]) -> list[str]:
+    notes = []
+    grids = {name: set(run.grid["config"]) for name, run in runs.items()}
+    if len(set(map(frozenset, grids.values()))) > 1:
+        common = len(set.intersection(*grids.values()))
+        sizes = ", ".join(f"{name} {len(grid)}" for name, grid in grids.items())
+        notes.append(
+            f"The runs have different grids ({sizes} configurations; {common} in common): each is "
+            "compared on its own."
+        )
+    for name, run in runs.items():
+        if "eval_omega" not in run.grid or run.grid["eval_omega"].isna().all():
+            notes.append(f"{name} has no evaluation labels: its scores and correlations are empty.")
+        if "dev_omega" not in run.grid or run.grid["dev_omega"].isna().all():
+            notes.append(f"{name} has no dev labels: nothing could be guarded there.")
+        if DEFAULT_CONFIG not in grids[name]:
+            notes.append(f"The grid of {name} does not have the fixed default, {DEFAULT_CONFIG}.")
+    return notes

@@ -1,0 +1,106 @@
+"""The criterion's floor for a bank's domain sizes: what it averages when nothing differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from daco.criterion import Floor, h0_floor
+
+_DRAWS = 20_000_000  # scores to simulate: a tenth of a second at the paper's sizes
+
+
+def bank_floor(
+    sizes: Sequence[int], n_splits: int = 10, seed: int = 0, *, reuse_clips: bool = False
+) -> Floor | None:
+    """Mean and sd of the criterion of one machine whose domains do not differ.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Training clips of each domain; half of each is held out. None is returned for fewer
+        than two domains, or a domain with fewer than two clips.
+    n_splits, seed : int
+        Splits of the criterion; seed of the simulation.
+    reuse_clips : bool
+        As for :func:`daco.criterion.h0_floor`.
+
+    Notes
+    -----
+    More than two domains are compared pair by pair. The sd is then the mean of the pairs', which
+    is at least that of their mean.
+
+    Examples
+    --------
+    >>> from daco.experiments.floor import bank_floor
+    >>> round(bank_floor([990, 10]).mean, 2)
+    0.36
+    """
+    if len(sizes) < 2 or min(sizes) < 2:
+        return None
+    held = sorted((int(size) // 2 for size in sizes), reverse=True)
+    pairs = [_pair_floor(*pair, n_splits, seed, reuse_clips) for pair in combinations(held, 2)]
+    return Floor(
+        float(np.mean([pair.mean for pair in pairs])), float(np.mean([pair.sd for pair in pairs]))
+    )
+
+
+def study_floor(
+    sizes: Sequence[Sequence[int]], n_splits: int = 10, seed: int = 0
+) -> dict[str, Any] | None:
+    """The floor of one machine's criterion, and the noise of the mean over machines.
+
+    Parameters
+    ----------
+    sizes : sequence of sequences of int
+        Training clips of each domain, machine by machine.
+    n_splits, seed : int
+        As for :func:`bank_floor`.
+
+    Returns
+    -------
+    dict or None
+        ``mean`` and ``sd`` of one machine, ``sd_reused_clips`` (the pessimistic sd of
+        :func:`daco.criterion.h0_floor`), ``sd_of_mean`` over all ``n_machines``; ``n_source``
+        and ``n_target``, the largest and smallest domain of the most usual machine.
+
+    Examples
+    --------
+    >>> from daco.experiments.floor import study_floor
+    >>> floor = study_floor([[990, 10]] * 7)
+    >>> round(floor["mean"], 2), round(floor["sd_of_mean"], 3)
+    (0.36, 0.013)
+    """
+    shapes = [tuple(sorted(map(int, each), reverse=True)) for each in sizes]
+    floors = {shape: bank_floor(shape, n_splits, seed) for shape in dict.fromkeys(shapes)}
+    shapes = [shape for shape in shapes if floors[shape] is not None]
+    if not shapes:
+        return None
+    known = [floor for shape in shapes if (floor := floors[shape]) is not None]
+    sds = np.array([floor.sd for floor in known])
+    usual = Counter(shapes).most_common(1)[0][0]
+    reused = bank_floor(usual, n_splits, seed, reuse_clips=True)
+    assert reused is not None
+    return {
+        "mean": float(np.mean([floor.mean for floor in known])),
+        "sd": float(sds.mean()),
+        "sd_reused_clips": reused.sd,
+        "sd_of_mean": float(np.sqrt((sds**2).sum()) / len(sds)),
+        "n_machines": len(known),
+        "n_source": usual[0],
+        "n_target": usual[-1],
+        "n_splits": n_splits,
+    }
+
+
+@cache
+def _pair_floor(n_first: int, n_second: int, n_splits: int, seed: int, reuse_clips: bool) -> Floor:
+    # Clips are permuted to reuse them, which takes ten times as long as to draw new ones.
+    budget = _DRAWS // (10 if reuse_clips else 1)
+    n_simulations = int(np.clip(budget // (n_splits * (n_first + n_second)), 100, 2000))
+    return h0_floor(n_first, n_second, n_splits, n_simulations, seed, reuse_clips=reuse_clips)

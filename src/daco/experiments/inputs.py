@@ -1,0 +1,210 @@
+"""Inputs of a study: the machines in an embedding table, each with its normals and test clips."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.clips import Clip, counted, some
+from daco.errors import DataError, InputError
+from daco.table import EmbeddingTable, Matrix
+from daco.truth import inject_truth
+
+SOURCE, TARGET = "source", "target"
+UNKNOWN_LABEL = -1
+
+Source = EmbeddingTable | Path | str
+"""A table, or the file it is in."""
+
+
+@dataclass(frozen=True, eq=False)
+class MachineData:
+    """One machine and section: training normals, and test clips as far as they are known.
+
+    ``title`` is the machine's name in tables, with its section where it has several. ``labels``
+    are -1 and ``test_domains`` are "" where nothing is known.
+    """
+
+    split: str
+    machine: str
+    section: str
+    title: str
+    X: Matrix
+    domains: NDArray[np.str_]
+    X_test: Matrix
+    names: NDArray[np.str_]
+    labels: NDArray[np.int_]
+    test_domains: NDArray[np.str_]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the official metrics can be computed."""
+        if not len(self.labels) or (self.labels < 0).any():
+            return False
+        normal_domains = set(self.test_domains[self.labels == 0].tolist())
+        return (
+            normal_domains == {SOURCE, TARGET}
+            and bool((self.test_domains != "").all())
+            and bool((self.labels == 1).any())
+        )
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that enters the scores, so that stale results are not reused."""
+        digest = hashlib.sha256()
+        for text in (self.split, self.machine, self.section):
+            digest.update(text.encode() + b"\0")
+        for array in (
+            self.X,
+            self.domains,
+            self.X_test,
+            self.names,
+            self.labels,
+            self.test_domains,
+        ):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class DomainNames:
+    """Which domain of the data is the paper's source and which its target."""
+
+    source: str
+    target: str
+
+
+def read_table(table: Source) -> EmbeddingTable:
+    """A table, read when a path was given."""
+    return table if isinstance(table, EmbeddingTable) else EmbeddingTable.read(table)
+
+
+def with_truth(table: EmbeddingTable, truth: Path | str, notes: list[str]) -> EmbeddingTable:
+    """The table, with labels and domains of its test clips from an evaluator's checkout."""
+    fields = ("path", "machine", "year", "section", "domain", "split", "label")
+    columns = [table.columns[name].tolist() for name in fields]
+    clips = [
+        Clip(**dict(zip(fields, values, strict=True))) for values in zip(*columns, strict=True)
+    ]
+    known = inject_truth(clips, truth, oddities=notes)
+    changed = dict(table.columns)
+    for name in ("label", "domain"):
+        values = np.empty(len(table), dtype=object)
+        values[:] = [getattr(clip, name) for clip in known]
+        changed[name] = values
+    return EmbeddingTable(changed, table.matrices, table.metadata)
+
+
+def name_domains(tables: Iterable[EmbeddingTable]) -> DomainNames:
+    """The two domains of the training clips; the one with more clips is the source.
+
+    Domains called ``source`` and ``target`` are taken at their word.
+    """
+    sizes: Counter[str | None] = Counter()
+    for table in tables:
+        train = table.columns["split"] == "train"
+        sizes.update(table.columns["domain"][train].tolist())
+    if None in sizes:
+        raise InputError(
+            f"{counted(sizes[None], 'training clip')} without a domain. A study needs the domain "
+            "of every normal clip: fill the 'domain' column."
+        )
+    named = {str(name): size for name, size in sizes.items()}
+    if set(named) == {SOURCE, TARGET}:
+        return DomainNames(SOURCE, TARGET)
+    if len(named) != 2:
+        found = some(map(repr, sorted(named))) if named else "none"
+        raise InputError(
+            f"A study compares two domains, the old condition and the new one. The training clips "
+            f"have {len(named)}: {found}. Use 'daco select' or daco.NormalBank for another number."
+        )
+    target, source = sorted(named, key=lambda name: (named[name], name))
+    return DomainNames(source, target)
+
+
+def machines_of(
+    table: EmbeddingTable, split: str, names: DomainNames, readout: str | None = None
+) -> list[MachineData]:
+    """Every machine and section of `table`, in order of appearance."""
+    years = {year for year in table.columns["year"].tolist() if year is not None}
+    if len(years) > 1:
+        raise InputError(
+            f"The {split} table mixes the years {', '.join(map(str, sorted(years)))}; machines of "
+            "one name differ between years. Study one year at a time: table.select(year=...)."
+        )
+    matrix = table.matrix(readout)
+    columns = table.columns
+    keys = list(zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True))
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    sections = Counter(machine for machine, _ in rows)
+    result = []
+    for (machine, section), mine in rows.items():
+        at = np.array(mine)
+        part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}
+        train, test = (part["split"] == which for which in ("train", "test"))
+        title = machine if sections[machine] == 1 else f"{machine}_{section}"
+        where = f"{split} machine {title}"
+        _require_normals(where, part, train, names)
+        result.append(
+            MachineData(
+                split=split,
+                machine=machine,
+                section=section,
+                title=title,
+                X=matrix[at[train]],
+                domains=_renamed(part["domain"][train], names),
+                X_test=matrix[at[test]],
+                names=_file_names(where, part["path"][test].tolist()),
+                labels=np.array(
+                    [UNKNOWN_LABEL if v is None else v for v in part["label"][test]], dtype=np.int64
+                ),
+                test_domains=_renamed(part["domain"][test], names),
+            )
+        )
+    if not result:
+        raise InputError(f"The {split} table holds no clips.")
+    return result
+
+
+def _require_normals(
+    where: str, part: dict[str, NDArray[Any]], train: NDArray[np.bool_], names: DomainNames
+) -> None:
+    if (part["label"][train] == 1).any():
+        raise InputError(
+            f"{where}: {counted(int((part['label'][train] == 1).sum()), 'training clip')} labelled "
+            "as anomaly. Training clips are normal: remove them or correct the label."
+        )
+    sizes = Counter(part["domain"][train].tolist())
+    for domain in (names.source, names.target):
+        if sizes[domain] < 2:
+            raise InputError(
+                f"{where} has {counted(sizes[domain], 'training clip')} of domain {domain!r}; the "
+                "criterion holds out half of each domain and needs two. Add recordings, or leave "
+                "the machine out."
+            )
+
+
+def _renamed(domains: NDArray[Any], names: DomainNames) -> NDArray[np.str_]:
+    known = {names.source: SOURCE, names.target: TARGET, None: ""}
+    # A test clip of a third domain is as good as unknown: no quantile map was fitted for it.
+    return np.array([known.get(domain, "") for domain in domains.tolist()], dtype=np.str_)
+
+
+def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
+    names = [path.replace("\\", "/").rsplit("/", 1)[-1] for path in paths]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{where}: {counted(twice, 'test clip')} more than once ({some(twice, 3)}). Scores are "
+            "filed by clip name: give each test clip one row and a name of its own."
+        )
+    return np.array(names, dtype=np.str_)

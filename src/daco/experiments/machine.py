@@ -1,0 +1,185 @@
+"""What a study computes for one machine: all of it from that machine's own clips.
+
+Two parts. `score_machine` is what the grid needs; `examine_machine` is what the further
+experiments need and takes longer. Both run in worker processes and share nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.atomic import atomic_write
+from daco.bank import NormalBank
+from daco.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.embedcost import peak_memory
+from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.metrics import grid_metrics, machine_metrics
+from daco.scorers import gaussian_mixture, selective_mahalanobis
+
+HARD = "conf-hard-m0-k1"
+ORACLE = "conf-oracle-m30-k1"
+STABILITY_SEEDS = tuple(range(10))
+STABILITY_SPLITS = (5, 10, 20)
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a study was asked to do, as far as it changes a machine's numbers."""
+
+    configs: tuple[str, ...]
+    seed: int = 0
+    n_splits: int = 10
+
+    def key(self) -> str:
+        """Text that changes whenever results would."""
+        return f"{self.seed}/{self.n_splits}/{' '.join(self.configs)}"
+
+
+def score_machine(data: MachineData, settings: Settings) -> Arrays:
+    """Scores, metrics and criterion of every configuration; arrays as they are filed."""
+    started = time.perf_counter()
+    configs = parse_grid(settings.configs)
+    bank = NormalBank(data.X, data.domains)
+    n_configs = len(configs)
+    scores = bank.score(data.X_test, configs) if len(data.X_test) else np.empty((0, n_configs))
+    metrics = np.full((n_configs, 3), np.nan)
+    if data.labelled:
+        metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values
+    found = {
+        "split": np.array(data.split),
+        "machine": np.array(data.machine),
+        "section": np.array(data.section),
+        "title": np.array(data.title),
+        "configs": np.array(settings.configs),
+        "names": data.names,
+        "labels": data.labels,
+        "domains": data.test_domains,
+        "own_domains": data.domains,
+        "scores": scores,
+        "own": bank.leave_one_out(configs),
+        "metrics": metrics,
+        "balance": bank.balance(configs, settings.n_splits, settings.seed),
+        "uniformity": _uniformity(bank, configs, settings),
+        "separability": np.array(bank.separability()),
+        "peak_memory": np.array(peak_memory()),
+    }
+    return found | {"seconds": np.array(time.perf_counter() - started)}
+
+
+def examine_machine(data: MachineData, settings: Settings) -> Arrays:
+    """Baselines, diagnostics of the domains, and the criterion under other seeds and splits."""
+    bank = NormalBank(data.X, data.domains)
+    configs = parse_grid(settings.configs)
+    seeds, n_splits, balances = _other_balances(bank, configs, settings)
+    return {
+        "seeds": seeds,
+        "n_splits": n_splits,
+        "balances": balances,
+        **_baselines(data, bank),
+        **_diagnostics(data, bank),
+    }
+
+
+def machine_file(folder: Path, data: MachineData) -> Path:
+    """Where a machine's arrays lie; names that no file system takes are escaped."""
+    name = f"{data.split}_{quote(data.machine, safe=' ')}_section_{quote(data.section, safe='')}"
+    return folder / f"{name}.npz"
+
+
+def write_arrays(path: Path, arrays: Arrays, key: str) -> None:
+    """The arrays, and the key of what they were computed from."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, key=np.array(key), **arrays)
+
+
+def read_arrays(path: Path, key: str) -> Arrays | None:
+    """The arrays of an earlier run with the same key, or None."""
+    if not path.is_file():
+        return None
+    try:
+        # NumPy leaves a file that it opened itself open when it is damaged.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if str(file["key"]) != key:
+                return None
+            return {name: file[name] for name in file.files if name != "key"}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None  # not a file of ours, or a damaged one: computed again
+
+
+def _uniformity(
+    bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
+) -> NDArray[np.float64]:
+    """NaN but for quantile maps, so only those are computed."""
+    maps = [i for i, config in enumerate(configs) if config.calibration == "conf"]
+    result = np.full(len(configs), np.nan)
+    if maps:
+        asked = [configs[i] for i in maps]
+        result[maps] = bank.uniformity(asked, settings.n_splits, settings.seed)
+    return result
+
+
+def _other_balances(
+    bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
+) -> tuple[NDArray[np.int_], NDArray[np.int_], NDArray[np.float64]]:
+    """The criterion by seed and number of splits: (variants,), (variants,), (variants, C).
+
+    Splits are drawn one after the other, so the first 5 and 10 of 20 are those that a run of
+    5 or 10 splits draws.
+    """
+    rows: dict[tuple[int, int], NDArray[np.float64]] = {}
+    longest = bank.balance_splits(configs, max(STABILITY_SPLITS), settings.seed)
+    for n_splits in STABILITY_SPLITS:
+        rows[settings.seed, n_splits] = longest[:, :n_splits].mean(axis=1)
+    for seed in STABILITY_SEEDS:
+        key = (seed, settings.n_splits)
+        if key not in rows:
+            rows[key] = bank.balance(configs, settings.n_splits, seed)
+    seeds, splits = np.array(list(rows)).T
+    return seeds, splits, np.stack(list(rows.values()))
+
+
+def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
+    """E1's backends, and calibration with the true domains: what assignment errors cost."""
+    if not data.labelled:
+        return {"backends": np.array([], dtype=np.str_), "backend_metrics": np.empty((0, 3))}
+    systems = {
+        "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
+        "sel-maha": selective_mahalanobis(data.X, data.domains, data.X_test, SOURCE),
+        "gmm2": gaussian_mixture(data.X, data.X_test),
+        ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
+    }
+    metrics = [machine_metrics(s, data.labels, data.test_domains) for s in systems.values()]
+    values = [[m["auc_source"], m["auc_target"], m["pauc"]] for m in metrics]
+    return {"backends": np.array(list(systems)), "backend_metrics": 100 * np.array(values)}
+
+
+def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
+    """How well clips find their domain, and where anomalies lie above the normals of each."""
+    accuracy = above_target = above_source = np.nan
+    if data.labelled:
+        normal = data.labels == 0
+        weights = bank.domain_weights(data.X_test[normal], HARD)
+        assigned = np.array(bank.domains)[weights.argmax(axis=1)]
+        accuracy = float(np.mean(assigned == data.test_domains[normal]))
+        own = bank.leave_one_out(RAW_CONFIG)[:, 0]
+        anomalies = bank.score(data.X_test[~normal], RAW_CONFIG)[:, 0]
+        limit = own[data.domains == TARGET].max()
+        above_target = 100 * float(np.mean(anomalies > limit))
+        q90 = np.quantile(own[data.domains == SOURCE], 0.9)
+        above_source = 100 * float(np.mean(anomalies > q90))
+    return {
+        "assignment_accuracy": np.array(accuracy),
+        "above_target_max": np.array(above_target),
+        "above_source_q90": np.array(above_source),
+    }

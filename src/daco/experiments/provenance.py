@@ -1,0 +1,95 @@
+"""Provenance of a run: its inputs, settings and versions, with hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from daco import __version__
+from daco.config import DEFAULT_CONFIG
+from daco.embedcost import read_cost
+from daco.experiments.inputs import DomainNames, Source
+from daco.experiments.machine import Settings
+from daco.experiments.result import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
+from daco.table import EmbeddingTable
+
+SCHEMA = 1
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
+
+
+def embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]]:
+    """What the embedding of each table took, where it was noted beside the table."""
+    found = []
+    for role, source in sources.items():
+        cost = read_cost(source) if isinstance(source, Path | str) else None
+        if cost is not None:
+            found.append({"role": role, **cost})
+    return found
+
+
+def provenance_of(
+    tables: Mapping[str, EmbeddingTable],
+    sources: Mapping[str, Source | None],
+    names: DomainNames,
+    settings: Settings,
+    readout: str | None,
+    false_alarm_rate: float,
+) -> dict[str, Any]:
+    """Where a study's numbers come from: inputs and their hashes, settings, versions."""
+    inputs = []
+    for role, table in tables.items():
+        source = sources[role]
+        path = Path(source) if isinstance(source, Path | str) else None
+        inputs.append(
+            {
+                "role": role,
+                "path": None if path is None else path.name,
+                "sha256": None if path is None else sha256_of(path),
+                "n_clips": len(table),
+                "machines": list(table.machines),
+                "metadata": dict(table.metadata),
+            }
+        )
+    return {
+        "schema": SCHEMA,
+        "daco_version": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inputs": inputs,
+        "grid": list(settings.configs),
+        "default": DEFAULT_CONFIG,
+        "readout": readout or tables["dev"].readouts[0],
+        "seed": settings.seed,
+        "n_splits": settings.n_splits,
+        "false_alarm_rate": false_alarm_rate,
+        "domains": {"source": names.source, "target": names.target},
+        "versions": {"python": platform.python_version(), **_versions()},
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def artifact_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of the tables and documents that results rest on."""
+    files = [*REQUIRED_TABLES.values(), *OPTIONAL_TABLES.values()]
+    files += [DOCUMENTS["selection"], DOCUMENTS["stats"]]
+    return {name: sha256_of(folder / name) for name in files if (folder / name).is_file()}

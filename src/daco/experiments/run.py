@@ -1,0 +1,229 @@
+"""The study: a grid over machines, from embedding tables to tidy results and files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from daco.config import ScoreConfig, parse_grid
+from daco.errors import InputError
+from daco.experiments import assembly
+from daco.experiments.choice import choose
+from daco.experiments.frontier import frontier_table
+from daco.experiments.gridfile import read_grid
+from daco.experiments.inputs import (
+    MachineData,
+    Source,
+    machines_of,
+    name_domains,
+    read_table,
+    with_truth,
+)
+from daco.experiments.machine import Settings, examine_machine, machine_file, score_machine
+from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
+from daco.experiments.result import (
+    DOCUMENTS,
+    EXAMINED,
+    MACHINES,
+    OPTIONAL_TABLES,
+    REQUIRED_TABLES,
+    StudyResult,
+    write_csv_table,
+    write_json,
+)
+from daco.experiments.stability import stability_table
+from daco.experiments.statistics import transfer_statistics
+from daco.experiments.workers import Progress, run_machines, worker_pool
+from daco.table import EmbeddingTable
+
+
+def study(
+    dev: Source,
+    eval: Source | None = None,
+    *,
+    truth: Path | str | None = None,
+    grid: str | Path | Iterable[str | ScoreConfig] = "51",
+    readout: str | None = None,
+    out: Path | str | None = None,
+    seed: int = 0,
+    n_splits: int = 10,
+    false_alarm_rate: float = 0.1,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> StudyResult:
+    """Run a grid of configurations over all machines, and everything the paper derives from it.
+
+    Parameters
+    ----------
+    dev : EmbeddingTable or path
+        Machines with labelled test clips. Their labels veto broken configurations.
+    eval : EmbeddingTable or path, optional
+        The machines that count. Labels, where known, enter metrics only, never a choice.
+    truth : path, optional
+        A checkout of the official evaluator, for evaluation clips without labels.
+    grid : "51", "45", "9", a file, or configurations
+    readout : str, optional
+        Which vectors of the tables; by default their first.
+    out : path, optional
+        A folder for the results; an interrupted study goes on from what it finds there.
+    seed, n_splits : int
+        Of the criterion.
+    false_alarm_rate : float
+        What thresholds aim at.
+    workers : int, optional
+        Processes; by default one per core.
+    progress : callable, optional
+        Called with a stage, the machines done, and their number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco import EmbeddingTable
+    >>> from daco.experiments.run import study
+    >>> rng = np.random.default_rng(0)
+    >>> clips = EmbeddingTable.from_arrays(
+    ...     rng.normal(size=(80, 4)) + 2,
+    ...     machine="fan",
+    ...     split=["train"] * 50 + ["test"] * 30,
+    ...     domain=["source"] * 40 + ["target"] * 10 + ["source", "target"] * 15,
+    ...     label=[0] * 65 + [1] * 15,
+    ... )
+    >>> result = study(clips, grid=["raw-k1", "conf-soft-m0-k1"], workers=1)
+    >>> result.grid.columns.tolist()
+    ['config', 'dev_omega', 'crit_dev']
+    """
+    started = time.perf_counter()
+    configs = read_grid(grid) if isinstance(grid, str | Path) else parse_grid(grid)
+    settings = Settings(tuple(config.name for config in configs), seed, n_splits)
+    _require_settings(configs, false_alarm_rate)
+    folder = None if out is None else _prepared(Path(out))
+    notes: list[str] = []
+    with worker_pool(workers) as pool:
+        tables = _tables(dev, eval, truth, notes)
+        names = name_domains(tables.values())
+        machines = [
+            machine
+            for role, table in tables.items()
+            for machine in machines_of(table, role, names, readout)
+        ]
+        if folder is not None:
+            _require_own(folder, machines)
+        scored = run_machines(
+            score_machine,
+            machines,
+            settings,
+            pool=pool,
+            folder=None if folder is None else folder / MACHINES,
+            stage="scoring",
+            progress=progress,
+        )
+        grid_table, per_machine = assembly.main_tables(scored)
+        found: dict[str, Any] = {"grid": grid_table, "per_machine": per_machine}
+        _write_tables(found, folder)
+        seconds_to_grid = time.perf_counter() - started
+        examined = run_machines(
+            examine_machine,
+            machines,
+            settings,
+            pool=pool,
+            folder=None if folder is None else folder / EXAMINED,
+            stage="examining",
+            progress=progress,
+        )
+    scores = tuple(assembly.machine_scores(arrays) for arrays in scored)
+    missing = assembly.missing_parts(machines, "eval" in tables)
+    selection = choose(grid_table, per_machine, scores=list(scores), seed=seed, n_splits=n_splits)
+    chosen = selection["chosen"]["config"]
+    found |= {
+        "baselines": assembly.baselines_table(scored, examined),
+        "frontier": frontier_table(per_machine),
+        "diagnostics": assembly.diagnostics_table(scored, examined, per_machine),
+        "coverage": assembly.coverage_table(scores, chosen),
+        "balances": assembly.balances_table(scored, examined),
+    }
+    found["stability"] = stability_table(per_machine, found["balances"])
+    sources = {"dev": dev, "eval": eval}
+    found["cost"] = assembly.cost_table(scored, seconds_to_grid, embedding_costs(sources))
+    stats = transfer_statistics(
+        grid_table, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
+    )
+    provenance = provenance_of(tables, sources, names, settings, readout, false_alarm_rate)
+    provenance["missing"] = [*missing, *notes]
+    documents: dict[str, Any] = {"selection": selection, "stats": stats, "provenance": provenance}
+    if folder is not None:
+        _write_tables({name: found[name] for name in OPTIONAL_TABLES}, folder)
+        for name in ("selection", "stats"):
+            write_json(documents[name], folder / DOCUMENTS[name])
+        provenance["artifacts"] = artifact_hashes(folder)
+        # Last, because its presence says that the run is finished.
+        write_json(provenance, folder / DOCUMENTS["provenance"])
+    return StudyResult(**found, **documents, folder=folder, machines=scores)
+
+
+def _tables(
+    dev: Source,
+    eval: Source | None,
+    truth: Path | str | None,
+    notes: list[str],
+) -> dict[str, EmbeddingTable]:
+    tables = {"dev": read_table(dev)}
+    if eval is not None:
+        tables["eval"] = read_table(eval)
+    if truth is not None:
+        if eval is None:
+            raise InputError("'truth' belongs to evaluation clips. Give 'eval' too.")
+        tables["eval"] = with_truth(tables["eval"], truth, notes)
+    pairs = [_machine_keys(table) for table in tables.values()]
+    if len(pairs) == 2 and (both := pairs[0] & pairs[1]):
+        name = sorted(machine for _, machine in both)[0]
+        raise InputError(
+            f"Machine {name!r} is in both the dev and the eval table. Evaluation machines must be "
+            "new to the choice: leave it out of one of them."
+        )
+    return tables
+
+
+def _machine_keys(table: EmbeddingTable) -> set[tuple[Any, str]]:
+    columns = table.columns
+    return set(zip(columns["year"].tolist(), columns["machine"].tolist(), strict=True))
+
+
+def _require_settings(configs: Sequence[ScoreConfig], rate: float) -> None:
+    for config in configs:
+        if config.assignment == "oracle":
+            raise InputError(
+                f"{config.name!r} reads true domains; selection must not. Remove it from the grid."
+            )
+    if not 0 < rate < 1:
+        raise InputError(f"The false-alarm rate must be between 0 and 1. Got {rate!r}.")
+
+
+def _prepared(folder: Path) -> Path:
+    """The run's folder, unfinished from now on; a folder of other things is left alone."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file. Choose a folder for the results.")
+    ours = any((folder / name).exists() for name in (MACHINES, DOCUMENTS["provenance"]))
+    if folder.is_dir() and not ours and any(folder.iterdir()):
+        raise InputError(f"{folder} holds other files. Choose a new folder for the results.")
+    for part in (MACHINES, EXAMINED):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / DOCUMENTS["provenance"]).unlink(missing_ok=True)
+    return folder
+
+
+def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:
+    for part in (MACHINES, EXAMINED):
+        mine = {machine_file(folder / part, machine) for machine in machines}
+        strange = sorted(path for path in (folder / part).glob("*.npz") if path not in mine)
+        if strange:
+            raise InputError(
+                f"{strange[0]} is of another study. Choose another folder, or delete it."
+            )
+
+
+def _write_tables(tables: Mapping[str, Any], folder: Path | None) -> None:
+    if folder is not None:
+        for name, table in tables.items():
+            write_csv_table(table, folder / (REQUIRED_TABLES | OPTIONAL_TABLES)[name])

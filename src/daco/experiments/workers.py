@@ -1,0 +1,153 @@
+"""Machines side by side in processes; what is finished is filed, and found again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
+from pathlib import Path
+
+from joblib.externals.loky import ProcessPoolExecutor
+
+from daco import __version__
+from daco.errors import DacoError, InputError
+from daco.experiments.inputs import MachineData
+from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays
+
+Work = Callable[[MachineData, Settings], Arrays]
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many machines are done, and how many there are."""
+
+
+@contextmanager
+def worker_pool(workers: int | None) -> Iterator[Executor | None]:
+    """Worker processes, one per core by default; None for one worker: work in this process.
+
+    Processes are started afresh: a fork of a process with threads may hang. They are joblib's
+    because Python's own run the caller's script again, which breaks one that has no
+    ``if __name__ == "__main__"``.
+    """
+    count = _cores() if workers is None else workers
+    if count < 1:
+        raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
+    if count == 1:
+        yield None
+        return
+    pool = ProcessPoolExecutor(count, initializer=_one_thread)
+    try:
+        for _ in range(count):  # start them now: they load while the table is being read
+            pool.submit(_warm_up)
+        yield pool
+    finally:
+        # What is finished is filed, so that a worker may be stopped at any moment.
+        pool.shutdown(wait=True, kill_workers=True)
+
+
+def run_machines(
+    work: Work,
+    machines: Sequence[MachineData],
+    settings: Settings,
+    *,
+    pool: Executor | None,
+    folder: Path | None = None,
+    stage: str = "machines",
+    progress: Progress | None = None,
+) -> list[Arrays]:
+    """`work` for every machine, in their order; those filed under the same key are not redone.
+
+    Raises
+    ------
+    DacoError
+        Some machines failed; the message names them all. The others are filed.
+    """
+    keys = [f"{__version__}/{settings.key()}/{data.fingerprint()}" for data in machines]
+    found: dict[int, Arrays] = {}
+    files = [None if folder is None else machine_file(folder, m) for m in machines]
+    for index, (file, key) in enumerate(zip(files, keys, strict=True)):
+        earlier = None if file is None else read_arrays(file, key)
+        if earlier is not None:
+            found[index] = earlier
+    report = progress or (lambda stage, done, total: None)
+    report(stage, len(found), len(machines))
+    failures: dict[int, DacoError] = {}
+    todo = [index for index in range(len(machines)) if index not in found]
+    jobs = [(index, machines[index], files[index], keys[index]) for index in todo]
+    for index, outcome in _outcomes(pool, work, settings, jobs):
+        if isinstance(outcome, DacoError):
+            failures[index] = outcome
+        else:
+            found[index] = outcome
+        report(stage, len(found) + len(failures), len(machines))
+    if failures:
+        raise _failed(machines, failures, kept=folder is not None)
+    return [found[index] for index in range(len(machines))]
+
+
+Job = tuple[int, MachineData, Path | None, str]
+
+
+def _outcomes(
+    pool: Executor | None, work: Work, settings: Settings, jobs: Sequence[Job]
+) -> Iterator[tuple[int, Arrays | DacoError]]:
+    if pool is None:
+        for index, data, file, key in jobs:
+            yield index, _attempt(work, data, settings, file, key)
+        return
+    pending: dict[Future[Arrays | DacoError], int] = {
+        pool.submit(_attempt, work, data, settings, file, key): index
+        for index, data, file, key in jobs
+    }
+    while pending:
+        done, _ = wait(pending, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield pending.pop(future), future.result()
+
+
+def _attempt(
+    work: Work, data: MachineData, settings: Settings, file: Path | None, key: str
+) -> Arrays | DacoError:
+    """The machine's arrays, filed; or what is wrong with the machine, so that others go on."""
+    try:
+        arrays = work(data, settings)
+    except DacoError as error:
+        return error
+    if file is not None:
+        write_arrays(file, arrays, key)
+    return arrays
+
+
+def _failed(
+    machines: Sequence[MachineData], failures: dict[int, DacoError], *, kept: bool
+) -> DacoError:
+    listed = [f"{machines[i].split} machine {machines[i].title}: {e}" for i, e in failures.items()]
+    head = f"{len(failures)} of {len(machines)} machines could not be studied."
+    tail = "The others are kept; the same command goes on from there." if kept else ""
+    kind = type(next(iter(failures.values())))
+    return kind("\n".join([head, *listed, tail]).rstrip())
+
+
+def _one_thread() -> None:
+    """The processes share the cores; a BLAS that spread over them would only get in the way."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+
+
+def _warm_up() -> None:
+    """Load the compiled kernels."""
+    import numpy as np
+
+    from daco.bank import NormalBank
+    from daco.config import paper_grid
+
+    clips = np.random.default_rng(0).normal(size=(48, 4)).astype(np.float32)
+    bank = NormalBank(clips, ["a"] * 44 + ["b"] * 4)
+    bank.score(clips[:2], paper_grid())
+    bank.balance(paper_grid(), 1)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

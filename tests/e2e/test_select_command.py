@@ -1,0 +1,136 @@
+"""``daco select`` as a user types it, on two real machines."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import published_runs as published
+import pytest
+import typer
+from real_tables import real_table
+from typer.testing import CliRunner
+
+import daco
+from daco.commands.select import select
+from daco.config import blind_pool
+from daco.errors import DacoError
+from daco.table import EmbeddingTable
+
+APP = typer.Typer()
+APP.command()(select)
+
+
+def run(*arguments):
+    command = [str(argument) for argument in arguments]
+    return CliRunner().invoke(APP, command, env={"COLUMNS": "80"}, catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """All clips of a real fan and a real bearing, test clips among them."""
+    path = tmp_path_factory.mktemp("real") / "emb.parquet"
+    real_table("fan", "bearing", embeddings="logmel_mod").write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def document(real):
+    result = run("--train", real, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_criteria_are_those_of_the_banks(document):
+    for choice in document["machines"]:
+        table = real_table(choice["machine"], embeddings="logmel_mod").select(split="train")
+        bank = daco.NormalBank(table.matrix(), table.columns["domain"])
+        balance = bank.exact_balance(blind_pool())
+        assert choice["pick"] == blind_pool()[balance.best()].name
+        assert list(choice["criteria"].values()) == pytest.approx(balance.values.tolist())
+        assert choice["domains"] == {"source": 990, "target": 10}
+        assert choice["floor"]["mean"] == pytest.approx(0.357, abs=0.005)  # as published
+
+
+def test_the_choice_on_real_machines_is_inside_the_noise(document):
+    """The paper's advice holds on these two: keep the default."""
+    for choice in (*document["machines"], document["common"]):
+        assert choice["use"] == "conf-soft-m0-k1"
+        assert choice["default_criterion"] - choice["criterion"] <= choice["floor"]["sd"]
+
+
+def test_what_the_user_reads(real):
+    result = run("--train", real)
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "H0 floor" in text
+    assert "bearing: use conf-soft-m0-k1;" in text
+    assert "the default is as good, keep it" in text
+    assert "One for all machines: use conf-soft-m0-k1" in text
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+def test_a_dev_grid_guards_a_larger_grid(real, tmp_path):
+    folder = published.write_run(tmp_path / "beats", "beats")
+    guarded = run("--train", real, "--grid", "51", "--dev-grid", folder / "grid.csv", "--json")
+    document = json.loads(guarded.stdout)
+    assert len(document["candidates"]) == 45
+    assert set(document["vetoed"]) >= {"ldn-diff-K16", "conf-soft-m0-k1"}
+    assert document["notes"]
+    assert {choice["pick"] for choice in document["machines"]} <= set(document["candidates"])
+
+
+def test_out_holds_what_json_prints(real, document, tmp_path):
+    result = run("--train", real, "--out", tmp_path / "choice.json")
+    assert result.exit_code == 0
+    assert json.loads((tmp_path / "choice.json").read_text()) == document
+
+
+def test_seed_and_splits_change_the_criterion(real, document):
+    other = json.loads(run("--train", real, "--seed", 1, "--splits", 5, "--json").stdout)
+    assert (other["seed"], other["n_splits"]) == (1, 5)
+    assert other["machines"][0]["criterion"] != document["machines"][0]["criterion"]
+
+
+def test_a_grid_of_ones_own(real, tmp_path):
+    grid = tmp_path / "grid.txt"
+    grid.write_text("raw-k1  # the baseline\nratio-soft-k1\n")
+    document = json.loads(run("--train", real, "--grid", grid, "--json").stdout)
+    assert document["candidates"] == ["raw-k1", "ratio-soft-k1"]
+
+
+def small(tmp_path, **columns):
+    X = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32) + 2
+    path = tmp_path / "small.parquet"
+    EmbeddingTable.from_arrays(X, **{"machine": "saw", **columns}).write(path)
+    return path
+
+
+def test_one_domain_falls_back_to_the_default(tmp_path):
+    result = run("--train", small(tmp_path, domain="all"))
+    assert "saw: use conf-soft-m0-k1; the default is used: it has one domain" in " ".join(
+        result.stdout.split()
+    )
+
+
+def test_a_long_name_and_many_domains_fit(tmp_path):
+    name = "a-machine-with-a-name-longer-than-any-column-of-the-table"
+    domain = [f"condition {i % 8}" for i in range(40)]
+    result = run("--train", small(tmp_path, machine=name, domain=domain))
+    assert result.exit_code == 0
+    assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({}, [], "without a domain"),
+        ({"domain": "all", "split": "test"}, [], "no clip of split 'train'"),
+        ({"domain": ["a", "b"] * 20}, ["--readout", "cls"], "no readout 'cls'"),
+        ({"domain": ["a", "b"] * 20}, ["--grid", "12"], "There is no grid '12'"),
+        ({"domain": ["a", "b"] * 20}, ["--dev-grid", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, columns, options, message):
+    with pytest.raises(DacoError, match=message):
+        run("--train", small(tmp_path, **columns), *options)

@@ -1,0 +1,122 @@
+"""``daco study`` as a user runs it, on the real machines' embeddings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from real_tables import real_table
+
+from daco.evaluation import evaluate_scores
+from daco.experiments.result import StudyResult
+from daco.synth_embeddings import synthetic_machine, synthetic_table
+
+NARROW = {"COLUMNS": "80"}
+
+
+def daco_command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "daco.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **NARROW},
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    real_table("fan").write(folder / "dev.parquet")
+    real_table("bearing").write(folder / "eval.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tables, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    result = daco_command(
+        *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
+        *("--out", out, "--workers", "2", "--scores", "chosen", "--scores", "raw-k1"),
+    )
+    assert result.returncode == 0, result.stderr
+    return out, result
+
+
+def test_it_prints_the_choice_and_where_the_report_lies(run):
+    out, result = run
+    chosen = StudyResult.read(out).selection["chosen"]["config"]
+    assert result.stdout.startswith(chosen)
+    assert f"report: {out / 'report.html'}" in result.stdout
+    assert (out / "report.html").stat().st_size > 10_000
+    assert max(map(len, result.stdout.splitlines()[:-1])) <= 80
+
+
+def test_score_files_evaluate_to_the_same_metrics(run):
+    out, _ = run
+    folder = out / "scores" / "raw-k1" / "eval"
+    evaluation = evaluate_scores(folder)
+    per_machine = StudyResult.read(out).per_machine
+    row = per_machine.query("machine == 'bearing' and config == 'raw-k1'").iloc[0]
+    found = evaluation.to_dict()["machines"][0]
+    for quantity in ("auc_source", "auc_target", "pauc"):
+        assert found[quantity] == pytest.approx(row[quantity], abs=1e-8)
+
+
+def test_a_killed_study_goes_on(tmp_path):
+    """kill -9 in the middle; the same command finishes, with what was finished kept."""
+    machines = [synthetic_machine(f"m{i}", i, dim=256) for i in range(12)]
+    synthetic_table(machines).write(tmp_path / "dev.parquet")
+    command = ["study", "--dev", tmp_path / "dev.parquet", "--out", tmp_path / "run"]
+    command += ["--workers", "1", "--no-report"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "daco.cli", *map(str, command)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    filed = tmp_path / "run" / "machines"
+    deadline = time.monotonic() + 60
+    while len(list(filed.glob("*.npz"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in filed.glob("*.npz")}
+    assert kept
+    assert not (tmp_path / "run" / "run.json").exists()
+    result = daco_command(*command)
+    assert result.returncode == 0, result.stderr
+    assert len(list(filed.glob("*.npz"))) == 12
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_several_readouts_are_compared(tables, tmp_path):
+    result = daco_command(
+        *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
+        *("--out", tmp_path / "run", "--grid", "9", "--no-report"),
+        *("--readout", "embedding", "--readout", "nothing"),
+    )
+    assert result.returncode == 2
+    assert "no readout 'nothing'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--grid", "52"], "no grid '52'"),
+        (["--scores", "raw-k9"], "not in the grid"),
+        (["--truth", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(tables, tmp_path, options, words):
+    result = daco_command(
+        *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
+        *("--out", tmp_path / "run", "--no-report", "--workers", "1", "--grid", "9", *options),
+    )
+    assert result.returncode == 2
+    assert words in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
