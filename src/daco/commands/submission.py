@@ -1,0 +1,56 @@
+"""``daco submission``: the challenge package of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def submission(
+    run: Annotated[Path, typer.Argument(help="Folder that 'daco study' has written.")],
+    label: Annotated[str, typer.Option(help="Of the system, such as Kato_Hitachi_task2_1.")],
+    out: Annotated[Path, typer.Option(help="The zip file to write.")],
+    config: Annotated[
+        str | None, typer.Option(help="Configuration. Default: the one the run chose.")
+    ] = None,
+    authors: Annotated[
+        Path | None, typer.Option(help="JSON list of authors for the meta file.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Technical report (PDF).")] = None,
+    false_alarm_rate: Annotated[
+        float | None, typer.Option(help="That decisions aim at. Default: the run's.")
+    ] = None,
+) -> None:
+    """Write the challenge package: scores and decisions of all evaluation machines, meta file.
+
+    The package is read back and checked. Fields of the meta file that the run does not know
+    are !!null; fill them in before you send it.
+    """
+    from daco.clips import counted
+    from daco.experiments.result import StudyResult
+    from daco.metafile import read_authors
+    from daco.submission import chosen_config, write_submission
+
+    console = Console(highlight=False)
+    result = StudyResult.read(run)
+    used = config or chosen_config(result)
+    written = write_submission(
+        result,
+        label,
+        out,
+        config=used,
+        authors=read_authors(authors) if authors else (),
+        report=report,
+        false_alarm_rate=false_alarm_rate,
+    )
+    (system,) = written.systems
+    year = f", the evaluation set of {written.year}" if written.year else ""
+    console.print(f"{label}: {used} on {counted(len(system.clips), 'machine')}{year}")
+    for machine, clips in system.clips.items():
+        console.print(f"  {machine}: {counted(clips, 'clip')}", markup=False)
+    for note in written.notes:
+        console.print(f"- {note}", markup=False)
+    console.print(f"Written and checked: {out}", markup=False, soft_wrap=True)
