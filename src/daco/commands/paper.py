@@ -1,0 +1,198 @@
+"""``daco paper``: every figure of the paper beside what its authors' artifacts say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from daco.published import Finding, Place
+
+UNEXPECTED_EXIT = 1
+"""Exit code when a figure is not as expected."""
+
+_WIDTHS = (31, 16, 17, 13)  # with three spaces between: 80
+_STYLES = {
+    "ok": "green",
+    "needs audio": "dim",
+    "not ours": "dim",
+    "missing artifact": "red",
+}
+_LONGEST = 36  # a hash is cut, everything else is not
+_LISTED = 20  # unexpected differences that are repeated at the end
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def paper(
+    artifacts: Annotated[
+        Path, typer.Argument(help="A clone of polestvr/daco-experiments, the authors' artifacts.")
+    ],
+    everything: Annotated[
+        bool, typer.Option("--all", help="List the appendix's 135 values one by one, too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All records, as JSON.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write a Markdown document here, too.")] = None,
+) -> None:
+    """Recompute the paper: each printed figure beside the recomputed one, and the errata.
+
+    Exit codes: 0 all is as expected, 1 a figure is not or its artifact is missing or damaged,
+    2 a mistake in the call.
+    """
+    import json
+
+    from rich.console import Console
+
+    from daco import __version__
+    from daco.atomic import atomic_write
+    from daco.commands.progress import stages
+    from daco.errors import InputError
+    from daco.published import check_paper, errata, summary
+    from daco.published.document import as_markdown
+
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
+    with stages(Console(stderr=True)) as progress:
+        found = check_paper(artifacts, lambda done, total: progress("recomputing", done, total))
+    if out is not None:
+        with atomic_write(out) as temporary:
+            temporary.write_text(as_markdown(found), encoding="utf-8")
+    if as_json:
+        document = {
+            "schema": 1,
+            "daco_version": __version__,
+            "artifacts": str(artifacts),
+            "summary": summary(found),
+            "figures": [each.record() for each in found],
+            "errata": [{"number": each.number, "text": each.text} for each in errata()],
+        }
+        typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(Console(), found, everything=everything)
+    if not all(each.expected for each in found):
+        raise typer.Exit(UNEXPECTED_EXIT)
+
+
+def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> None:
+    from rich.text import Text
+
+    from daco.published import PLACES, errata
+    from daco.published.document import headline
+
+    console.print(Text("The paper, recomputed from its authors' artifacts", style="bold"))
+    console.print(Text("differs [n]: erratum n says why. The errata are listed below.\n"))
+    in_paper = True
+    for place in PLACES:
+        if in_paper and not place.in_paper:
+            console.print(Text("Beyond the paper", style="bold"))
+            console.print()
+        in_paper = place.in_paper
+        rows = [each for each in found if each.figure.place == place.name]
+        _show_place(console, place, rows, short=place.dense and not everything)
+        if place.name == "Errata":
+            for erratum in errata():
+                _hanging(console, f"[{erratum.number}]", erratum.text, style="yellow")
+            console.print()
+    _show_unexpected(console, [each for each in found if not each.expected])
+    for sentence in headline(found):
+        console.print(Text(sentence, style="bold" if "xpected" in sentence else ""))
+
+
+def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
+    """What differs, by place; what is missing, by file."""
+    from rich.text import Text
+
+    if not found:
+        return
+    console.print(Text("Not as expected", style="bold red"))
+    missing = Counter(each.note for each in found if each.status == "missing artifact")
+    differing = [each for each in found if each.status != "missing artifact"]
+    for each in differing[:_LISTED]:
+        figure = each.figure
+        told = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."
+        _hanging(console, "-", f"{told} {each.note}".rstrip(), style="red")
+    if len(differing) > _LISTED:
+        _hanging(console, "-", f"{len(differing) - _LISTED} more; --json has all.", style="red")
+    for note, count in missing.items():
+        counted = f"{count} figure{'s' if count > 1 else ''} rest on it."
+        _hanging(console, "-", f"{note} {counted}", style="red")
+    console.print()
+
+
+def _show_place(console: Console, place: Place, rows: Sequence[Finding], *, short: bool) -> None:
+    """A table, and the notes that its marks point to."""
+    from rich.text import Text
+
+    from daco.published.document import title
+
+    listed = [each for each in rows if not each.expected] if short else rows
+    table = _table(title(place.name, place.title), "printed" if place.in_paper else "expected")
+    notes: list[str] = []
+    if short:
+        n_ok = sum(each.status == "ok" for each in rows)
+        table.add_row(f"{n_ok} of {len(rows)} ok; --all lists all", "", "", "")
+    for each in listed:
+        mark = ""
+        if each.note:
+            if each.note not in notes:
+                notes.append(each.note)
+            mark = str(notes.index(each.note) + 1).translate(_SUPERSCRIPTS)
+        table.add_row(
+            Text(each.figure.what),
+            Text(_cut(each.figure.printed)),
+            Text(_cut(each.text) or "-"),
+            _status(each, mark),
+        )
+    console.print(table)
+    for index, note in enumerate(notes, 1):
+        _hanging(console, str(index).translate(_SUPERSCRIPTS), note, style="dim")
+    console.print()
+
+
+def _table(heading: str, given: str) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
+    what, printed, recomputed, status = _WIDTHS
+    table.add_column(Text(heading), width=what, overflow="fold")
+    table.add_column(given, justify="right", width=printed, overflow="fold")
+    table.add_column("recomputed", justify="right", width=recomputed, overflow="fold")
+    table.add_column("", width=status, no_wrap=True)
+    return table
+
+
+def _status(finding: Finding, mark: str) -> Text:
+    from rich.text import Text
+
+    from daco.published.document import status_text
+
+    style = _STYLES.get(finding.status.value, "yellow")
+    if not finding.expected:
+        style = "bold red"
+    return Text(f" {status_text(finding)}{mark}", style=style)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:12]}…"
+
+
+def _hanging(console: Console, lead: str, text: str, *, style: str) -> None:
+    """A paragraph whose lines all begin after its number."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    block = Table.grid(padding=(0, 1, 0, 0))
+    block.add_column(width=max(2, len(lead)))
+    block.add_column(max_width=72, overflow="fold")
+    block.add_row(Text(lead, style=style), Text(text, style="dim" if style == "dim" else ""))
+    console.print(Padding(block, (0, 0, 0, 1)))

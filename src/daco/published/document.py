@@ -1,0 +1,76 @@
+"""The findings as a Markdown document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daco.published.check import Finding, Status, summary
+from daco.published.printed import PLACES, errata
+from daco.tables import to_markdown
+
+
+def as_markdown(found: Sequence[Finding]) -> str:
+    """Every figure in a table for each place, then the errata.
+
+    Parameters
+    ----------
+    found : sequence of Finding
+        As :func:`daco.published.check_paper` returns them.
+    """
+    parts = ["# The paper's figures, recomputed", *headline(found)]
+    for place in PLACES:
+        rows = [each for each in found if each.figure.place == place.name]
+        if rows:
+            parts += [f"## {title(place.name, place.title)}", _table(rows)]
+    parts.append("## Errata")
+    parts.append("\n".join(f"{erratum.number}. {erratum.text}" for erratum in errata()))
+    return "\n\n".join(parts) + "\n"
+
+
+def title(name: str, subject: str) -> str:
+    """A place with its subject.
+
+    >>> title("Table II", "Backbones")
+    'Table II: Backbones'
+    """
+    return f"{name}: {subject}" if subject else name
+
+
+def status_text(finding: Finding) -> str:
+    """The status, with the erratum that says so in brackets."""
+    short = {Status.MISSING: "missing"}.get(finding.status, finding.status.value)
+    if finding.figure.erratum is not None:
+        return f"{short} [{finding.figure.erratum}]"
+    return short
+
+
+def headline(found: Sequence[Finding]) -> list[str]:
+    """Two or three sentences with the counts."""
+    counts = summary(found)
+    paper, beyond = counts["paper"], counts["beyond"]
+    sentences = [
+        f"The paper: {paper['figures']} figures, {paper[Status.OK]} ok, "
+        f"{paper['differs as an erratum says']} differ as the errata say, "
+        f"{paper[Status.AUDIO]} need audio, {paper[Status.CITED]} are not ours. "
+        f"{paper['quantities']} different quantities were recomputed.",
+        f"Beyond the paper: {beyond['figures']} figures, {beyond[Status.OK]} ok.",
+    ]
+    unexpected = counts["unexpected"]
+    missing = paper[Status.MISSING] + beyond[Status.MISSING]
+    if not unexpected:
+        return [*sentences, "Nothing unexpected."]
+    because = f", {missing} of them because an artifact is missing or damaged" if missing else ""
+    verb = "figure is" if unexpected == 1 else "figures are"
+    return [*sentences, f"{unexpected} {verb} not as expected{because}."]
+
+
+def _table(rows: Sequence[Finding]) -> str:
+    return to_markdown(
+        {
+            "figure": [row.figure.what for row in rows],
+            "printed": [row.figure.printed for row in rows],
+            "recomputed": [row.text or "-" for row in rows],
+            "status": [status_text(row) for row in rows],
+            "note": [row.note for row in rows],
+        }
+    )

@@ -1,0 +1,41 @@
+"""After the paper: the frozen forward test of 2026, and what was frozen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daco.published.artifacts import Artifacts, frozen_grid, grid
+from daco.published.artifacts import sha256 as hash_of
+from daco.published.choices import config_of
+from daco.published.recipe import Recomputed, named, number, recipe
+
+
+@recipe
+def frozen_pick(artifacts: Artifacts, policy: str) -> Recomputed:
+    """Guarded selection from the frozen table, which has no evaluation scores."""
+    return named(config_of(artifacts, policy, "frozen-pick"))
+
+
+@recipe
+def frozen_value(artifacts: Artifacts, policy: str, column: str) -> Recomputed:
+    """What the frozen table says of the frozen pick."""
+    table = frozen_grid(artifacts, policy).set_index("config")
+    return number(table[column][config_of(artifacts, policy, "frozen-pick")])
+
+
+@recipe
+def sha256(artifacts: Artifacts, file: str) -> Recomputed:
+    """The hash of a frozen file as it is now."""
+    return named(hash_of(artifacts, f"results/{file}"))
+
+
+@recipe
+def changed_after_freezing(artifacts: Artifacts) -> Recomputed:
+    """Dev scores and criteria that the 2026 grid has otherwise than the frozen one."""
+    changed = 0
+    for policy in ("ch0", "mix"):
+        columns = ["dev_omega", "crit_dev"]
+        frozen = frozen_grid(artifacts, policy).set_index("config")[columns]
+        later = grid(artifacts, policy).set_index("config")[columns]
+        changed += int(np.sum(frozen.sort_index().to_numpy() != later.sort_index().to_numpy()))
+    return number(changed)
