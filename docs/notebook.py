@@ -1,0 +1,214 @@
+"""Runs the code of a page and compares what it prints with what the page says it prints.
+
+A page is Markdown with fenced blocks, and reads as a notebook:
+
+- ``python`` blocks run in order in one namespace; the value of a last expression is shown;
+- ``sh`` blocks: lines that begin with ``daco`` run in the same folder, all others do not;
+- a ``text`` block right after one of them is its output, ``...`` standing for anything. A block
+  that prints something and states nothing is an error;
+- a line ``% not run: reason`` above a block leaves it out;
+- pictures that a page shows from ``images/`` are written there by its own code.
+
+::
+
+    python docs/notebook.py           # compare all pages
+    python docs/notebook.py --write   # put the outputs and pictures into the pages
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import doctest
+import io
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+PAGES = (
+    "tutorials/researcher.md",
+    "tutorials/plant-engineer.md",
+    "tutorials/paper-reader.md",
+    "tutorials/library-author.md",
+    "how-a-number-gets-here.md",
+)
+WIDTH = 80
+ARTIFACTS = "daco-experiments"
+"""The folder of published artifacts that a page about them expects."""
+
+_FENCE = re.compile(r"^(?P<fence>```+)(?P<kind>\w*)$(?P<body>.*?)^(?P=fence)$", re.M | re.S)
+_NOT_RUN = re.compile(r"^% not run: .+\n\Z", re.M)
+_IMAGE = re.compile(r"\]\((?:\.\./)?images/([\w.-]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Code, the output it states, and where in the page that output is (or would be)."""
+
+    kind: str
+    code: str
+    line: int
+    stated: str
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A block that printed something else than the page states."""
+
+    block: Block
+    printed: str
+
+    def __str__(self) -> str:
+        return (
+            f"line {self.block.line}: the page states\n{self.block.stated or '(nothing)'}\n"
+            f"and the code printed\n{self.printed or '(nothing)'}"
+        )
+
+
+def read_blocks(text: str) -> list[Block]:
+    """The blocks of a page that run."""
+    fences = list(_FENCE.finditer(text))
+    blocks = []
+    for at, fence in enumerate(fences):
+        if fence["kind"] not in ("python", "sh") or _NOT_RUN.search(text[: fence.start()]):
+            continue
+        after = fences[at + 1] if at + 1 < len(fences) else None
+        stated, span = "", (fence.end(), fence.end())
+        if after and after["kind"] == "text" and not text[fence.end() : after.start()].strip():
+            stated, span = after["body"].lstrip("\n"), (fence.end(), after.end())
+        line = text.count("\n", 0, fence.start()) + 1
+        blocks.append(Block(fence["kind"], fence["body"].lstrip("\n"), line, stated, span))
+    return blocks
+
+
+def run_blocks(blocks: list[Block]) -> Iterator[str]:
+    """What each block prints, run in the current folder."""
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks:
+        printed = _run_python(block.code, names) if block.kind == "python" else _run_sh(block.code)
+        # Output has no trailing blanks: editors strip them from a page.
+        yield "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+
+
+def differences(page: Path) -> list[Difference]:
+    """Run a page in the current folder; where its outputs are not as stated."""
+    blocks = read_blocks(page.read_text(encoding="utf-8"))
+    same = doctest.OutputChecker().check_output
+    return [
+        Difference(block, printed)
+        for block, printed in zip(blocks, run_blocks(blocks), strict=True)
+        if not same(block.stated, printed, doctest.ELLIPSIS)
+    ]
+
+
+def needs_artifacts(page: Path) -> bool:
+    """Whether the page reads the authors' artifacts."""
+    return any(ARTIFACTS in block.code for block in read_blocks(page.read_text(encoding="utf-8")))
+
+
+def missing_pictures(page: Path) -> list[str]:
+    """Pictures that the page shows and its code, run in the current folder, has not written."""
+    shown = _IMAGE.findall(page.read_text(encoding="utf-8"))
+    return [name for name in shown if not Path("images", name).is_file()]
+
+
+def write_outputs(page: Path, found: list[Difference]) -> None:
+    """Put what the code printed, and the pictures it drew, in the place of what was there."""
+    text = page.read_text(encoding="utf-8")
+    for difference in reversed(found):
+        start, stop = difference.block.span
+        output = f"\n\n```text\n{difference.printed}```" if difference.printed else ""
+        text = text[:start] + output + text[stop:]
+    page.write_text(text, encoding="utf-8")
+    for name in _IMAGE.findall(text):
+        (DOCS / "images").mkdir(exist_ok=True)
+        shutil.copy(Path("images", name), DOCS / "images" / name)
+
+
+def _run_python(code: str, names: dict[str, Any]) -> str:
+    """Run a block as a notebook cell: warnings and errors of daco are output, too."""
+    from daco.errors import DacoError, DacoWarning
+
+    tree = ast.parse(code)
+    last = tree.body[-1] if tree.body else None
+    shown = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
+    if shown is not None:
+        del tree.body[-1]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("always", DacoWarning)
+        warnings.showwarning = lambda message, kind, *_: print(_told(kind.__name__, message))
+        try:
+            exec(compile(tree, "<page>", "exec"), names)
+            value = None if shown is None else eval(compile(shown, "<page>", "eval"), names)
+            if value is not None:
+                print(repr(value))
+        except DacoError as error:
+            print(_told(type(error).__name__, error))
+    return printed.getvalue()
+
+
+def _told(kind: str, message: object) -> str:
+    return textwrap.fill(f"{kind}: {message}", WIDTH, break_on_hyphens=False)
+
+
+def _run_sh(code: str) -> str:
+    from typer.testing import CliRunner
+
+    from daco.cli import app
+
+    printed = []
+    for line in code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words or words[0] != "daco":
+            continue
+        plain = {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb"}
+        result = CliRunner().invoke(app, words[1:], env=plain, catch_exceptions=False)
+        if result.exit_code != 0:
+            raise RuntimeError(f"{line.strip()!r} ended with {result.exit_code}:\n{result.output}")
+        printed.append(result.stdout)
+    return "".join(printed)
+
+
+def main() -> None:
+    """Compare the pages, or refresh them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pages", nargs="*", default=PAGES, help="such as tutorials/researcher.md")
+    parser.add_argument("--write", action="store_true", help="refresh the stated outputs")
+    parser.add_argument("--artifacts", type=Path, help="a clone of daco-experiments")
+    given = parser.parse_args()
+    artifacts = given.artifacts and given.artifacts.resolve()
+    failed = False
+    for name in given.pages:
+        page = DOCS / name
+        if needs_artifacts(page) and not artifacts:
+            print(f"{name}: left out, it needs --artifacts", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            if artifacts:
+                Path(ARTIFACTS).symlink_to(artifacts)
+            found = differences(page)
+            if given.write:
+                write_outputs(page, found)
+                print(f"{name}: {len(found)} outputs written", file=sys.stderr)
+            else:
+                failed |= bool(found)
+                for difference in found:
+                    print(f"{name}, {difference}", file=sys.stderr)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

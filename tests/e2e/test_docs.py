@@ -1,0 +1,110 @@
+"""The documentation says what the code does: its code runs, and its outputs are what it prints."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+from shared_data import ROOT, shared
+
+import daco
+from daco.synth_embeddings import synthetic_machine, synthetic_table
+
+DOCS = ROOT / "docs"
+
+
+def _load_notebook() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_notebook", DOCS / "notebook.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their own module
+    spec.loader.exec_module(module)
+    return module
+
+
+notebook = _load_notebook()
+
+
+@pytest.mark.parametrize("name", notebook.PAGES)
+def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if notebook.needs_artifacts(DOCS / name):
+        Path(notebook.ARTIFACTS).symlink_to(shared("published", "daco-experiments"))
+    found = notebook.differences(DOCS / name)
+    assert not found, "\n\n".join(map(str, found))
+    assert notebook.missing_pictures(DOCS / name) == []
+
+
+def test_every_tutorial_is_run():
+    pages = {path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")}
+    assert pages - set(notebook.PAGES) == {"tutorials/index.md"}
+
+
+def page(tmp_path: Path, *blocks: str) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text("# Page\n\n" + "\n\n".join(blocks) + "\n", encoding="utf-8")
+    return path
+
+
+def python(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def text(output: str) -> str:
+    return f"```text\n{output}\n```"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "n_different"),
+    [
+        ([python("x = 1"), python("print(x)\nx + 1"), text("1\n2")], 0),
+        ([python("print(1)"), text("2")], 1),
+        ([python("1 + 1")], 1),  # output that the page hides
+        ([python("x = 1"), text("1")], 1),  # output that nobody printed
+        ([python("print(0.123)"), text("0.1...")], 0),
+        ([python("import daco\ndaco.ScoreConfig.parse('raw')"), text("ConfigError: ...")], 0),
+        (["```sh\nls /nowhere\ndaco --version\n```", text(f"daco {daco.__version__}")], 0),
+        (["% not run: it would fail\n" + python("1 / 0")], 0),
+    ],
+)
+def test_what_is_stated_is_compared_with_what_is_printed(blocks, n_different, tmp_path):
+    assert len(notebook.differences(page(tmp_path, *blocks))) == n_different
+
+
+def test_a_mistake_in_the_code_of_a_page_is_no_output(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        notebook.differences(page(tmp_path, python("1 / 0"), text("...")))
+
+
+def test_refreshing_a_page_changes_outputs_and_nothing_else(tmp_path):
+    path = page(tmp_path, python("1 + 1"), "Prose.", python("print('a b')"), text("a ..."))
+    notebook.write_outputs(path, notebook.differences(path))
+    written = [python("1 + 1"), text("2"), "Prose.", python("print('a b')"), text("a ...")]
+    assert path.read_text(encoding="utf-8") == "# Page\n\n" + "\n\n".join(written) + "\n"
+
+
+def test_the_public_names_are_all_described():
+    listed = re.findall(r"`daco\.(\w+)[ `]", (DOCS / "api" / "index.md").read_text("utf-8"))
+    assert sorted(listed) == sorted(set(daco.__all__) - {"__version__"})
+
+
+def test_the_columns_of_a_run_are_those_described(tmp_path):
+    dev, evaluation = (
+        synthetic_table([synthetic_machine(name, seed, 30, 10, 20, 8) for name in names])
+        for seed, names in enumerate([("fan", "pump"), ("valve", "motor")])
+    )
+    grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
+    daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", workers=1)
+    sections = re.split(r"^### ", (DOCS / "files.md").read_text(encoding="utf-8"), flags=re.M)
+    described = {
+        part.splitlines()[0]: re.findall(r"^\| `([\w.]+)` \|", part, flags=re.M)
+        for part in sections[1:]
+    }
+    written = {path.name: list(pd.read_csv(path)) for path in (tmp_path / "run").glob("*.csv")}
+    assert {name: described.get(name) for name in written} == written
