@@ -1,0 +1,135 @@
+"""The first screen: what was chosen, what it is worth, against what, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daco.config import DEFAULT_CONFIG
+from daco.figures.distributions import chosen_config
+from daco.report.wording import explain, noise_note, reading
+from daco.results import QUANTITIES
+
+if TYPE_CHECKING:
+    from daco.experiments.result import StudyResult
+
+_MEASURES = (("eval", "eval_omega"), ("dev", "dev_omega"), ("criterion", "crit_dev"))
+
+
+def headline(result: StudyResult) -> dict[str, Any]:
+    """What the first screen shows, as plain JSON.
+
+    ``measure`` is ``"eval"`` where evaluation scores are known, else ``"dev"``, else
+    ``"criterion"``, else None; ``comparison`` holds values of that measure, and where they lie
+    on a common axis in percent of its length.
+    """
+    chosen = result.selection.get("chosen") or {}
+    config = chosen_config(result)
+    measure, column = next(
+        ((name, column) for name, column in _MEASURES if _known(result, column)), (None, None)
+    )
+    rows = [] if column is None else _comparison(result, config, column)
+    split = "eval" if measure == "eval" else "dev"
+    machines = labelled_machines(result, split)
+    sentences = reading(result.selection, len(machines)) if measure == "eval" else []
+    if measure == "dev":
+        sentences.append(
+            "Nothing here was tried on evaluation machines. The scores are those of the "
+            "development machines, whose labels took part in the choice."
+        )
+    if measure == "criterion":
+        sentences.append(
+            "No labels are known, so nothing here says how well anything is detected: the "
+            "criterion only says how alike the scores of the two domains are."
+        )
+    note = None
+    if "criterion" in str(chosen.get("rule")):
+        note = noise_note(result.selection.get("within_noise") or [])
+    return {
+        "config": config,
+        "explanation": explain(config),
+        "rule": chosen.get("rule"),
+        "reason": chosen.get("reason"),
+        "measure": measure,
+        "value": _value(result, config, column),
+        "interval": chosen.get("interval") if measure == "eval" else None,
+        "machines": machines if measure in ("eval", "dev") else _machines(result, "dev"),
+        "comparison": _placed(rows),
+        "floor": (result.selection.get("floor") or {}).get("mean"),
+        "reading": [*sentences, *([note] if note else [])],
+    }
+
+
+def labelled_machines(result: StudyResult, split: str) -> list[str]:
+    """Machines of a split with all their metrics."""
+    table = result.per_machine.dropna(subset=list(QUANTITIES))
+    return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
+
+
+def _machines(result: StudyResult, split: str) -> list[str]:
+    table = result.per_machine
+    return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
+
+
+def _comparison(result: StudyResult, config: str, column: str) -> list[dict[str, Any]]:
+    """The chosen one, then what else might have been taken."""
+    picks: list[tuple[str, str]] = [("chosen", config)]
+    rows = result.selection.get("rows") or []
+    picks += [("dev pick", row["config"]) for row in rows if row["rule"] == "dev score"]
+    if DEFAULT_CONFIG in set(result.grid["config"]):
+        picks.append(("fixed default", DEFAULT_CONFIG))
+    if column == "crit_dev":
+        picks += [("smallest", row["config"]) for row in rows if row["rule"] == "criterion"]
+    if column == "eval_omega":
+        picks += [("oracle", row["config"]) for row in rows if row["rule"] == "oracle"]
+    found = [
+        {"role": role, "config": name, "value": _value(result, name, column)}
+        for role, name in picks
+    ]
+    interval = (result.selection.get("chosen") or {}).get("interval")
+    if interval and column == "eval_omega":
+        found[0] |= {"low": interval["low"], "high": interval["high"]}
+    for row in rows if column == "eval_omega" else ():
+        if row["rule"] == "random" and row["eval_omega"] is not None:
+            mean, sd = row["eval_omega"], row["eval_sd"] or 0.0
+            found.append(
+                {
+                    "role": "random",
+                    "config": None,
+                    "value": mean,
+                    "low": mean - sd,
+                    "high": mean + sd,
+                }
+            )
+    return [row for row in found if row["value"] is not None]
+
+
+def _placed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, with their places on an axis that holds all of them."""
+    ends = [row[key] for row in rows for key in ("low", "value", "high") if key in row]
+    if not ends:
+        return []
+    low, high = min(ends), max(ends)
+    room = 0.06 * (high - low) or 1.0
+    low, high = low - room, high + room
+
+    def place(value: float) -> float:
+        return round(100 * (value - low) / (high - low), 2)
+
+    return [
+        {**row, "at": {key: place(row[key]) for key in ("low", "value", "high") if key in row}}
+        for row in rows
+    ]
+
+
+def _known(result: StudyResult, column: str) -> bool:
+    return column in result.grid and bool(result.grid[column].notna().any())
+
+
+def _value(result: StudyResult, config: str, column: str | None) -> float | None:
+    if column is None:
+        return None
+    found = result.grid.loc[result.grid["config"] == config, column]
+    return float(found.iloc[0]) if len(found) and np.isfinite(found.iloc[0]) else None
