@@ -9,10 +9,11 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format docs bench clean
 
-demo: $(READY)  ## the method on a synthetic factory, with the selection table
-	$(BIN)/daco demo
+demo: $(READY)  ## a synthetic factory, from its sounds to a report
+	rm -rf daco-demo
+	$(BIN)/daco demo --out daco-demo
 
 test: $(READY)  ## the whole suite
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -26,8 +27,13 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs  ## the manual, in docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 bench: $(READY)  ## the speed and memory tables of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/study.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "daco needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -35,6 +41,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
 	touch $@
 
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build docs/_build daco-demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

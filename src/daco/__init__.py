@@ -17,6 +17,8 @@ from daco.metrics import machine_metrics, official_score
 if TYPE_CHECKING:
     from daco import backbones
     from daco.detector import DACo, LabelFreeSearch
+    from daco.experiments.result import StudyResult
+    from daco.experiments.run import study
     from daco.table import EmbeddingTable
 
 __version__ = "0.1.0"
@@ -29,11 +31,13 @@ __all__ = [
     "LabelFreeSearch",
     "NormalBank",
     "ScoreConfig",
+    "StudyResult",
     "__version__",
     "backbones",
     "machine_metrics",
     "official_score",
     "paper_grid",
+    "study",
 ]
 
 
@@ -43,6 +47,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("daco.detector"), name)
     if name == "EmbeddingTable":
         return import_module("daco.table").EmbeddingTable
+    if name == "StudyResult":
+        return import_module("daco.experiments.result").StudyResult
+    if name == "study":
+        return import_module("daco.experiments.run").study
     if name == "backbones":
         return import_module("daco.backbones")
     raise AttributeError(f"module 'daco' has no attribute {name!r}")

@@ -11,10 +11,18 @@ from rich.markup import escape
 
 from daco import __version__
 from daco.commands.clips import clips
+from daco.commands.compare import compare
 from daco.commands.demo import demo
 from daco.commands.download import download
 from daco.commands.embed import embed
+from daco.commands.evaluate import evaluate
+from daco.commands.freeze import freeze
+from daco.commands.paper import paper
+from daco.commands.select import select
+from daco.commands.study import study
+from daco.commands.submission import submission
 from daco.commands.synth import synth
+from daco.commands.verify import verify
 from daco.errors import DacoError
 
 app = typer.Typer(
@@ -40,7 +48,21 @@ def _root(
     pass
 
 
-for command in (clips, demo, download, embed, synth):
+for command in (
+    clips,
+    compare,
+    demo,
+    download,
+    embed,
+    evaluate,
+    freeze,
+    paper,
+    select,
+    study,
+    submission,
+    synth,
+    verify,
+):
     app.command()(command)
 
 

@@ -18,18 +18,6 @@ def run(*arguments, **environment):
     )
 
 
-def test_demo_prints_the_selection_table_in_80_columns():
-    result = run("demo")
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    for rule in ("random", "dev score", "guarded criterion", "per-machine blind", "oracle"):
-        assert rule in result.stdout
-    strip = [line for line in result.stdout.splitlines() if " s." not in line]  # the time
-    again = [line for line in run("demo").stdout.splitlines() if " s." not in line]
-    assert strip == again
-
-
 def test_version_and_help():
     assert run("--version").stdout.startswith("daco 0.")
     assert "demo" in run("--help").stdout
@@ -38,7 +26,7 @@ def test_version_and_help():
 def test_a_users_mistake_is_one_message_and_no_stack_trace():
     for result in (
         run("demo", "--seed", "x"),
-        run("demo", DACO_KERNELS="fortran"),
+        run("select", "--train", "nowhere.parquet"),
         run("nonsense"),
     ):
         assert result.returncode == 2

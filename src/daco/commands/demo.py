@@ -1,65 +1,52 @@
-"""``daco demo``: the method on a synthetic factory, with what each selection rule picks."""
+"""``daco demo``: a synthetic factory from its sounds to a report."""
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
+from daco.errors import InputError
 
 
-def demo(seed: Annotated[int, typer.Option(help="Of the synthetic machines.", min=0)] = 0) -> None:
-    """Run the method on a synthetic factory and show what each selection rule picks."""
-    from rich.console import Console
-    from rich.table import Table
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for recordings and results.")] = Path(
+        "daco-demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Another seed is another factory.", min=0)] = 0,
+    open_page: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Show the report. Default: in a terminal."),
+    ] = None,
+) -> None:
+    """Record a synthetic factory, embed it, study 51 configurations and write the report.
 
-    from daco.config import DEFAULT_CONFIG
-    from daco.criterion import h0_floor
-    from daco.demo import DEV_MACHINES, EVAL_MACHINES, run_demo
-    from daco.selection import selection_table
+    About a minute. The recordings stay in OUT, to listen to and to try other commands on.
+    """
+    from daco.commands.progress import stages
+    from daco.commands.study import show_study
+    from daco.demo import MACHINES, run_demo
 
-    console = Console()
-    started = time.perf_counter()
-    with console.status("compiling (first run only)...") as status:
-        result = run_demo(lambda machine: status.update(f"scoring {machine}..."), seed)
-    seconds = time.perf_counter() - started
+    console, errors = Console(), Console(stderr=True)
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty. Delete it, or choose another folder with --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    half = len(MACHINES) // 2
     console.print(
-        f"\n[bold]Synthetic factory[/bold]: {len(DEV_MACHINES)} development and "
-        f"{len(EVAL_MACHINES)} evaluation machines with 990 source and 10 target normals each; "
-        f"{len(result.grid['config'])} configurations, 10 splits of the criterion: {seconds:.1f} s."
-    )
-    table = Table(title="\nWhat each rule picks, and what the pick is worth on evaluation machines")
-    table.add_column("rule")
-    table.add_column("picks")
-    for heading in ("criterion", "dev", "eval"):
-        table.add_column(heading, justify="right")
-    rows = selection_table(
-        result.grid,
-        per_machine=result.per_machine,
-        split="eval",
-        fixed=["raw-k1", DEFAULT_CONFIG],
-    )
-    for row in rows:
-        score = _number(row.eval_omega, 2)
-        table.add_row(
-            row.rule.replace(" on evaluation normals", " on eval"),
-            row.config or ("its own for each" if "machine" in row.rule else "-"),
-            _number(row.criterion, 3),
-            _number(row.dev_omega, 2),
-            score if row.eval_sd is None else f"{score} ± {row.eval_sd:.1f}",
-        )
-    console.print(table)
-    floor = h0_floor(495, 5, n_simulations=300, reuse_clips=True)
-    noise = floor.sd / len(DEV_MACHINES) ** 0.5
-    console.print(
-        "Scores: official, in percent (harmonic mean of AUC source, AUC target and pAUC). "
-        f"Criterion: KS distance; with 5 held-out target clips it cannot average below "
-        f"{floor.mean:.2f}, and differences under {noise:.2f} are noise. Only 'dev score' and, as "
-        "a veto, 'guarded criterion' read development labels; only 'oracle' reads evaluation "
-        "labels.",
+        f"[bold]A synthetic factory[/bold]: {', '.join(MACHINES[:half])} to choose on, "
+        f"{', '.join(MACHINES[half:])} to be judged on.",
         highlight=False,
     )
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+    started = time.perf_counter()
+    with stages(errors) as progress:
+        result = run_demo(out, seed=seed, progress=progress)
+    assert result.folder is not None
+    page = result.folder / "report.html"
+    show_study(console, result, page)
+    console.print(f"{time.perf_counter() - started:.0f} s in all.", highlight=False)
+    if sys.stdout.isatty() if open_page is None else open_page:
+        typer.launch(page.resolve().as_uri())

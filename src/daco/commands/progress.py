@@ -15,7 +15,8 @@ def stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    quiet = not console.is_terminal  # a log would get an empty line
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bars:
         tasks: dict[str, Any] = {}
 
         def progress(stage: str, done: int, total: int) -> None:

@@ -1,0 +1,42 @@
+"""What the README says of real machines is what a study gives."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from real_tables import real_table
+from shared_data import ROOT
+
+import daco
+from daco.metrics import harmonic_mean
+from daco.results import QUANTITIES
+
+CONFIG = re.compile(r"`([a-zA-Z0-9-]+)`")
+NUMBER = re.compile(r"\d+\.\d")
+
+
+def readme_rows():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.split("real-machines:")[1].split("\n\n")[0].splitlines()[3:]
+    return [(CONFIG.search(line)[1], [float(n) for n in NUMBER.findall(line)]) for line in table]
+
+
+@pytest.fixture(scope="module")
+def result():
+    configs = [config for config, _ in readme_rows()]
+    return daco.study(real_table("fan", "bearing"), grid=configs, workers=1)
+
+
+def test_the_table_of_real_machines(result):
+    rows = readme_rows()
+    assert len(rows) == 4
+    metrics = result.per_machine.set_index(["machine", "config"])[list(QUANTITIES)]
+    omega = result.grid.set_index("config")["dev_omega"]
+    for config, printed in rows:
+        wanted = []
+        for machine in ("fan", "bearing"):
+            values = metrics.loc[(machine, config)].to_numpy(dtype=float)
+            wanted += [*values, harmonic_mean(values)]
+        # printed with one decimal
+        assert printed == pytest.approx([*wanted, omega[config]], abs=0.0501)
