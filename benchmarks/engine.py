@@ -25,10 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 import daco
-from daco.synth_embeddings import SyntheticMachine, synthetic_machine
 from daco.distances import unit_rows
 from daco.kernels import use_kernels
 from daco.metrics import grid_metrics
+from daco.synth_embeddings import SyntheticMachine, synthetic_machine
 
 GRID = daco.paper_grid()
 DIM = 768

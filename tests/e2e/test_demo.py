@@ -50,7 +50,7 @@ def test_evaluation_labels_come_from_the_truth_tables(demo):
 
 
 def test_the_report_and_its_pictures_are_there(demo):
-    folder, result, _ = demo
+    folder, _, _ = demo
     assert (folder / "study" / "report.html").is_file()
     summary = json.loads((folder / "study" / "report.json").read_text())
     assert summary

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import daco
 from daco import bank, criterion, selection
 from daco.config import blind_pool
-from daco.synth_embeddings import synthetic_machine
 from daco.metrics import grid_metrics, harmonic_mean
+from daco.synth_embeddings import synthetic_machine
 
 GRID = daco.paper_grid()
 FORBIDDEN = ("label", "truth", "eval", "anomal", "y_true")
