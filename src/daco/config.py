@@ -34,11 +34,13 @@ DEFAULT_CONFIG = "conf-soft-m0-k1"
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""
 
-_RAW = re.compile(r"raw-k([1-9]\d*)")
-_LDN = re.compile(r"ldn-(ratio|diff)-K([1-9]\d*)")
+# Digits are counted because int() refuses thousands of them in words of its own.
+_RAW = re.compile(r"raw-k([1-9]\d{0,8})")
+_LDN = re.compile(r"ldn-(ratio|diff)-K([1-9]\d{0,8})")
 _CALIBRATED = re.compile(
-    r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d*|\d+\.\d+)|(ratio|zscore)-(soft|hard|oracle))"
-    r"-(?:k([1-9]\d*)|ldnK([1-9]\d*))"
+    r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d{0,308}|\d{1,308}\.\d{1,400})"
+    r"|(ratio|zscore)-(soft|hard|oracle))"
+    r"-(?:k([1-9]\d{0,8})|ldnK([1-9]\d{0,8}))"
 )
 
 
