@@ -221,6 +221,17 @@ class NormalBank:
                 weights[rows] = hard_weights(nearest).T
         return weights
 
+    def nearest(self, X: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """The most similar normal of each clip: its row in the bank, and its cosine distance."""
+        query = self._query(X)
+        index, distance = np.empty(len(query), np.intp), np.empty(len(query))
+        for rows in self._query_blocks(len(query)):
+            distances = cosine_distances(self._unit, query[rows])
+            first = distances.argmin(axis=0)
+            index[rows] = self._order[first]
+            distance[rows] = distances[first, np.arange(distances.shape[1])]
+        return index, distance
+
     def separability(self) -> float:
         """Balanced accuracy of the 1-NN domain of the bank's clips, each left out."""
         if len(self) < 2:

@@ -16,12 +16,16 @@ from daco.commands.demo import demo
 from daco.commands.download import download
 from daco.commands.embed import embed
 from daco.commands.evaluate import evaluate
+from daco.commands.fit import fit
 from daco.commands.freeze import freeze
+from daco.commands.inspect import inspect
 from daco.commands.paper import paper
+from daco.commands.score import score
 from daco.commands.select import select
 from daco.commands.study import study
 from daco.commands.submission import submission
 from daco.commands.synth import synth
+from daco.commands.update import update
 from daco.commands.verify import verify
 from daco.errors import DacoError
 
@@ -55,12 +59,16 @@ for command in (
     download,
     embed,
     evaluate,
+    fit,
     freeze,
+    inspect,
     paper,
+    score,
     select,
     study,
     submission,
     synth,
+    update,
     verify,
 ):
     app.command()(command)

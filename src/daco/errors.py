@@ -31,6 +31,10 @@ class DataError(DacoError, ValueError):
     """A data set, manifest or embedding table on disk is not what it should be."""
 
 
+class ModelError(DacoError, ValueError):
+    """A model file is damaged, not one, or does not fit what it is used with."""
+
+
 class WeightsError(DacoError, ValueError):
     """A checkpoint is missing, has a wrong hash, or does not fit the network."""
 

@@ -86,13 +86,15 @@ def threshold_holding(
             "A threshold needs the scores of at least one normal clip and a domain for each. Got "
             f"shapes {scores.shape} and {domains.shape}."
         )
+    if not np.isfinite(scores).all():
+        raise InputError("A threshold needs finite scores of normal clips. Leave NaN and inf out.")
     parts = [np.sort(scores[domains == name]) for name in np.unique(domains)]
     return max(_conformal(part, rate, bounded) for part in parts)
 
 
 def _conformal(ascending: NDArray[np.float64], rate: float, bounded: bool) -> float:
     n = len(ascending)
-    rank = math.ceil((n + 1) * (1 - rate) - 1e-9)  # 20 clips at 1 - 0.95 are rank 20, not 21
+    rank = math.ceil((n + 1) * (1 - rate) - 1e-9)  # a whole number stays one despite rounding
     if rank > n:
         beyond = _odds(ascending) if bounded else ascending
         found = float(QuantileMap.fit(beyond).inverse(1 - rate))
@@ -100,10 +102,9 @@ def _conformal(ascending: NDArray[np.float64], rate: float, bounded: bool) -> fl
     else:
         found = float(ascending[max(rank, 1) - 1])
     smallest = float(ascending[0])
-    if found <= smallest:
-        above = ascending[ascending > smallest]
-        found = float(above[0]) if above.size else smallest + _STEP * max(1.0, abs(smallest))
-    return found
+    above = ascending[ascending > smallest]
+    least = float(above[0]) if above.size else smallest + _STEP * max(1.0, abs(smallest))
+    return max(found, least)
 
 
 def _odds(quantiles: NDArray[np.float64]) -> NDArray[np.float64]:

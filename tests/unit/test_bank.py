@@ -242,3 +242,19 @@ def test_a_clip_farther_from_every_normal_scores_higher(rng):
     bank = daco.NormalBank(X, ["s"] * 50 + ["t"] * 10)
     near, far = bank.score(np.vstack([X[0] + 0.01, -X[0]]), GRID)
     assert (far > near).all()
+
+
+def test_the_nearest_normal_is_found_in_the_order_of_the_clips(rng):
+    """Domains are interleaved, so that the bank's own order is another one."""
+    X = rng.normal(size=(40, 6))
+    bank = daco.NormalBank(X, ["b", "a"] * 20)
+    query = rng.normal(size=(25, 6))
+    index, distance = bank.nearest(query)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    cosine = query / np.linalg.norm(query, axis=1, keepdims=True) @ unit.T
+    assert (index == cosine.argmax(axis=1)).all()
+    np.testing.assert_allclose(distance, 1 - cosine.max(axis=1), atol=1e-12)
+    np.testing.assert_allclose(distance, bank.score(query, "raw-k1")[:, 0])
+    own, zero = bank.nearest(X * 3)
+    assert (own == np.arange(40)).all()
+    assert (zero == 0).all()

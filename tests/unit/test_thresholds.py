@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from daco.bank import NormalBank
 from daco.config import paper_grid
 from daco.detector import DACo
 from daco.errors import DacoWarning, InputError
-from daco.thresholds import supported_rate, threshold_for
+from daco.thresholds import more_clips_for, supported_rate, threshold_for, threshold_holding
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +82,94 @@ def test_what_is_no_rate_is_refused(rate):
 def test_no_clip_supports_no_rate():
     with pytest.raises(InputError, match="No normal clip"):
         supported_rate("raw-k1", [])
+
+
+def textbook_rank(own, rate):
+    """The conformal rank counted out with fractions: no rounding to argue about."""
+    n = len(own)
+    rank = -((-(n + 1) * (1 - Fraction(str(rate)))).__floor__())
+    return sorted(own)[rank - 1] if rank <= n else None
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.2, 0.1, 0.05])
+@pytest.mark.parametrize("sizes", [(40,), (200, 20), (19, 99, 30)])
+def test_the_held_threshold_is_the_largest_conformal_rank(rate, sizes):
+    rng = np.random.default_rng(len(sizes))
+    parts = [rng.gamma(2, g + 1, size) for g, size in enumerate(sizes)]
+    own, domains = np.concatenate(parts), np.repeat(np.arange(len(sizes)), sizes)
+    ranks = [textbook_rank(part, rate) for part in parts]
+    found = threshold_holding(own, domains, rate)
+    if None not in ranks:
+        assert found == max(ranks)
+    for part in parts:
+        assert np.mean(part > found) <= rate
+        assert np.sum(part > found) <= rate * (len(part) + 1) - 1 or len(part) + 1 < 1 / rate
+
+
+def test_names_of_domains_do_as_well_as_numbers():
+    own = np.arange(30.0)
+    assert threshold_holding(own, ["b"] * 10 + ["a"] * 20, 0.1) == threshold_holding(
+        own, [0] * 10 + [1] * 20, 0.1
+    )
+
+
+def test_beyond_the_support_the_tail_takes_over():
+    """Ten clips hold 1/11; below, the threshold goes on rising without a jump."""
+    own = np.arange(1.0, 11.0)
+    rates = [0.2, 0.1, 1 / 11, 0.09, 0.05, 0.01, 1e-6]
+    found = [threshold_holding(own, np.zeros(10), rate) for rate in rates]
+    assert found[:3] == [9.0, 10.0, 10.0]
+    assert (np.diff(found[2:]) > 0).all()
+    assert found[3] < 10.5  # just beyond the support is just above the largest score
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.01, 1e-3, 1e-9])
+def test_quantiles_are_extrapolated_below_one(rate):
+    """A threshold of 1 and above could never raise an alarm: such scores stay below 1."""
+    own = np.arange(1, 11) / 11
+    found = threshold_holding(own, np.zeros(10), rate, bounded=True)
+    assert 10 / 11 < found < 1
+    # Perfectly uniform quantiles: the extrapolated one is the rate itself, or nearly.
+    assert found == pytest.approx(1 - rate, abs=0.02)
+    assert threshold_holding(own, np.zeros(10), rate) > found
+
+
+@pytest.mark.parametrize("rate", [0.999999, 0.97, 0.9, 0.5, 0.1, 0.01, 1e-9])
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(
+    "own",
+    [[0.0] * 20, [0.3] * 20, [0.3], [0.1, 0.1, 0.1, 0.2], [0.1, 0.9], list(np.linspace(0, 0.9, 9))],
+)
+def test_the_threshold_is_never_the_smallest_score(own, rate, bounded):
+    """No anomalies, constant scores, one clip, any rate: not everything becomes an alarm."""
+    found = threshold_holding(own, np.zeros(len(own)), rate, bounded=bounded)
+    assert found > min(own)
+    assert np.isfinite(found)
+    assert np.mean(np.array(own) > found) < 1
+    other = threshold_holding([*own, 5.0], [0] * len(own) + [1], rate)
+    assert other > 5.0  # nor that of any domain
+
+
+def test_a_large_constant_still_lies_below_its_threshold():
+    assert threshold_holding([1e12] * 5, np.zeros(5), 0.5) > 1e12
+
+
+@pytest.mark.parametrize(("own", "domains"), [([], []), ([1.0], [0, 1]), ([[1.0]], [[0]])])
+def test_scores_without_domains_have_no_threshold(own, domains):
+    with pytest.raises(InputError, match="at least one normal clip"):
+        threshold_holding(own, domains, 0.1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scores_that_are_no_numbers_have_no_threshold(bad):
+    with pytest.raises(InputError, match="finite"):
+        threshold_holding([1.0, bad], [0, 0], 0.1)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.3, 0.1, 0.05, 1 / 3, 0.013])
+def test_so_many_more_clips_support_a_rate(rate):
+    for n in (1, 7, 19, 40):
+        enough = n + more_clips_for(rate, n)
+        assert 1 / (enough + 1) <= rate * (1 + 1e-9)
+        if enough > n:
+            assert 1 / enough > rate

@@ -1,0 +1,367 @@
+"""Listener: a recording (a file, bytes, a stream) to embeddings, and what is odd about its sound.
+
+It makes vectors in the very way the model's normals were made, decodes within limits, and cuts
+long recordings into windows.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.audio import DEFAULT_LIMITS, AudioLimits, plain_pcm16, probe, read_audio
+from daco.backbones import Backbone, load
+from daco.errors import AudioError, InputError, ModelError
+from daco.loader import MAX_SAMPLES, Waveforms
+from daco.model import Frontend
+
+Source = Path | bytes | BinaryIO
+"""A recording: where it lies, its content, or a stream of its content."""
+
+MAX_WINDOWS = 10_000
+
+SILENT_RMS = 1e-4
+"""-80 dB of full scale: below it a microphone is off, far away or not connected."""
+
+CLIPPED_SHARE = 1e-3
+"""Of samples in runs at the largest value; a hammer's single peak is below it."""
+
+_RUN = 3  # samples in a row at the very same extreme: sound does not do that, converters do
+_LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
+_OTHER_LENGTH = 2.0  # a recording this much longer or shorter than the normals is worth a word
+_BATCH = 16
+
+_MAGIC = (
+    (b"RIFF", ".wav"),
+    (b"RF64", ".wav"),
+    (b"RIFX", ".wav"),
+    (b"fLaC", ".flac"),
+    (b"OggS", ".ogg"),
+    (b"FORM", ".aiff"),
+    (b"ID3", ".mp3"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """The windows of one recording.
+
+    Attributes
+    ----------
+    embeddings : (n_windows, D) float32
+    starts : (n_windows,) float
+        Where each window begins, in seconds.
+    seconds : float
+        Length of the recording.
+    sample_rate : int
+        Of the recording itself.
+    reasons : tuple of str
+        What is odd about its sound: ``silent``, ``clipped``, ``short`` or ``long``, each with a
+        colon and the figures after it.
+    peak, rms : float
+        Largest absolute sample, and root mean square around the mean; full scale is 1.
+    """
+
+    embeddings: NDArray[np.float32]
+    starts: NDArray[np.float64]
+    seconds: float
+    sample_rate: int
+    reasons: tuple[str, ...]
+    peak: float
+    rms: float
+
+
+class Listener:
+    """Hears recordings as a model's normals were heard; loads the network once.
+
+    Parameters
+    ----------
+    frontend : Frontend or None
+        Of the model. None, a model of a user's own embeddings, cannot hear: a `ModelError`.
+    weights : path, optional
+        The checkpoint, where it was not downloaded.
+    device : str
+        Of the network.
+    net : Backbone, optional
+        The network itself, so that the models of many machines share one; else it is loaded.
+
+    Raises
+    ------
+    ModelError
+        The weights or the network are not those the normals were embedded with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.listen import Listener
+    >>> from daco.model import Frontend
+    >>> listener = Listener(Frontend("logmel", "mod", 16000, 0, "fp32", "soxr", None))
+    >>> heard = listener.hear_waveform(np.zeros(32000, np.float32), 16000)
+    >>> heard.embeddings.shape, heard.reasons
+    ((1, 112), ('silent: -inf dB of full scale',))
+    """
+
+    def __init__(
+        self,
+        frontend: Frontend | None,
+        *,
+        weights: str | os.PathLike[str] | None = None,
+        device: str = "cpu",
+        net: Backbone | None = None,
+    ) -> None:
+        if frontend is None:
+            raise ModelError(
+                "This model was fitted on embeddings of your own, so that it cannot hear "
+                "recordings. Give it a table of embeddings made in the same way."
+            )
+        self.frontend = frontend
+        self.net = _load(frontend, weights, device) if net is None else net
+        _require_network(self.net, frontend)
+
+    def hear(
+        self,
+        source: Source,
+        *,
+        window: float | None = None,
+        hop: float | None = None,
+        limits: AudioLimits | None = None,
+    ) -> Heard:
+        """Decode and embed one recording.
+
+        Parameters
+        ----------
+        source : Path, bytes or binary stream
+            Of bytes and streams the format is told by the content.
+        window, hop : float, optional
+            Seconds of each window and from one to the next (by default the window). The last
+            window ends with the recording, so that nothing goes unheard; a recording shorter
+            than the window is one window. None: the recording as a whole.
+        limits : AudioLimits, optional
+
+        Raises
+        ------
+        AudioError
+            The recording cannot be used; of bytes and streams no path is named.
+        """
+        bounds = limits or DEFAULT_LIMITS
+        if isinstance(source, Path):
+            native, wave, rate = _decoded(source, self.frontend, bounds)
+        else:
+            native, wave, rate = _decoded_bytes(source, self.frontend, bounds)
+        return self._embedded(native, wave, rate, window, hop)
+
+    def hear_waveform(
+        self,
+        waveform: Waveforms,
+        sample_rate: int,
+        *,
+        window: float | None = None,
+        hop: float | None = None,
+    ) -> Heard:
+        """Embed samples that are already here, one channel at the network's sample rate."""
+        if sample_rate != self.frontend.sample_rate:
+            raise InputError(
+                f"The network hears {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
+            )
+        wave: Any = np.asarray(waveform)
+        if wave.ndim != 1 or not wave.size:
+            raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
+        return self._embedded(wave, wave, sample_rate, window, hop)
+
+    def _embedded(
+        self,
+        native: Waveforms,
+        wave: Waveforms,
+        rate: int,
+        window: float | None,
+        hop: float | None,
+    ) -> Heard:
+        seconds = len(native) / rate
+        starts, length = cut(len(wave), self.frontend.sample_rate, window, hop)
+        parts = []
+        for batch in _batches(starts, length):
+            stacked = np.stack([wave[start : start + length] for start in batch])
+            parts.append(self.net.embed(stacked, self.frontend.readout))
+        embeddings = np.concatenate(parts)
+        if not np.isfinite(embeddings).all():
+            raise AudioError("the network's embedding of it has NaN or inf.")
+        peak, rms = loudness(native)
+        whole = window is None
+        reasons = [
+            *_sound_reasons(native, peak, rms),
+            *(_length_reasons(seconds, self.frontend.seconds) if whole else ()),
+        ]
+        return Heard(
+            embeddings=embeddings,
+            starts=np.asarray(starts) / self.frontend.sample_rate,
+            seconds=seconds,
+            sample_rate=rate,
+            reasons=tuple(reasons),
+            peak=peak,
+            rms=rms,
+        )
+
+
+def cut(
+    samples: int, sample_rate: int, window: float | None, hop: float | None
+) -> tuple[list[int], int]:
+    """Where the windows of a recording start, and how long they are, in samples.
+
+    Examples
+    --------
+    >>> from daco.listen import cut
+    >>> cut(250, 10, window=10, hop=None)
+    ([0, 100, 150], 100)
+    >>> cut(80, 10, window=10, hop=None)
+    ([0], 80)
+    """
+    for name, value in (("window", window), ("hop", hop)):
+        if value is not None and not (0 < value < float("inf")):
+            raise InputError(f"The {name} must be a number of seconds above 0. Got {value!r}.")
+    if window is None:
+        if hop is not None:
+            raise InputError("A hop needs a window: say how long the windows are.")
+        return [0], samples
+    length = max(1, round(window * sample_rate))
+    if samples <= length:
+        return [0], samples
+    step = max(1, length if hop is None else round(hop * sample_rate))
+    count = 1 + -(-(samples - length) // step)
+    if count > MAX_WINDOWS:
+        raise InputError(
+            f"{count:,} windows in one recording are too many ({MAX_WINDOWS:,} at most). Choose a "
+            "longer hop."
+        )
+    return [min(index * step, samples - length) for index in range(count)], length
+
+
+def loudness(wave: Waveforms) -> tuple[float, float]:
+    """Largest absolute sample, and root mean square around the mean; full scale is 1."""
+    scale = 1 / 32768 if wave.dtype == np.int16 else 1.0
+    peak = max(float(wave.max()), -float(wave.min())) * scale
+    return peak, float(wave.std(dtype=np.float64)) * scale
+
+
+def clipped_share(wave: Waveforms) -> float:
+    """Share of samples in runs of three and more at the very same extreme."""
+    share = 0
+    for extreme in (wave.max(), wave.min()):
+        at = np.concatenate([[False], wave == extreme, [False]])
+        edges = np.flatnonzero(at[1:] != at[:-1])
+        runs = edges[1::2] - edges[::2]
+        share += int(runs[runs >= _RUN].sum())
+    return share / len(wave)
+
+
+def _sound_reasons(wave: Waveforms, peak: float, rms: float) -> Iterator[str]:
+    if rms < SILENT_RMS:
+        level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
+        yield f"silent: {level} dB of full scale"
+    elif peak >= _LOUD and (share := clipped_share(wave)) >= CLIPPED_SHARE:
+        yield f"clipped: {share:.1%} of the samples at the largest value"
+
+
+def _length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
+    if usual is not None and seconds * _OTHER_LENGTH <= usual:
+        yield f"short: {seconds:.3g} s, the normals have {usual:.3g} s"
+    if usual is not None and seconds >= usual * _OTHER_LENGTH:
+        yield f"long: {seconds:.3g} s, the normals have {usual:.3g} s; cut it into windows"
+
+
+def _batches(starts: list[int], length: int) -> Iterator[list[int]]:
+    step = max(1, min(_BATCH, MAX_SAMPLES // length))
+    for first in range(0, len(starts), step):
+        yield starts[first : first + step]
+
+
+def _load(frontend: Frontend, weights: str | os.PathLike[str] | None, device: str) -> Backbone:
+    if frontend.backbone == "logmel" and weights is None:
+        from daco.backbones.logmel import LogMel
+
+        return LogMel(frontend.sample_rate)
+    return load(frontend.backbone, weights, device, frontend.precision)
+
+
+def _require_network(net: Backbone, frontend: Frontend) -> None:
+    if net.name != frontend.backbone or net.precision != frontend.precision:
+        raise ModelError(
+            f"The model was made with {frontend.backbone} in {frontend.precision}. This network is "
+            f"{net.name} in {net.precision}."
+        )
+    if net.weights_sha256 != frontend.weights_sha256:
+        raise ModelError(
+            f"The model was made with weights of {frontend.backbone} whose SHA-256 begins "
+            f"{(frontend.weights_sha256 or 'none')[:12]}; those found here begin "
+            f"{(net.weights_sha256 or 'none')[:12]}. Scores would mean nothing: find the weights "
+            "it was made with."
+        )
+    if frontend.readout not in net.readouts:
+        raise ModelError(
+            f"{frontend.backbone} has no readout {frontend.readout!r}. It has "
+            f"{', '.join(net.readouts)}."
+        )
+    if (net.sample_rate, net.resampler) != (frontend.sample_rate, frontend.resampler):
+        raise ModelError(
+            f"The model was made at {frontend.sample_rate} Hz with {frontend.resampler}; "
+            f"{frontend.backbone} works at {net.sample_rate} Hz with {net.resampler}."
+        )
+
+
+def _decoded(
+    path: Path, frontend: Frontend, limits: AudioLimits
+) -> tuple[Waveforms, Waveforms, int]:
+    """The waveform at the file's own rate, that at the network's, and the file's own rate."""
+    rate = probe(path, limits).sample_rate
+    native = read_audio(path, channel=frontend.channel, limits=limits)
+    if rate == frontend.sample_rate:
+        return native, native, rate
+    # Clipping shows at the file's own rate only, so that both are needed.
+    wave = read_audio(
+        path,
+        sample_rate=frontend.sample_rate,
+        channel=frontend.channel,
+        limits=limits,
+        resampler=frontend.resampler,
+    )
+    return native, wave, rate
+
+
+def _suffix_of(data: bytes) -> str | None:
+    """The extension that fits the first bytes of a recording."""
+    for magic, suffix in _MAGIC:
+        if data.startswith(magic):
+            return suffix
+    # The first frame of an MP3: eleven bits set, a version, layer III.
+    frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2
+    return ".mp3" if frame else None
+
+
+def _decoded_bytes(
+    source: bytes | BinaryIO, frontend: Frontend, limits: AudioLimits
+) -> tuple[Waveforms, Waveforms, int]:
+    data = source if isinstance(source, bytes) else source.read(limits.bytes + 1)
+    if not data:
+        raise AudioError("the recording is empty.")
+    if len(data) > limits.bytes:
+        raise AudioError(f"the recording is larger than the limit of {limits.bytes} bytes.")
+    rate = frontend.sample_rate
+    plain = plain_pcm16(data, sample_rate=rate, channel=frontend.channel, limits=limits)
+    if plain is not None:
+        return plain, plain, rate  # the networks of daco take 16 bits as they are
+    suffix = _suffix_of(data)
+    if suffix is None:
+        raise AudioError("not audio of a known format (WAV, FLAC, OGG, AIFF or MP3).")
+    with tempfile.TemporaryDirectory(prefix="daco-") as folder:
+        path = Path(folder) / f"recording{suffix}"
+        path.write_bytes(data)
+        try:
+            return _decoded(path, frontend, limits)
+        except AudioError as error:
+            raise AudioError(str(error).removeprefix(f"{path}: ")) from None

@@ -1,0 +1,274 @@
+"""The normals of machines from any clip source: recordings, which are embedded, or embeddings."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.audio import FORMATS, probe
+from daco.backbones import NAMES, Backbone
+from daco.clips import ONE_DOMAIN, Clip, ClipTable, counted, read_clips, some, titled
+from daco.embed import embed_clips
+from daco.errors import AudioError, DataError, InputError
+from daco.model import Frontend
+from daco.table import EmbeddingTable, Matrix
+
+Progress = Callable[[int, int], None]
+Skipped = tuple[tuple[str, str], ...]
+
+_TABLES = (".parquet", ".npz")
+_NO_TRAINING = "no training clip."
+_PROBED = 64  # recordings whose length is looked up, to know the usual one
+
+
+@dataclass(frozen=True, eq=False)
+class Normals:
+    """Normal clips of one machine.
+
+    Attributes
+    ----------
+    machine : str
+        With its year where the source has the name of several years.
+    embeddings : (N, D) float32
+    domains, names : N texts each
+    frontend : Frontend or None
+        How recordings became the embeddings; None where the table does not say.
+    origin : dict
+        What it was made from, for the model's provenance.
+    """
+
+    machine: str
+    embeddings: NDArray[np.float32]
+    domains: tuple[str, ...]
+    names: tuple[str, ...]
+    frontend: Frontend | None
+    origin: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The normals of every machine of a source, what was odd, and what could not be read."""
+
+    machines: tuple[Normals, ...]
+    oddities: tuple[str, ...]
+    skipped: Skipped = ()
+
+
+def is_table(source: Path) -> bool:
+    """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
+    if source.suffix.lower() not in _TABLES or not source.is_file():
+        return False
+    if source.suffix.lower() == ".npz":
+        return True
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        return "embedding" in pq.read_schema(source).names
+    except (pyarrow.ArrowException, OSError):
+        return True  # whoever reads it as a table says what is wrong
+
+
+def normals_of_table(
+    source: Path, *, readout: str | None = None, training: bool = True
+) -> Gathered:
+    """The normals of an embedding table.
+
+    Parameters
+    ----------
+    source : path
+        Parquet or ``.npz``.
+    readout : str, optional
+        By default the table's first.
+    training : bool
+        Only clips of the training split; else all that are not labelled anomaly.
+    """
+    table = EmbeddingTable.read(source)
+    readout = readout or table.readouts[0]
+    matrix = table.matrix(readout)
+    frontend = _frontend_of(table, readout)
+    origin = {"source": source.name, "source_sha256": _sha256(source)}
+    columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
+    clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
+    groups, oddities = _group(clips, training)
+    row_of = {id(clip): row for row, clip in enumerate(clips)}
+    machines = []
+    for machine, group in groups.items():
+        rows = [row_of[id(clip)] for clip in group]
+        domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
+        names = tuple(clip.path for clip in group)
+        machines.append(Normals(machine, matrix[rows], domains, names, frontend, origin))
+    return Gathered(tuple(machines), tuple(oddities))
+
+
+def clips_to_judge(source: Path, frontend: Frontend | None) -> tuple[Matrix, tuple[str, ...]]:
+    """Embeddings and names of all clips of a table, if they were made as the model's were."""
+    table = EmbeddingTable.read(source)
+    readout = table.readouts[0]
+    if frontend is not None and frontend.readout in table.readouts:
+        readout = frontend.readout
+    require_alike(_frontend_of(table, readout), frontend, source)
+    return table.matrix(readout), tuple(map(str, table.columns["path"]))
+
+
+def require_alike(found: Frontend | None, wanted: Frontend | None, source: Path) -> None:
+    """An error where a table says that its vectors were made otherwise than the model's."""
+    if found is None or wanted is None:
+        return
+    for field in fields(Frontend):
+        theirs, ours = getattr(found, field.name), getattr(wanted, field.name)
+        if theirs != ours and field.name != "seconds":
+            raise InputError(
+                f"{source}: its embeddings were made with {field.name} {theirs!r}, those of the "
+                f"model with {ours!r}. Embed the clips as the model's were."
+            )
+
+
+def normals_of_recordings(
+    source: Path,
+    net: Backbone,
+    *,
+    readout: str | None = None,
+    channel: int | str = 0,
+    keep: Path | None = None,
+    training: bool = True,
+    on_error: str = "fail",
+    progress: Progress | None = None,
+) -> Gathered:
+    """The normals of recordings, embedded.
+
+    Parameters
+    ----------
+    source : path
+        Whatever :func:`daco.clips.read_clips` reads, or one recording.
+    net : Backbone
+    readout, channel : optional
+        Of the network, and of the recordings.
+    keep : path, optional
+        A Parquet file for the embeddings: a run that was interrupted goes on from it.
+    training : bool
+        Only clips of the training split; else all that are not labelled anomaly.
+    on_error : {"fail", "skip"}
+        What a recording that cannot be used does.
+    progress : callable, optional
+        Called with the clips done and the clips in all.
+    """
+    single = source.suffix.lower() in FORMATS and not source.is_dir()
+    table = one_recording(source) if single else read_clips(source)
+    groups, oddities = _group(table.clips, training)
+    normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
+    with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
+        out = keep or Path(folder) / "embeddings.parquet"
+        report = embed_clips(
+            normals,
+            net,
+            out,
+            readouts=[readout or net.default_readout],
+            channel=channel,
+            on_error=on_error,
+            progress=progress,
+        )
+        gathered = normals_of_table(out, training=training)
+    seconds = usual_seconds(normals.paths())
+    origin = {"source": source.name or str(source), "root": str(table.root)}
+    machines = tuple(
+        replace(
+            each,
+            origin=origin,
+            frontend=None if each.frontend is None else replace(each.frontend, seconds=seconds),
+        )
+        for each in gathered.machines
+    )
+    # That no clip is of the training split is no oddity where none need be.
+    said = [each for each in table.oddities if training or not each.endswith(_NO_TRAINING)]
+    return Gathered(machines, (*said, *oddities), report.skipped)
+
+
+def one_recording(path: Path) -> ClipTable:
+    """A clip table of a single file."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist. Give a recording, a folder or a manifest.")
+    root = path.absolute().parent
+    return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
+
+
+def usual_seconds(paths: Sequence[Path]) -> float | None:
+    """The median length of some of the recordings, by their headers."""
+    step = max(1, len(paths) // _PROBED)
+    lengths = []
+    for path in paths[::step]:
+        try:
+            lengths.append(probe(path).seconds)
+        except AudioError:
+            continue
+    return float(np.median(lengths)) if lengths else None
+
+
+_COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
+
+
+def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:
+    """Normals by machine; what is left out is said."""
+    oddities = []
+    given = [clip for clip in clips if clip.split == "train" or not training]
+    faulty = [clip.path for clip in given if clip.label == 1]
+    normals = [clip for clip in given if clip.label != 1]
+    if faulty:
+        oddities.append(f"{counted(faulty, 'clip')} labelled anomaly left out: {some(faulty)}.")
+    if not normals:
+        kind = "normal training clip" if training else "normal clip"
+        raise DataError(f"There is no {kind}. Give recordings of the normal machine.")
+    by_key: dict[tuple[int | None, str], list[Clip]] = {}
+    for clip in normals:
+        by_key.setdefault((clip.year, clip.machine), []).append(clip)
+    names = [machine for _, machine in by_key]
+    groups = {}
+    for (year, machine), group in by_key.items():
+        title = titled(year, machine) if names.count(machine) > 1 else machine
+        nowhere = [clip.path for clip in group if clip.domain is None]
+        if nowhere and len(nowhere) < len(group):
+            raise DataError(
+                f"{title}: {counted(nowhere, 'clip')} without a domain among clips that have one: "
+                f"{some(nowhere)}. Say which domain they belong to, or leave them out."
+            )
+        groups[title] = group
+    return groups, oddities
+
+
+def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
+    """How the table's vectors were made, if it says so and daco can do the same."""
+    from daco.audio import parse_channel
+
+    said = table.metadata
+    if said.get("backbone") not in NAMES:
+        return None
+    try:
+        return Frontend(
+            backbone=said["backbone"],
+            readout=readout,
+            sample_rate=int(said["sample_rate"]),
+            channel=parse_channel(said["channel"]),
+            precision=said["precision"],
+            resampler=said["resampler"],
+            weights_sha256=said["weights_sha256"] or None,
+        )
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"The table says it was made by {said['backbone']} but not completely how ({error}). "
+            "Embed the clips again with daco embed."
+        ) from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,557 @@
+"""``daco fit``, ``score``, ``update`` and ``inspect`` as a plant engineer types them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from shared_data import shared
+from typer.testing import CliRunner
+
+from daco.cli import app
+from daco.errors import DataError, InputError, ModelError, WeightsError
+from daco.model import MachineModel
+from daco.table import EmbeddingTable
+
+RATE = 16000
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"}, **options)
+
+
+def ok(*arguments, code=0, **options):
+    result = run(*arguments, **options)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def program(*arguments, **options):
+    """The command in a process of its own, errors shown as users see them."""
+    return subprocess.run(
+        [sys.executable, "-m", "daco.cli", *map(str, arguments)],
+        capture_output=True,
+        env={**os.environ, "COLUMNS": "80"},
+        **options,
+    )
+
+
+def lines_fit(text):
+    return all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Models of the two real machines, fitted by one command."""
+    folder = tmp_path_factory.mktemp("field") / "models"
+    source = shared("real", "audio")
+    result = ok("fit", source, "--out", folder, "--false-alarm-rate", 0.1)
+    return folder, result
+
+
+@pytest.fixture(scope="module")
+def real():
+    return shared("real", "audio")
+
+
+@pytest.fixture(scope="module")
+def drill(tmp_path_factory):
+    """A made-up machine: hums in two domains, of half a second, and a fitted model."""
+    root = tmp_path_factory.mktemp("drill") / "drill"
+    for domain, hertz, count in (("day", 200, 16), ("night", 320, 8)):
+        for index in range(count):
+            hum(root / domain / f"{domain}{index:02}.wav", hertz, index)
+    model = root.parent / "drill.daco"
+    ok("fit", root, "--out", model, "--false-alarm-rate", 0.2)
+    return root, model
+
+
+def hum(path, hertz, seed, seconds=0.5, modulation=8.0):
+    """A hum whose level and wobble differ from clip to clip; an odd wobble is a fault."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(round(seconds * RATE)) / RATE
+    wobble = 1 + 0.3 * np.sin(2 * np.pi * modulation * time + rng.uniform(0, 6))
+    wave = 0.2 * wobble * np.sin(2 * np.pi * hertz * time) + rng.normal(0, 0.03, len(time))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, wave, RATE)
+    return path
+
+
+class TestFit:
+    def test_several_machines_give_several_files(self, models):
+        folder, result = models
+        assert sorted(path.name for path in folder.iterdir()) == ["bearing.daco", "fan.daco"]
+        assert lines_fit(result.stdout.replace(str(folder), ""))
+        for name in ("bearing", "fan"):
+            model = MachineModel.load(folder / f"{name}.daco")
+            assert model.machine == name
+            assert model.domain_sizes == {"source": 40, "target": 10}
+            assert model.frontend.seconds == 10.0
+            assert all("_train_" in clip for clip in model.clip_names)  # never a test clip
+            assert model.provenance["source"] == "audio"
+
+    def test_it_says_why_and_what_it_will_do(self, models):
+        _, result = models
+        text = " ".join(result.stdout.split())
+        assert "configuration conf-soft-m0-k1: the fixed default: its balance criterion" in text
+        assert "floor 0.391" in text
+        assert "noise 0.066" in text
+        assert "for a false-alarm rate of 0.1 in each domain" in text
+        assert "flagged when left out" in text
+        assert "0.0244" in text  # the floors of 40 and 10 clips
+        assert "0.0909" in text
+        assert "caution" not in text
+
+    def test_a_rate_that_the_clips_do_not_support_is_cautioned_about(self, drill, tmp_path):
+        root, _ = drill
+        result = ok("fit", root, "--out", tmp_path / "m.daco")  # 0.05 by default
+        text = " ".join(result.stdout.split())
+        assert "0.05 is below 0.111, the smallest that 8 night clips can support" in text
+        assert "11 more would support it" in text
+        assert "16 day clips" in text
+
+    def test_the_same_command_gives_the_same_bytes(self, drill, tmp_path, monkeypatch):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767323045")
+        root, _ = drill
+        for name in ("a.daco", "b.daco"):
+            ok("fit", root, "--out", tmp_path / name)
+        assert (tmp_path / "a.daco").read_bytes() == (tmp_path / "b.daco").read_bytes()
+
+    def test_embeddings_do_instead_of_recordings(self, drill, tmp_path):
+        root, model = drill
+        ok("embed", root, "--out", tmp_path / "e.parquet")
+        ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", "--false-alarm-rate", 0.2)
+        first, second = MachineModel.load(model), MachineModel.load(tmp_path / "m.daco")
+        np.testing.assert_array_equal(first.embeddings, second.embeddings)
+        assert first.threshold == second.threshold
+        X = np.random.default_rng(0).normal(size=(30, 5))
+        np.savez(tmp_path / "own.npz", embedding=X, domain=["a"] * 20 + ["b"] * 10)
+        ok("fit", tmp_path / "own.npz", "--out", tmp_path / "own.daco", "--config", "raw-k2")
+        own = MachineModel.load(tmp_path / "own.daco")
+        assert own.frontend is None
+        assert own.config == "raw-k2"
+        assert "named by the user" in ok("inspect", tmp_path / "own.daco").stdout
+
+    def test_options_reach_the_model(self, drill, tmp_path):
+        root, _ = drill
+        out = tmp_path / "m.daco"
+        ok("fit", root, "--out", out, "--readout", "meanstd", "--channel", "mix",
+           "--config", "zscore-hard-k1", "--keep-embeddings", tmp_path / "e.parquet")  # fmt: skip
+        model = MachineModel.load(out)
+        assert (model.frontend.readout, model.frontend.channel) == ("meanstd", "mix")
+        assert model.config == "zscore-hard-k1"
+        assert len(EmbeddingTable.read(tmp_path / "e.parquet")) == 24
+
+    def test_a_broken_recording_stops_or_is_left_out(self, drill, tmp_path):
+        root = shutil.copytree(drill[0], tmp_path / "drill")
+        (root / "day" / "day03.wav").write_bytes(b"RIFFnothing")
+        assert "day03.wav" in str(run("fit", root, "--out", tmp_path / "m.daco").exception)
+        assert not (tmp_path / "m.daco").exists()
+        result = ok("fit", root, "--out", tmp_path / "m.daco", "--on-error", "skip", code=4)
+        assert "1 recordings were left out" in result.stdout
+        assert len(MachineModel.load(tmp_path / "m.daco")) == 23
+
+    def test_mistakes_are_said_before_any_work(self, drill, tmp_path):
+        root, _ = drill
+        for arguments, message in (
+            (("--config", "conf-soft-k1"), "Did you mean"),
+            (("--false-alarm-rate", "0"), "false_alarm_rate"),
+            (("--backbone", "beatz"), "Did you mean 'beats'"),
+            (("--channel", "left"), "channel"),
+            (("--readout", "cls"), "readout"),
+        ):
+            result = run("fit", root, "--out", tmp_path / "m.daco", *arguments)
+            assert message in str(result.exception)
+        assert "not a folder" in str(run("fit", root, "--out", tmp_path / "x" / "m").exception)
+        (tmp_path / "thesis.daco").write_text("years of work")
+        result = run("fit", root, "--out", tmp_path / "thesis.daco")
+        assert isinstance(result.exception, DataError)
+        assert (tmp_path / "thesis.daco").read_text() == "years of work"
+        assert "is a file, and there are 2 machines" in str(
+            run("fit", shared("real", "audio"), "--out", tmp_path / "thesis.daco").exception
+        )
+        assert list(tmp_path.iterdir()) == [tmp_path / "thesis.daco"]
+
+    def test_a_network_with_weights(self, real, tmp_path):
+        """mn04 end to end on a few clips of a real machine, through a manifest."""
+        weights = shared("real", "mn04_as_mAP_432.pt")
+        train = sorted((real / "fan" / "train").glob("*.flac"))
+        chosen = [p for p in train if "source" in p.name][:4] + [
+            p for p in train if "target" in p.name
+        ][:3]
+        rows = [(os.path.relpath(p, tmp_path), p.name.split("_")[2]) for p in chosen]
+        manifest = "path,domain,machine\n" + "".join(f"{p},{d},fan\n" for p, d in rows)
+        (tmp_path / "clips.csv").write_text(manifest)
+        options = ("--backbone", "mn04", "--weights", weights)
+        ok("fit", tmp_path / "clips.csv", "--out", tmp_path / "m.daco", *options)
+        model = MachineModel.load(tmp_path / "m.daco")
+        assert model.frontend.backbone == "mn04"
+        assert model.frontend.weights_sha256.startswith("899a8c62")
+        clip = chosen[0]
+        result = ok("score", tmp_path / "m.daco", clip, "--json", "--weights", weights)
+        verdict = json.loads(result.stdout)
+        assert verdict["nearest"].endswith(clip.name)
+        assert verdict["nearest_distance"] == pytest.approx(0, abs=1e-6)
+        wrong = tmp_path / "mn04_as_mAP_432.pt"
+        content = bytearray(Path(weights).read_bytes())
+        content[len(content) // 2] ^= 1
+        wrong.write_bytes(content)
+        result = run("score", tmp_path / "m.daco", clip, "--weights", wrong)
+        assert isinstance(result.exception, WeightsError)
+        assert not result.stdout
+
+
+class TestScore:
+    @pytest.mark.parametrize(("machine", "auc"), [("fan", 0.82), ("bearing", 0.52)])
+    def test_anomalies_of_real_machines_rank_higher(self, models, real, machine, auc):
+        """Of 100 pairs of an anomaly and a normal; 50 normals tell little about the bearing."""
+        folder, _ = models
+        result = ok("score", folder / f"{machine}.daco", real / machine / "test", "--json")
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        assert len(found) == 20
+        anomalous = np.array(["anomaly" in each["name"] for each in found])
+        scores = np.array([each["score"] for each in found])
+        above = scores[anomalous][:, None] > scores[~anomalous]
+        assert above.mean() == pytest.approx(auc, abs=0.021)
+        for each in found:
+            assert each["machine"] == machine
+            assert each["alarm"] == (each["score"] > each["threshold"])
+            assert 0 < each["p_value"] <= 1
+            assert sum(each["domain_weights"].values()) == pytest.approx(1)
+            assert "_train_" in each["nearest"]
+
+    def test_a_training_clip_is_its_own_nearest(self, models, real):
+        folder, _ = models
+        path = sorted((real / "fan" / "train").glob("*target*.flac"))[0]
+        verdict = json.loads(ok("score", folder / "fan.daco", path, "--json").stdout)
+        assert verdict["nearest"].endswith(path.name)
+        assert verdict["nearest_distance"] == pytest.approx(0, abs=1e-6)
+        assert verdict["seconds"] == 10.0
+        assert not verdict["alarm"]
+
+    def test_the_table_fits_a_terminal_and_tells_the_reasons(self, drill, tmp_path):
+        _, model = drill
+        hum(tmp_path / "good.wav", 200, 99)
+        hum(tmp_path / "faulty.wav", 1500, 98, modulation=1.0)
+        soundfile.write(tmp_path / "dead.wav", np.zeros(8000), RATE)
+        loud = np.clip(5 * np.sin(np.arange(8000) * 0.02), -1, 1) * 0.9999
+        soundfile.write(tmp_path / "loud.wav", loud, RATE)
+        result = ok("score", model, tmp_path)
+        assert lines_fit(result.stdout)
+        text = " ".join(result.stdout.split())
+        assert "silent: -inf dB of full scale" in text
+        assert "clipped: " in text
+        assert "out of range: farther from every normal" in text
+        assert "ALARM" in text
+        assert "of 4 anomalous: above" in text
+        lines = result.stdout.splitlines()
+        (good,) = (line for line in lines if "good.wav" in line)
+        assert good.split()[0] == "ok"
+
+    def test_csv(self, drill, tmp_path):
+        root, model = drill
+        (tmp_path / "bad, quoted.wav").write_bytes(b"RIFF")
+        result = ok("score", model, root / "night", tmp_path / "bad, quoted.wav", "--csv", code=4)
+        rows = list(csv.DictReader(io.StringIO(result.stdout)))
+        assert len(rows) == 9
+        assert {"weight.day", "weight.night", "score", "p_value"} <= set(rows[0])
+        assert float(rows[0]["weight.day"]) + float(rows[0]["weight.night"]) == pytest.approx(1)
+        assert rows[-1]["name"].endswith("bad, quoted.wav")
+        assert rows[-1]["error"]
+        assert rows[-1]["score"] == ""
+        assert {row["alarm"] for row in rows[:-1]} <= {"0", "1"}
+
+    def test_a_file_that_cannot_be_read_does_not_stop_the_others(self, drill, tmp_path):
+        root, model = drill
+        good = root / "day" / "day00.wav"
+        (tmp_path / "cut.wav").write_bytes(good.read_bytes()[:5000])
+        (tmp_path / "text.wav").write_text("not a sound")
+        hum(tmp_path / "tiny.wav", 200, 0, seconds=0.01)
+        (tmp_path / "notes.txt").write_text("heard a rattle")
+        files = ["cut.wav", "text.wav", "tiny.wav", "gone.wav", "notes.txt"]
+        result = ok("score", model, *(tmp_path / name for name in files), good, code=4)
+        text = result.stdout
+        assert "0 of 1 anomalous" in text or "1 of 1 anomalous" in text
+        assert "5 could not be scored:" in text
+        for name, reason in zip(
+            files, ["truncated", "not readable", "at least", "cannot be opened", "extension"],
+            strict=True,
+        ):  # fmt: skip
+            (line,) = (
+                line for line in text.splitlines() if line.strip().startswith(str(tmp_path / name))
+            )
+            assert reason in line
+        result = ok("score", model, tmp_path / "cut.wav", good, "--json", code=4)
+        failed, verdict = (json.loads(line) for line in result.stdout.splitlines())
+        assert "truncated" in failed["error"]
+        assert verdict["score"] >= 0
+
+    def test_exit_code_three_only_when_asked_and_anomalous(self, drill, tmp_path):
+        root, model = drill
+        normal = root / "day" / "day00.wav"
+        faulty = hum(tmp_path / "faulty.wav", 1500, 98, modulation=1.0)
+        (tmp_path / "bad.wav").write_bytes(b"x")
+        ok("score", model, normal, faulty)
+        ok("score", model, normal, "--exit-code")
+        ok("score", model, normal, faulty, "--exit-code", code=3)
+        ok("score", model, tmp_path / "bad.wav", faulty, "--exit-code", code=3)
+        ok("score", model, tmp_path / "bad.wav", normal, "--exit-code", code=4)
+
+    def test_stdin_is_one_recording(self, drill):
+        root, model = drill
+        content = (root / "night" / "night03.wav").read_bytes()
+        verdict = json.loads(ok("score", model, "-", "--json", input=content).stdout)
+        assert verdict["name"] == "-"
+        assert verdict["nearest"].endswith("night03.wav")
+        failed = json.loads(ok("score", model, "-", "--json", input=b"", code=4).stdout)
+        assert failed == {"name": "-", "error": "the recording is empty."}
+        result = program("score", model, "-", "--exit-code", input=content)
+        assert result.returncode in (0, 3), result.stderr
+        assert b"night03.wav" in result.stdout
+
+    def test_another_rate_needs_no_refit(self, drill):
+        root, model = drill
+        found = {}
+        for rate in ("0.5", "0.2", "0.01"):
+            result = ok("score", model, root / "day", "--json", "--rate", rate)
+            found[rate] = [json.loads(line) for line in result.stdout.splitlines()]
+        thresholds = [each[0]["threshold"] for each in found.values()]
+        assert thresholds == sorted(thresholds)
+        assert len({each[0]["score"] for each in found.values()}) == 1
+        result = ok("score", model, root / "day" / "day00.wav", "--rate", "0.01")
+        assert "99 clips" not in result.stderr
+        assert "91 more would support it" in " ".join(result.stderr.split())
+
+    def test_long_recordings_by_windows(self, drill, tmp_path):
+        _, model = drill
+        parts = [soundfile.read(hum(tmp_path / "x" / f"{i}.wav", 200, 50 + i))[0] for i in range(8)]
+        parts[5] = soundfile.read(hum(tmp_path / "x" / "f.wav", 1500, 98, modulation=1.0))[0]
+        long = tmp_path / "long.wav"
+        soundfile.write(long, np.concatenate(parts), RATE)
+        whole = json.loads(ok("score", model, long, "--json").stdout)
+        assert whole["windows"] == 1
+        assert whole["reasons"][0].startswith("long: 4 s, the normals have 0.5 s")
+        found = {}
+        for how in ("max", "top2", "mean"):
+            options = ("--window", "0.5", "--aggregate", how, "--json")
+            found[how] = json.loads(ok("score", model, long, *options).stdout)
+        assert found["max"]["windows"] == 8
+        assert found["max"]["worst_window"] == 2.5
+        assert found["max"]["alarm"]
+        assert found["max"]["score"] > found["top2"]["score"] > found["mean"]["score"]
+        hopped = ok("score", model, long, "--window", "0.5", "--hop", "0.25", "--json")
+        assert json.loads(hopped.stdout)["windows"] == 15
+        table = ok("score", model, long, "--window", "0.5").stdout
+        assert "worst at 2.5 s" in table
+        assert "The rate is that of one window" in table
+
+    def test_embeddings_are_scored_too(self, drill, tmp_path):
+        root, model = drill
+        ok("embed", root, "--out", tmp_path / "e.parquet")
+        result = ok("score", model, tmp_path / "e.parquet", "--json")
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        assert len(found) == 24
+        direct = json.loads(ok("score", model, root / found[3]["name"], "--json").stdout)
+        assert direct["score"] == pytest.approx(found[3]["score"], abs=1e-4)
+
+    def test_mistakes_stop_at_once(self, drill, tmp_path):
+        root, model = drill
+        clip = root / "day" / "day00.wav"
+        (tmp_path / "nothing").mkdir()
+        for arguments, kind, message in (
+            ((clip, clip), ModelError, "not a model"),
+            ((model, tmp_path / "nothing"), DataError, "No recording in"),
+            ((model, clip, "--csv", "--json"), InputError, "one of --csv and --json"),
+            ((model, clip, "--aggregate", "most"), InputError, "aggregate"),
+            ((model, clip, "--window", "-1"), InputError, "window"),
+            ((model, clip, "--hop", "1"), InputError, "hop needs a window"),
+            ((model, clip, "--rate", "2"), InputError, "false_alarm_rate"),
+            ((model, "-", "-"), InputError, "only once"),
+        ):
+            result = run("score", *arguments)
+            assert isinstance(result.exception, kind), result.output
+            assert message in str(result.exception)
+        result = program("score", clip, clip)
+        assert result.returncode == 2
+        assert b"Traceback" not in result.stderr
+        assert result.stderr.startswith(b"error: ")
+
+    def test_a_model_of_own_embeddings_cannot_hear(self, drill, tmp_path):
+        np.savez(tmp_path / "own.npz", embedding=np.random.default_rng(0).normal(size=(20, 5)))
+        ok("fit", tmp_path / "own.npz", "--out", tmp_path / "own.daco")
+        result = run("score", tmp_path / "own.daco", drill[0] / "day")
+        assert "embeddings of your own" in str(result.exception)
+        result = ok("score", tmp_path / "own.daco", tmp_path / "own.npz", "--csv")
+        assert len(result.stdout.splitlines()) == 21
+
+    def test_names_that_steer_terminals_are_shown_harmless(self, drill, tmp_path):
+        _, model = drill
+        hum(tmp_path / "\x1b[31m[bold]x.wav", 200, 1)
+        result = ok("score", model, tmp_path)
+        assert "\x1b[31m" not in result.stdout
+        assert "[bold]x.wav" in result.stdout
+
+
+class TestUpdate:
+    @pytest.fixture
+    def model(self, drill, tmp_path):
+        return Path(shutil.copy(drill[1], tmp_path / "drill.daco"))
+
+    def night(self, folder, count, first=100):
+        for index in range(count):
+            hum(folder / f"new{index}.wav", 320, first + index)
+        return folder
+
+    def test_more_normals_of_a_domain(self, model, tmp_path):
+        before = MachineModel.load(model)
+        new = self.night(tmp_path / "new", 6)
+        result = ok("update", model, new, "--domain", "night", "--force")
+        after = MachineModel.load(model)
+        assert after.domain_sizes == {"day": 16, "night": 14}
+        text = " ".join(result.stdout.split())
+        assert "6 normals added, 30 in all" in text
+        assert "8 -> 14" in text
+        assert "0.111 -> 0.0667" in text
+        assert f"threshold {before.threshold:.4g} -> {after.threshold:.4g}" in text
+        assert lines_fit(result.stdout.replace(str(tmp_path), ""))
+        (update,) = after.provenance["updates"]
+        assert update["clips"] == 6
+        assert update["domain"] == "night"
+        assert update["source"] == "new"
+        assert after.provenance["created"] == before.provenance["created"]
+        assert after.false_alarm_rate == before.false_alarm_rate
+        assert "6 clips of night from new" in " ".join(ok("inspect", model).stdout.split())
+
+    def test_the_same_again_changes_nothing(self, model, tmp_path):
+        new = self.night(tmp_path / "new", 3)
+        ok("update", model, new, "--domain", "night", "--force")
+        content = model.read_bytes()
+        result = ok("update", model, new, "--domain", "night")
+        assert "3 clips are in the bank already and left out" in " ".join(result.stderr.split())
+        assert "Nothing to add" in result.stdout
+        assert model.read_bytes() == content
+
+    def test_copies_within_the_new_clips_are_added_once(self, model, tmp_path):
+        path = hum(tmp_path / "new" / "a.wav", 320, 100)
+        shutil.copy(path, path.with_name("b.wav"))
+        ok("update", model, tmp_path / "new", "--domain", "night", "--force", "--out",
+           tmp_path / "forced.daco")  # fmt: skip
+        assert len(MachineModel.load(tmp_path / "forced.daco")) == 26  # --force asks for both
+        run("update", model, tmp_path / "new", "--domain", "dusk")
+        assert len(MachineModel.load(model)) == 25
+
+    def test_a_near_copy_is_pointed_out(self, model, drill, tmp_path):
+        wave, _ = soundfile.read(drill[0] / "night" / "night02.wav")
+        new = tmp_path / "again.wav"
+        soundfile.write(new, wave + np.random.default_rng(0).normal(0, 1e-3, len(wave)), RATE)
+        result = ok("update", model, new, "--domain", "night")
+        text = " ".join(result.stderr.split())
+        assert "again.wav is closer to night/night02.wav than any two normals" in text
+
+    def test_anomalies_are_named_and_need_force(self, model, tmp_path):
+        new = self.night(tmp_path / "new", 2)
+        for index in range(3):
+            hum(new / f"faulty{index}.wav", 1500, 200 + index, modulation=1.0)
+        content = model.read_bytes()
+        result = run("update", model, new, "--domain", "night")
+        assert isinstance(result.exception, InputError)
+        message = str(result.exception)
+        assert "faulty0.wav" in message
+        assert "--force" in message
+        assert model.read_bytes() == content
+        result = ok("update", model, new, "--domain", "night", "--force")
+        assert "Added, as --force asks" in " ".join(result.stderr.split())
+        assert len(MachineModel.load(model)) == 29
+        assert MachineModel.load(model).provenance["updates"][0]["forced"] is True
+
+    def test_a_new_domain_is_said_to_be_one(self, model, tmp_path):
+        for index in range(4):
+            hum(tmp_path / "winter" / f"w{index}.wav", 90, index)
+        result = ok("update", model, tmp_path / "winter", "--domain", "winter",
+                    "--out", tmp_path / "four.daco")  # fmt: skip
+        text = " ".join(result.stderr.split())
+        assert "winter is a new domain beside day, night" in text
+        assert "be sure that they are normal" in text
+        assert MachineModel.load(tmp_path / "four.daco").domains == ("day", "night", "winter")
+        assert MachineModel.load(model).domains == ("day", "night")  # --out leaves it alone
+
+    def test_of_a_source_with_domains_one_is_taken(self, model, tmp_path):
+        for index in range(2):
+            hum(tmp_path / "new" / "night" / f"n{index}.wav", 320, 300 + index)
+            hum(tmp_path / "new" / "day" / f"d{index}.wav", 200, 300 + index)
+        result = ok("update", model, tmp_path / "new", "--domain", "night", "--force")
+        assert "2 clips of other domains than night are left out" in result.stderr
+        assert MachineModel.load(model).domain_sizes == {"day": 16, "night": 10}
+        result = run("update", model, tmp_path / "new", "--domain", "dusk")
+        assert "none of them 'dusk'" in str(result.exception)
+
+    def test_embeddings_update_too_if_made_alike(self, model, tmp_path):
+        new = self.night(tmp_path / "new", 2)
+        ok("embed", new, "--out", tmp_path / "e.parquet")
+        ok("update", model, tmp_path / "e.parquet", "--domain", "night", "--force")
+        assert len(MachineModel.load(model)) == 26
+        ok("embed", new, "--out", tmp_path / "mix.parquet", "--channel", "mix")
+        result = run("update", model, tmp_path / "mix.parquet", "--domain", "night")
+        assert "channel 'mix'" in str(result.exception)
+
+    def test_names_of_the_bank_stay_unique(self, model, tmp_path):
+        new = tmp_path / "new" / "night"
+        hum(new / "night00.wav", 320, 400)
+        ok("update", model, tmp_path / "new", "--domain", "night", "--force")
+        names = MachineModel.load(model).clip_names
+        assert len(set(names)) == len(names)
+        assert names[-1] == "new/night/night00.wav"
+
+
+class TestInspect:
+    def test_tells_what_a_person_asks(self, models):
+        folder, _ = models
+        result = ok("inspect", folder / "fan.daco")
+        assert lines_fit(result.stdout)
+        text = " ".join(result.stdout.split())
+        for said in (
+            "fan.daco",
+            "logmel (no weights), readout mod, 112 values, 16,000 Hz",
+            "clips of 10 s",
+            "cosine distance to the most similar normal, turned into its quantile",
+            "for a false-alarm rate of 0.1 in each domain",
+            "updates none",
+            "by daco",
+            MachineModel.load(folder / "fan.daco").sha256,
+        ):
+            assert said in text
+
+    def test_json_is_complete(self, models):
+        folder, _ = models
+        found = json.loads(ok("inspect", folder / "fan.daco", "--json").stdout)
+        model = MachineModel.load(folder / "fan.daco")
+        assert found["sha256"] == model.sha256
+        assert found["threshold"] == model.threshold
+        assert found["domains"]["target"]["normals"] == 10
+        assert found["domains"]["target"]["floor"] == pytest.approx(1 / 11)
+        assert found["bytes"] == (folder / "fan.daco").stat().st_size
+        assert len(found["provenance"]["selection"]["pool"]) == 9
+
+    @pytest.mark.parametrize("suffix", ["svg", "png"])
+    def test_the_maps_are_drawn(self, models, tmp_path, suffix):
+        folder, _ = models
+        picture = tmp_path / f"maps.{suffix}"
+        ok("inspect", folder / "fan.daco", "--picture", picture)
+        assert picture.stat().st_size > 10_000
+
+    def test_another_ending_or_file_is_a_mistake(self, models, tmp_path):
+        folder, _ = models
+        result = run("inspect", folder / "fan.daco", "--picture", tmp_path / "maps.gif")
+        assert "a picture is .svg or .png" in str(result.exception)
+        (tmp_path / "x.daco").write_bytes(b"hello world, hello")
+        assert isinstance(run("inspect", tmp_path / "x.daco").exception, ModelError)
+        assert isinstance(run("inspect", tmp_path).exception, ModelError)
