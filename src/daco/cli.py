@@ -27,6 +27,7 @@ from daco.commands.submission import submission
 from daco.commands.synth import synth
 from daco.commands.update import update
 from daco.commands.verify import verify
+from daco.commands.watch import watch
 from daco.errors import DacoError
 
 app = typer.Typer(
@@ -70,6 +71,7 @@ for command in (
     synth,
     update,
     verify,
+    watch,
 ):
     app.command()(command)
 

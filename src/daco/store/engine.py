@@ -1,0 +1,192 @@
+"""A database by its URL: SQLite as a file in WAL mode, or PostgreSQL; anything else is refused.
+
+SQLite runs with ``synchronous=NORMAL``: what was committed survives the death of the process
+(kill -9), a power cut may lose the last moments but never leaves half a transaction.
+``sqlite:///daco.db?synchronous=FULL`` survives the power cut as well and commits more slowly.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    ProgrammingError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from daco.errors import DacoError, InputError, MissingExtraError
+
+PATIENCE = 30.0
+"""Seconds that a writer waits for another before it gives up."""
+
+_SYNCHRONOUS = ("NORMAL", "FULL")
+_OURS = (IntegrityError, ProgrammingError, DataError)  # mistakes of this package, not of the place
+
+
+class StoreError(DacoError):
+    """The database cannot be opened, reached or written; what was committed is still there."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """An engine and how it is to be used: short reads, and one writer at a time per process."""
+
+    engine: Engine
+    label: str
+    turn: AbstractContextManager[Any]
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read from."""
+        with self.translated(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: all that is written in the block, or nothing."""
+        with self.turn, self.translated(), self.engine.connect() as connection:
+            connection = connection.execution_options(daco_writes=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def translated(self, *, opening: bool = False) -> Iterator[None]:
+        """What the database refuses becomes a StoreError that names it, never its password."""
+        try:
+            yield
+        except PoolTimeoutError:
+            raise StoreError(f"{self.label}: all connections are busy. Try again.") from None
+        except DBAPIError as error:
+            if isinstance(error, _OURS) and not opening:
+                raise
+            reason = str(error.orig).strip().splitlines()
+            raise StoreError(
+                f"{self.label}: the database cannot be used "
+                f"({reason[0] if reason else type(error.orig).__name__}). {_hint(error)}"
+            ) from None
+
+
+def open_database(url: str) -> Database:
+    """The database of a URL, ready to be used but with no look at its tables yet."""
+    parsed = _parse(url)
+    backend = parsed.get_backend_name()
+    options: dict[str, Any] = {"json_serializer": partial(json.dumps, allow_nan=False)}
+    synchronous = "NORMAL"
+    if backend == "sqlite":
+        parsed, synchronous = _sqlite_url(parsed)
+    elif backend == "postgresql":
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC"
+        options["connect_args"] = {
+            "connect_timeout": 10,
+            "options": " ".join(filter(None, (settings, _text(parsed.query.get("options"))))),
+        }
+        options["pool_pre_ping"] = True  # the server may have been restarted in between
+    else:
+        raise InputError(
+            f"A database is sqlite:///FILE or postgresql://USER@HOST/NAME. Got {backend!r}."
+        )
+    try:
+        engine = create_engine(parsed, **options)
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise MissingExtraError(
+            f'{parsed.drivername} needs a driver: pip install "psycopg[binary]", and begin the '
+            "URL with postgresql+psycopg://."
+        ) from None
+    label = parsed.render_as_string(hide_password=True)
+    if backend == "sqlite":
+        _as_one_writer(engine, synchronous)
+        return Database(engine, label, threading.Lock())
+    return Database(engine, label, nullcontext())
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:
+        raise InputError(
+            "A database is given as a URL, such as sqlite:///daco.db or "
+            "postgresql://USER@HOST/NAME."  # what was typed may hold a password
+        ) from None
+
+
+def _sqlite_url(url: URL) -> tuple[URL, str]:
+    """The URL with an absolute path, and its ``synchronous``."""
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        raise InputError("The database must be a file: sqlite:///FILE, sqlite:////ABSOLUTE/FILE.")
+    path = Path(url.database).absolute()
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a folder. Create it, or choose another database.")
+    synchronous = _text(url.query.get("synchronous", "NORMAL")).upper()
+    if synchronous not in _SYNCHRONOUS or set(url.query) - {"synchronous"}:
+        raise InputError(
+            "The only option of a sqlite URL is synchronous=NORMAL or synchronous=FULL. "
+            f"Got {dict(url.query)!r} instead."
+        )
+    return url.set(database=str(path), query={}), synchronous
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else " ".join(value or ())
+
+
+def _as_one_writer(engine: Engine, synchronous: str) -> None:
+    """Settings of every SQLite connection; a writing transaction takes its lock at its start."""
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: sqlite3.Connection, _: Any) -> None:
+        connection.isolation_level = None  # BEGIN is ours, not the driver's
+        connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Where WAL is not possible (network drives), NORMAL would be less than promised.
+        level = synchronous if _wal(connection) else "FULL"
+        connection.execute(f"PRAGMA synchronous = {level}")
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        # A reader that becomes a writer half way may find that it came too late; one that
+        # is a writer from the start waits its turn.
+        writes = connection.get_execution_options().get("daco_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _wal(connection: sqlite3.Connection) -> bool:
+    """Switch to WAL; of several processes that open a new file, one does it and all go on."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return bool(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal")
+        except sqlite3.OperationalError as error:  # the busy timeout does not cover the switch
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+
+
+def _hint(error: DBAPIError) -> str:
+    text = str(error.orig).lower()
+    if "not a database" in text:
+        return "The file is something else: choose another name."
+    if "readonly" in text or "permission denied" in text or "unable to open" in text:
+        return "Choose a place you may write to."
+    if "full" in text:
+        return "Free some space and run it again."
+    if "locked" in text or "lock timeout" in text:
+        return f"Another program has been writing for more than {PATIENCE:.0f} s."
+    return "Check the URL and that the server runs."
