@@ -50,6 +50,7 @@ _PLAIN_HEADER = struct.Struct("<4sI4s4sIHHIIHH")
 _CHUNK = struct.Struct("<4sI")
 _REMARK = struct.Struct("<4sI4s4sI")
 _OGG_PAGE = 65_307
+_MOST_STEPS = 2_000  # of a polyphase filter: 20 taps each, and all rates of recorders are below
 
 
 @dataclass(frozen=True)
@@ -181,13 +182,13 @@ def read_audio(
 
 
 def _resample(wave: Waveform, rate: int, new_rate: int, resampler: str) -> Waveform:
-    if resampler == "soxr":
-        return np.asarray(soxr.resample(wave, rate, new_rate, quality="HQ"), np.float32)
-    if resampler != "polyphase":
+    if resampler not in ("soxr", "polyphase"):
         raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")
+    common = gcd(rate, new_rate)
+    if resampler == "soxr" or max(rate, new_rate) // common > _MOST_STEPS:
+        return np.asarray(soxr.resample(wave, rate, new_rate, quality="HQ"), np.float32)
     from scipy.signal import resample_poly
 
-    common = gcd(rate, new_rate)
     return np.asarray(resample_poly(wave, new_rate // common, rate // common), np.float32)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 from daco.errors import ConfigError
@@ -38,6 +37,9 @@ def use_kernels(name: str) -> Iterator[None]:
 def _load(name: str) -> ModuleType:
     if name not in ("auto", "numba", "numpy"):
         raise ConfigError(f"DACO_KERNELS must be 'auto', 'numba' or 'numpy'. Got {name!r}.")
-    if name == "auto":
-        name = "numba" if find_spec("numba") else "numpy"
-    return import_module(f"daco._kernels_{name}")
+    if name != "auto":
+        return import_module(f"daco._kernels_{name}")
+    try:
+        return import_module("daco._kernels_numba")
+    except (ImportError, RuntimeError):  # not installed, or no folder for its machine code
+        return import_module("daco._kernels_numpy")

@@ -149,7 +149,7 @@ def _parquet_rows(path: Path) -> tuple[list[str], list[Row]]:
                 name for name, clean in zip(original, header, strict=True) if clean in COLUMNS
             ]
             columns = file.read(columns=wanted).to_pydict()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} could not be read as Parquet: {reason}") from None
     texts = {
@@ -167,7 +167,10 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | dict):  # a map arrives as pairs
-        return json.dumps(dict(value))
+        try:
+            return json.dumps(dict(value))
+        except (TypeError, ValueError):
+            return str(value)  # which is no JSON object, and is refused where one is needed
     return str(value)
 
 
@@ -231,7 +234,8 @@ def _attributes(text: str | None, where: str) -> dict[str, str]:
         return {}
     try:
         value = json.loads(text)
-    except ValueError:
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise DataError(

@@ -220,7 +220,8 @@ def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
     A single value stands for all clips. NaN and pandas' missing values count as None, and
     whole floats as ints, which is what a trip through pandas makes of a missing label.
     """
-    if values is None or isinstance(values, str | int | float | Mapping) or np.ndim(values) == 0:
+    alone = isinstance(values, str | int | float | Mapping) or values is None
+    if alone or (not isinstance(values, Sequence) and np.ndim(values) == 0):
         single = values.item() if isinstance(values, np.ndarray | np.generic) else values
         values = [single] * n_clips
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
@@ -266,7 +267,8 @@ def _split(value: Any) -> str:
 def _whole(value: Any) -> int | None:
     if is_missing(value):
         return None
-    if not isinstance(value, int | float) or value != int(value):
+    small = isinstance(value, int | float) and abs(value) < 2**31
+    if not small or value != int(value):
         raise _WrongError("must be a whole number or missing")
     return int(value)
 
@@ -285,7 +287,8 @@ def _attributes(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        except (ValueError, RecursionError):
             raise _WrongError("must be a JSON object") from None
     if isinstance(value, list) and all(isinstance(p, tuple) and len(p) == 2 for p in value):
         value = dict(value)

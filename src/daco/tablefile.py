@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +27,26 @@ PREFIX = "daco."
 """Of daco's keys in the file's metadata; other programs keep theirs beside them."""
 
 ROW_GROUP = 4096
+_NPY_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_NO_NPZ = (  # all that zipfile, zlib and NumPy say about bytes that are no archive of arrays
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _DEFAULTS: dict[str, Any] = {"machine": "machine", "section": "00", "split": "train"}
 
 
@@ -130,8 +154,10 @@ def read_table(path: Path) -> EmbeddingTable:
     except InputError as error:
         raise DataError(f"{path}: {error}") from None
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = error.strerror or _first_line(error)
         raise DataError(f"{path}: cannot be read ({reason}).") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: holds text that is not UTF-8. Write it again.") from None
 
 
 def _read_parquet(path: Path) -> EmbeddingTable:
@@ -147,7 +173,7 @@ def _read_parquet(path: Path) -> EmbeddingTable:
             _require_columns(schema.names)
             # One read over all row groups gives one chunk per column: a matrix is a view of it.
             content = file.read(columns=kept)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise DataError(f"{path}: not a readable Parquet file ({_first_line(error)}).") from None
     if not len(content):
         raise InputError("the table has no rows. Embed some clips first.")
@@ -164,9 +190,12 @@ def _read_parquet(path: Path) -> EmbeddingTable:
 
 def _read_npz(path: Path) -> EmbeddingTable:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        with zipfile.ZipFile(path) as archive:
+            arrays = {
+                info.filename.removesuffix(".npy"): _npy(archive, info)
+                for info in archive.infolist()
+            }
+    except _NO_NPZ as error:
         hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
         raise DataError(f"{path}: not a readable .npz file ({_first_line(error)}).{hint}") from None
     _require_columns(list(arrays))
@@ -185,6 +214,20 @@ def _read_npz(path: Path) -> EmbeddingTable:
             raise InputError(f"column {name!r} has {len(matrix)} rows, 'embedding' has {n_clips}.")
     given = {name: array for name, array in arrays.items() if not _is_embedding(name)}
     return EmbeddingTable(_columns(given, n_clips), _by_readout(matrices, {}), {})
+
+
+def _npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+    """One array, read after its header was held against the bytes that are there."""
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in _NPY_HEADERS:
+            raise ValueError(f"{info.filename} is an array of format {version}")
+        shape, _, dtype = _NPY_HEADERS[version](file)
+        expected = prod(shape) * dtype.itemsize
+        if expected > info.file_size - file.tell() and not dtype.hasobject:
+            raise ValueError(f"{info.filename} needs {expected} bytes, and fewer are there")
+    with archive.open(info) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _is_embedding(name: str) -> bool:
@@ -265,7 +308,7 @@ def _by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict
         return {name.removeprefix("embedding."): vectors[name] for name in sorted(vectors)}
     try:
         readouts = json.loads(metadata["readouts"])
-    except ValueError:
+    except (ValueError, RecursionError):
         readouts = None
     if (
         not isinstance(readouts, list)

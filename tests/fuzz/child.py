@@ -1,0 +1,262 @@
+"""The process that swallows hostile inputs, within limits of the kernel.
+
+Whoever started it sends one JSON line for each piece of work and gets JSON lines back. The
+number of the input in work stands in a file, so that it is known even of a process that died.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz import mutator
+
+from daco.errors import DacoError
+
+Target = Callable[[bytes], object]
+
+TRIES = 3
+"""Of an input that took long by the clock: a busy machine is not the input's fault."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one input may take: seconds of processor and clock, and bytes."""
+
+    cpu: float
+    wall: float
+    memory: int
+
+
+@dataclass
+class Tally:
+    """What became of the inputs so far."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    slowest: tuple[float, int] = (0.0, -1)
+    peak: int = 0
+
+
+def target_of(kind: str, folder: Path) -> Target:
+    """What takes the inputs of a kind; files go to `folder`."""
+    path = folder / f"input{mutator.SUFFIXES.get(kind, '')}"
+    if kind == "misbehaviour":
+        return misbehave
+    if kind == "model":
+        return lambda data: _load_model(path, data)
+    if kind in ("manifest", "list"):
+        return _manifest_reader(path)
+    if kind in ("parquet", "npz"):
+        return lambda data: _read_table(path, data)
+    return _recording_judge(path)
+
+
+def _recording_judge(path: Path) -> Target:
+    from field_models import LOGMEL, normals
+
+    from daco.audio import read_audio
+    from daco.listen import Listener
+    from daco.model import MachineModel
+    from daco.verdict import judge
+
+    listener = Listener(LOGMEL)
+    embedded = listener.hear(mutator.seeds("wav")[0]).embeddings
+    X, domains = normals(dim=embedded.shape[1])
+    model = MachineModel.fit(X, domains, machine="press", frontend=LOGMEL)
+
+    def hear(data: bytes) -> None:
+        path.write_bytes(data)
+        refused = None
+        try:
+            read_audio(path, sample_rate=16_000, channel="mix", resampler="polyphase")
+        except DacoError as error:
+            refused = error
+        # Always both: what one refuses, the other may stumble over.
+        judge(model, listener, data, name="upload")
+        if refused:
+            raise refused
+
+    return hear
+
+
+def _load_model(path: Path, data: bytes) -> None:
+    from daco.model import MachineModel
+
+    path.write_bytes(data)
+    loaded = MachineModel.load(path)
+    loaded.score(loaded.embeddings[:3])  # what is accepted must also work
+
+
+def _manifest_reader(path: Path) -> Target:
+    from fuzz.mutate_tables import RECORDINGS
+
+    from daco.clips import read_clips
+
+    for name in RECORDINGS:
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        (path.parent / name).write_bytes(b"RIFF")
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        table = read_clips(path)
+        table.to_pandas()
+        table.write_manifest(path.with_name("written.csv"))
+
+    return read
+
+
+def _read_table(path: Path, data: bytes) -> None:
+    from daco.table import EmbeddingTable
+
+    path.write_bytes(data)
+    EmbeddingTable.read(path).write(path.with_name("written.parquet"))
+
+
+def misbehave(data: bytes) -> None:
+    """All that must be noticed, on request: this tests the tests."""
+    word = data.decode()
+    if word == "crash":
+        faulthandler._sigsegv()  # type: ignore[attr-defined]
+    if word == "loop":
+        while True:
+            pass
+    if word == "sleep":
+        time.sleep(60)
+    if word == "nap":
+        time.sleep(0.4)
+    if word == "raise":
+        raise KeyError("a mistake of ours")
+    if word == "refuse":
+        raise DacoError("a mistake of theirs")
+    if word == "allocate":
+        bytearray(1 << 33)
+    if word == "hide":
+        try:
+            bytearray(1 << 33)
+        except MemoryError:
+            raise DacoError("quietly") from None
+
+
+def run(target: Target, data: bytes, limits: Limits) -> tuple[str, float]:
+    """The outcome of one input in a word, and its processor time; signals end what takes long."""
+    for _ in range(TRIES):
+        wall, cpu = time.monotonic(), time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, limits.cpu)
+        signal.setitimer(signal.ITIMER_REAL, 10 * limits.wall)  # asleep, not busy
+        outcome = _outcome(target, data)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+        if wall <= limits.wall:
+            return outcome, cpu
+    return f"!took {wall:.1f} s by the clock, {TRIES} times", cpu
+
+
+def _outcome(target: Target, data: bytes) -> str:
+    """The name of the error; a leading ``!`` marks what must not happen."""
+    try:
+        target(data)
+    except DacoError as error:
+        if _ran_out_of_memory(error):
+            return f"!ran out of memory, said as: {error}"
+        return type(error).__name__
+    except BaseException as error:
+        # Neither a crash nor a refusal: a mistake of daco that the user gets to see.
+        return f"!{type(error).__name__}: {error}"[:500]
+    return "accepted"
+
+
+def _ran_out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, MemoryError) or "malloc" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def confine(limits: Limits) -> int:
+    """Let the kernel end what goes too far; bytes that are in use now."""
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        faulthandler.register(number, chain=True)  # the stack, and then the default: the end
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    pages = Path("/proc/self/statm").read_text("ascii").split()
+    size = int(pages[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (size + limits.memory, resource.RLIM_INFINITY))
+    return _peak()
+
+
+def _warm_up(known: Mapping[str, Target]) -> None:
+    """What is imported, compiled or opened once is not what an input takes."""
+    for kind, target in known.items():
+        for seed in mutator.seeds(kind) if kind in mutator.KINDS else ():
+            target(seed)
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    faulthandler.enable()
+    warnings.simplefilter("ignore")  # a warning is an answer as good as any
+    place = os.open(sys.argv[1], os.O_RDWR)
+    limits = Limits(*json.loads(sys.argv[2]))
+    memory = Path("/dev/shm")  # thousands of small files need no disk
+    root = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="daco-fuzz-", dir=root) as scratch:
+        tempfile.tempdir = scratch
+        known = {kind: target_of(kind, Path(scratch)) for kind in sys.argv[3:]}
+        _warm_up(known)
+        used = confine(limits)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            request = json.loads(line)
+            answer = _answer(request, known[request["kind"]], limits, place, used)
+            print(json.dumps(answer), flush=True)
+
+
+def _answer(
+    request: dict[str, Any], target: Target, limits: Limits, place: int, used: int
+) -> dict[str, Any]:
+    tally, failures = Tally(), []
+    alone = "data" in request
+    for index in (-1,) if alone else range(request["start"], request["stop"]):
+        os.pwrite(place, f"{index:12}".encode(), 0)
+        data = bytes.fromhex(request["data"]) if alone else _input(request["kind"], index)
+        outcome, cpu = run(target, data, limits)
+        tally.slowest = max(tally.slowest, (cpu, index))
+        tally.peak = max(tally.peak, _peak() - used)
+        if outcome.startswith("!"):
+            failures.append((index, outcome[1:]))
+        tally.outcomes["wrong" if outcome.startswith("!") else outcome] += 1
+    return {
+        "outcomes": tally.outcomes,
+        "failures": failures,
+        "slowest": tally.slowest,
+        "peak": tally.peak,
+    }
+
+
+def _input(kind: str, index: int) -> bytes:
+    if kind == "misbehaviour":
+        return b"crash" if index == 7 else b""
+    return mutator.mutated(kind, index)
+
+
+if __name__ == "__main__":
+    main()

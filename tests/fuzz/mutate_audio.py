@@ -1,0 +1,270 @@
+"""Recordings that are not what they say: chunks of RIFF and AIFF, and the frames of FLAC."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from functools import cache
+from random import Random
+
+import numpy as np
+import soundfile
+from fuzz.mutator import EXTREMES, LONG_EXTREMES, Mutation
+
+_STREAMINFO = 8  # after the mark and the block's own header
+_BLOCK_SIZES = (0, 1, 15, 16, 17, 4096, 0xFFFF)
+_RATES = (0, 1, 999, 1000, 8000, 96_001, 384_000, 655_350, 0xFFFFF)
+_TOTALS = (0, 1, 400, 1 << 20, (1 << 27) - 1, 1 << 27, (1 << 36) - 1)
+
+
+def _sound(frames: int, channels: int = 1) -> np.ndarray:
+    time = np.arange(frames)[:, None] / 16_000 + np.arange(channels) * 1e-4
+    return (0.3 * np.sin(2 * np.pi * 440 * time) + 0.05 * np.sin(2e5 * time**2)).astype(np.float32)
+
+
+def _written(kind: str, frames: int, rate: int, subtype: str, channels: int = 1) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, _sound(frames, channels), rate, format=kind, subtype=subtype)
+    return file.getvalue()
+
+
+SEEDS: dict[str, Callable[[], list[bytes]]] = {
+    # Of a low rate, so that the 0.3 s which logmel needs are few bytes.
+    "wav": lambda: [
+        _written("WAV", 4700, 16_000, "PCM_16"),
+        _written("WAV", 700, 2_000, "PCM_16", 2),
+        _written("WAV", 400, 1_000, "PCM_24"),
+        _written("WAV", 400, 1_000, "FLOAT"),
+        _written("WAV", 800, 2_000, "IMA_ADPCM"),
+        _written("WAV", 800, 2_000, "MS_ADPCM"),
+        _written("WAV", 800, 2_000, "ULAW"),
+        _written("WAV", 640, 1_600, "GSM610"),
+        _written("WAVEX", 400, 1_000, "PCM_16", 3),
+        _written("RF64", 400, 1_000, "PCM_16"),
+        _with_remarks(_written("WAV", 400, 1_000, "PCM_16")),
+    ],
+    "flac": lambda: [
+        _written("FLAC", 4700, 16_000, "PCM_16"),
+        _written("FLAC", 700, 2_000, "PCM_16", 2),
+        _written("FLAC", 400, 1_000, "PCM_24"),
+        _written("FLAC", 9000, 8_000, "PCM_S8"),
+    ],
+    "ogg": lambda: [
+        _with_serial(_written("OGG", 2800, 8_000, "VORBIS")),
+        _with_serial(_written("OGG", 2800, 8_000, "OPUS")),
+    ],
+    "aiff": lambda: [_written("AIFF", 400, 1_000, "PCM_16")],
+    "mp3": lambda: [_written("MP3", 2800, 8_000, "MPEG_LAYER_III")],
+}
+
+
+def _with_remarks(wav: bytes) -> bytes:
+    """As ffmpeg and field recorders write: text and a broadcast extension before the sound."""
+    remark = b"INFOISFT" + struct.pack("<I", 8) + b"recorder"
+    bext = b"bext" + struct.pack("<I", 602) + bytes(602)
+    extra = b"LIST" + struct.pack("<I", len(remark)) + remark + bext
+    return wav[:36] + extra + wav[36:]
+
+
+def _with_serial(ogg: bytes) -> bytes:
+    """The same stream with another serial number: that of the library is random."""
+    pages = ogg.split(b"OggS")[1:]
+    numbered = (bytearray(b"OggS" + page) for page in pages)
+    fixed = []
+    for page in numbered:
+        page[14:26] = b"\1\0\0\0" + page[18:22] + bytes(4)
+        page[22:26] = _crc(bytes(page), 32, 0x04C11DB7).to_bytes(4, "little")
+        fixed.append(bytes(page))
+    return b"".join(fixed)
+
+
+def mutate_chunks(rng: Random, data: bytes) -> bytes:
+    """A RIFF or AIFF file with its chunks in disorder and its numbers at extremes."""
+    order = "<" if data[:1] == b"R" else ">"
+    chunks = _chunks(data, order)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        rng.choice(_CHUNK_MUTATIONS)(rng, chunks, order)
+    body = b"".join(
+        name + struct.pack(order + "I", size) + payload + b"\0" * (len(payload) % 2)
+        for name, payload, size in chunks
+    )
+    size = len(body) + 4 if rng.random() < 0.8 else rng.choice(LONG_EXTREMES) % 2**32
+    return data[:4] + struct.pack(order + "I", size) + data[8:12] + body
+
+
+Chunks = list[tuple[bytes, bytes, int]]
+
+
+def _chunks(data: bytes, order: str) -> Chunks:
+    """Name, content and declared size of every chunk."""
+    chunks, at = [], 12
+    while at + 8 <= len(data):
+        name, (size,) = data[at : at + 4], struct.unpack_from(order + "I", data, at + 4)
+        present = min(size, len(data) - at - 8)
+        chunks.append((name, data[at + 8 : at + 8 + present], size))
+        at += 8 + present + present % 2
+    return chunks
+
+
+def _lie_about_size(rng: Random, chunks: Chunks, order: str) -> None:
+    at = rng.randrange(len(chunks))
+    name, payload, size = chunks[at]
+    lies = (*LONG_EXTREMES, size - 1, size + 1, size // 2, size * 2)
+    chunks[at] = name, payload, rng.choice(lies) % 2**32
+
+
+def _set_format(rng: Random, chunks: Chunks, order: str) -> None:
+    """Code, channels, rate, bytes a second, block and bits: any of them at an extreme."""
+    for at, (name, payload, size) in enumerate(chunks):
+        if name not in (b"fmt ", b"COMM", b"ds64", b"fact"):
+            continue
+        changed = bytearray(payload)
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            width = rng.choice((2, 2, 4))
+            place = rng.randrange(0, max(1, len(changed) - width + 1), 2)
+            number = rng.choice((*LONG_EXTREMES, 6, 17, 49, 85, 255, 8000, 384_000))
+            changed[place : place + width] = (number % (1 << 8 * width)).to_bytes(
+                width, "little" if order == "<" else "big"
+            )
+        chunks[at] = name, bytes(changed), size
+
+
+def _disorder(rng: Random, chunks: Chunks, order: str) -> None:
+    rng.shuffle(chunks)
+
+
+def _repeat(rng: Random, chunks: Chunks, order: str) -> None:
+    chunk = min(chunks, key=lambda each: len(each[1])) if (many := rng.random() < 0.1) else None
+    at = rng.randrange(len(chunks) + 1)
+    chunks[at:at] = [chunk] * 1200 if chunk and many else [rng.choice(chunks)]
+
+
+def _drop(rng: Random, chunks: Chunks, order: str) -> None:
+    if len(chunks) > 1:
+        del chunks[rng.randrange(len(chunks))]
+
+
+def _add(rng: Random, chunks: Chunks, order: str) -> None:
+    """A chunk of a name that some decoder knows, with anything in it."""
+    name = rng.choice((b"LIST", b"bext", b"cart", b"cue ", b"smpl", b"inst", b"PEAK", b"fact"))
+    payload = rng.randbytes(rng.choice((0, 1, 4, 24, 700)))
+    size = rng.choice((len(payload), len(payload), rng.choice(LONG_EXTREMES) % 2**32))
+    chunks.insert(rng.randrange(len(chunks) + 1), (name, payload, size))
+
+
+def _spoil_samples(rng: Random, chunks: Chunks, order: str) -> None:
+    """NaN, inf, full scale or silence where the sound is."""
+    for at, (name, payload, size) in enumerate(chunks):
+        if name in (b"data", b"SSND"):
+            word = rng.choice((b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff" * 4, b"\0" * 4, b"\x7f"))
+            chunks[at] = name, (word * len(payload))[: len(payload)], size
+
+
+_CHUNK_MUTATIONS = (
+    _lie_about_size,
+    _set_format,
+    _set_format,
+    _disorder,
+    _repeat,
+    _drop,
+    _add,
+    _spoil_samples,
+)
+
+
+def mutate_flac(rng: Random, data: bytes) -> bytes:
+    """A FLAC file that lies in its stream information or, with right checksums, in its frames."""
+    return rng.choice((_set_streaminfo, _set_streaminfo, _set_frame, _spread_blocks))(rng, data)
+
+
+def _set_streaminfo(rng: Random, data: bytes) -> bytes:
+    """Block and frame sizes, rate, channels, bits, length: any of them at an extreme."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        field = rng.choice(("blocks", "frames", "rate", "layout", "total", "md5"))
+        if field == "blocks":
+            at = _STREAMINFO + rng.choice((0, 2))
+            changed[at : at + 2] = rng.choice(_BLOCK_SIZES).to_bytes(2, "big")
+        elif field == "frames":
+            at = _STREAMINFO + rng.choice((4, 7))
+            changed[at : at + 3] = (rng.choice(EXTREMES) % 2**24).to_bytes(3, "big")
+        elif field == "md5":
+            changed[_STREAMINFO + 18 : _STREAMINFO + 34] = rng.randbytes(16)
+        else:
+            packed = int.from_bytes(changed[_STREAMINFO + 10 : _STREAMINFO + 18], "big")
+            shift, bits, values = {
+                "rate": (44, 20, _RATES),
+                "layout": (36, 8, range(256)),  # three bits of channels, five of bits a sample
+                "total": (0, 36, _TOTALS),
+            }[field]
+            packed &= ~(((1 << bits) - 1) << shift)
+            packed |= rng.choice(values) << shift
+            changed[_STREAMINFO + 10 : _STREAMINFO + 18] = packed.to_bytes(8, "big")
+    return bytes(changed)
+
+
+def _set_frame(rng: Random, data: bytes) -> bytes:
+    """Another header or content of one frame, under checksums that fit."""
+    places = _frames(data)
+    if not places:
+        return data
+    which = rng.randrange(len(places))
+    start = places[which]
+    stop = places[which + 1] if which + 1 < len(places) else len(data)
+    frame = bytearray(data[start:stop])
+    length = _header_length(frame)
+    if rng.random() < 0.5:
+        frame[2] = rng.randrange(256)  # codes of block size and rate
+    if rng.random() < 0.5:
+        frame[3] = rng.randrange(256)  # codes of channels and bits
+    for _ in range(rng.choice((0, 0, 1, 8))):
+        frame[rng.randrange(length, len(frame))] = rng.randrange(256)
+    frame[length - 1] = _crc(bytes(frame[: length - 1]), 8, 0x07)
+    frame[-2:] = _crc(bytes(frame[:-2]), 16, 0x8005).to_bytes(2, "big")
+    return data[:start] + bytes(frame) * rng.choice((1, 1, 2, 20)) + data[stop:]
+
+
+def _spread_blocks(rng: Random, data: bytes) -> bytes:
+    """A metadata block of any type and length between the stream information and the sound."""
+    content = rng.randbytes(rng.choice((0, 4, 34, 500)))
+    size = rng.choice((len(content), len(content), 0, 0xFFFFFF))
+    block = bytes([rng.randrange(256)]) + size.to_bytes(3, "big") + content
+    first = _STREAMINFO + 34
+    return data[:4] + bytes([data[4] & 0x7F]) + data[5:first] + block + data[first:]
+
+
+@cache  # of the seeds
+def _frames(data: bytes) -> list[int]:
+    """Where frames begin: a mark, and a header that fits its checksum."""
+    found = []
+    for at in range(_STREAMINFO + 34, len(data) - 16):
+        if data[at] == 0xFF and data[at + 1] & 0xFC == 0xF8:
+            header = data[at : at + 16]
+            length = _header_length(header)
+            if _crc(header[: length - 1], 8, 0x07) == header[length - 1]:
+                found.append(at)
+    return found
+
+
+def _header_length(frame: bytes | bytearray) -> int:
+    number = 1 if frame[4] < 0x80 else max(2, 8 - (frame[4] ^ 0xFF).bit_length())
+    size = {6: 1, 7: 2}.get(frame[2] >> 4, 0)
+    rate = {12: 1, 13: 2, 14: 2}.get(frame[2] & 15, 0)
+    return 4 + min(number, 7) + size + rate + 1
+
+
+def _crc(data: bytes, width: int, polynomial: int) -> int:
+    crc, top, mask = 0, 1 << (width - 1), (1 << width) - 1
+    for byte in data:
+        crc ^= byte << (width - 8)
+        for _ in range(8):
+            crc = (crc << 1 ^ polynomial if crc & top else crc << 1) & mask
+    return crc
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "wav": mutate_chunks,
+    "aiff": mutate_chunks,
+    "flac": mutate_flac,
+}

@@ -1,0 +1,99 @@
+"""No embedding table, however damaged or hostile, does more than be refused."""
+
+from __future__ import annotations
+
+import datetime
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fuzz.harness import Child, check
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+
+@pytest.fixture(scope="module")
+def child():
+    with Child("parquet", "npz") as started:
+        yield started
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz"])
+def test_every_table_is_read_or_refused_with_a_reason(child, kind):
+    check(child, kind)
+
+
+_ARRAYS = hnp.arrays(hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, max_dims=3, max_side=4))
+
+
+@given(
+    embedding=_ARRAYS | hnp.arrays(np.float32, (3, 2)),
+    name=st.sampled_from(("domain", "label", "year", "split", "attributes", "embedding.mean", "x")),
+    column=_ARRAYS | hnp.arrays(hnp.unicode_string_dtypes(max_len=4), 3),
+)
+def test_any_arrays_are_a_table_or_refused(child, embedding, name, column):
+    file = io.BytesIO()
+    np.savez(file, **{"embedding": embedding, name: column})
+    assert child.feed("npz", file.getvalue()) in ("accepted", "DataError")
+
+
+_COLUMNS = (
+    pa.array([[1.0, 2.0], [3.0]]),
+    pa.array([[1.0, 2.0], [float("nan"), 3.0]]),
+    pa.array([[1, 2], [3, 4]]),
+    pa.array([[1e300], [2.0]]),
+    pa.array([["a"], ["b"]]),
+    pa.array([[[1.0]], [[2.0]]]),
+    pa.array([[], []], pa.list_(pa.float32())),
+    pa.array([[1.0], None]),
+    pa.array([[1.0, None], [2.0, 3.0]]),
+    pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float16(), 2)),
+    pa.array([{"speed": 1}, None]),
+    pa.array([b"\xff", b""]),
+    pa.array([2**62, None]),
+    pa.array([float("inf"), 1.0]),
+    pa.array(['{"speed": "2"}', '{"\\ud800": "2"}']),
+    pa.array([True, None]),
+    pa.array([None, None]),
+    pa.array([datetime.date(2025, 1, 1), None]),
+    pa.array([[("speed", "2")], None], pa.map_(pa.string(), pa.string())),
+    pa.array(["old", None]).dictionary_encode(),
+)
+_NAMES = ("embedding", "embedding.mean", "path", "domain", "label", "year", "attributes", "x")
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_any_type_of_column_is_understood_or_refused(child, name):
+    for column in _COLUMNS:
+        file = io.BytesIO()
+        columns = {"embedding": pa.array([[1.0, 2.0], [3.0, 4.0]]), name: column}
+        pq.write_table(pa.table(columns), file)
+        assert child.feed("parquet", file.getvalue()) in ("accepted", "DataError"), column
+
+
+@given(
+    columns=st.dictionaries(st.sampled_from(_NAMES), st.sampled_from(_COLUMNS), min_size=1),
+    metadata=st.dictionaries(
+        st.sampled_from((b"daco.readouts", b"daco.x", b"\xff")),
+        st.sampled_from((b"", b"[]", b'["mod"]', b'["mod", "mean"]', b"\xff")),
+    ),
+)
+def test_any_columns_are_a_table_or_refused(child, columns, metadata):
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
+    assert child.feed("parquet", file.getvalue()) in ("accepted", "DataError")
+
+
+@pytest.mark.parametrize("place", ["attributes", "daco.readouts"])
+def test_deeply_nested_json_is_refused(child, place):
+    table = pa.table({"embedding": pa.array([[1.0, 2.0]])})
+    if place == "attributes":
+        table = table.append_column(place, pa.array(["[" * 100_000]))
+    else:
+        table = table.replace_schema_metadata({place: "[" * 100_000})
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    assert child.feed("parquet", file.getvalue()) == "DataError"
