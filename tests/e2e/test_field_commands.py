@@ -436,7 +436,7 @@ class TestUpdate:
         ok("update", model, new, "--domain", "night", "--force")
         content = model.read_bytes()
         result = ok("update", model, new, "--domain", "night")
-        assert "3 clips are in the bank already and left out" in " ".join(result.stderr.split())
+        assert "3 clips left out, in the bank already" in " ".join(result.stderr.split())
         assert "Nothing to add" in result.stdout
         assert model.read_bytes() == content
 
@@ -445,7 +445,7 @@ class TestUpdate:
         shutil.copy(path, path.with_name("b.wav"))
         ok("update", model, tmp_path / "new", "--domain", "night", "--force", "--out",
            tmp_path / "forced.daco")  # fmt: skip
-        assert len(MachineModel.load(tmp_path / "forced.daco")) == 26  # --force asks for both
+        assert len(MachineModel.load(tmp_path / "forced.daco")) == 25  # not even with --force
         run("update", model, tmp_path / "new", "--domain", "dusk")
         assert len(MachineModel.load(model)) == 25
 

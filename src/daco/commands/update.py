@@ -10,6 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from daco.clips import counted, some
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
 from daco.commands.progress import stages
@@ -38,7 +39,7 @@ def update(
     domain: Annotated[str, typer.Option(help="The domain of the new clips, known or new.")],
     out: Annotated[Path | None, typer.Option(help="Write here instead of replacing MODEL.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Add clips that sound anomalous or are known already.")
+        bool, typer.Option("--force", help="Add clips that sound anomalous, too.")
     ] = False,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
@@ -49,9 +50,9 @@ def update(
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
     All clips are taken but those labelled an anomaly. The configuration and the false-alarm
-    rate stay. Clips that the bank holds already are left
-    out, so that the same update twice changes nothing; clips of a known domain that sound
-    anomalous to the model are named and need --force.
+    rate stay. Clips that the bank holds already are left out, so that the same update twice
+    changes nothing; clips of a known domain that sound anomalous to the model are named and need
+    --force.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -65,11 +66,11 @@ def update(
     note(errors, gathered.oddities)
     clips = _of_machine(before, gathered)
     rows = _of_domain(errors, clips, domain)
-    found = newcomers(before, clips, rows, domain, force=force)
+    found = newcomers(before, clips, rows)
     note(errors, found.similar)
     if found.known:
-        listed = f"{len(found.known)} clips are in the bank already"
-        note(errors, [f"{listed}{'' if force else ' and left out'}: {_some(found.known)}."])
+        listed = f"{counted(found.known, 'clip')} left out, in the bank already"
+        note(errors, [f"{listed}: {some(found.known)}."])
     if domain not in before.domains:
         _announce(errors, before, domain, found)
     elif found.anomalous:
@@ -91,10 +92,12 @@ def update(
         raise typer.Exit(SKIPPED_EXIT)
 
 
-def newcomers(
-    model: MachineModel, clips: Normals, rows: list[int], domain: str, *, force: bool
-) -> Newcomers:
-    """Judge the new clips with the model as it is: copies, near copies, anomalies."""
+def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers:
+    """Judge the new clips with the model as it is: copies, near copies, anomalies.
+
+    A copy is never added: each of the two would find the other at distance 0, and the calibration
+    would take that for how close normals are.
+    """
     scored = model.score(clips.embeddings[rows])
     own = model.bank.leave_one_out("raw-k1")[:, 0]
     close = 0.5 * float(own[own > 0].min(initial=np.inf))
@@ -105,9 +108,8 @@ def newcomers(
         nearest = model.clip_names[scored.nearest[at]]
         if scored.nearest_distance[at] == 0 or content in seen:
             known.append(name)
-            if not force:
-                continue
-        elif scored.nearest_distance[at] < close < np.inf:
+            continue
+        if scored.nearest_distance[at] < close < np.inf:
             similar.append(f"{name} is closer to {nearest} than any two normals: a copy of it?")
         seen.add(content)
         if scored.alarms[at]:
@@ -153,7 +155,7 @@ def _of_machine(model: MachineModel, gathered: Gathered) -> Normals:
     if len(gathered.machines) > 1:
         raise DataError(
             f"The new clips are of {len(gathered.machines)} machines "
-            f"({_some([each.machine for each in gathered.machines])}), none of them "
+            f"({some([each.machine for each in gathered.machines])}), none of them "
             f"{model.machine!r}. Give those of one machine."
         )
     return gathered.machines[0]
@@ -167,7 +169,7 @@ def _of_domain(errors: Console, clips: Normals, domain: str) -> list[int]:
     rows = [row for row, name in enumerate(clips.domains) if name == domain]
     if not rows:
         raise DataError(
-            f"The new clips are of the domains {_some(found)}, none of them {domain!r}. Give those "
+            f"The new clips are of the domains {some(found)}, none of them {domain!r}. Give those "
             "of one domain."
         )
     left = len(clips) - len(rows)
@@ -179,7 +181,7 @@ def _announce(errors: Console, model: MachineModel, domain: str, found: Newcomer
     note(
         errors,
         [
-            f"{domain} is a new domain beside {_some(model.domains)}. {len(found.anomalous)} of "
+            f"{domain} is a new domain beside {some(model.domains)}. {len(found.anomalous)} of "
             f"its {len(found.rows)} clips sound anomalous to the model so far, as those of a new "
             "condition may: be sure that they are normal."
         ],
@@ -190,7 +192,7 @@ def _refuse_or_note(errors: Console, model: MachineModel, found: Newcomers, forc
     expected = model.false_alarm_rate * len(found.rows)
     sentence = (
         f"{len(found.anomalous)} of {len(found.rows)} new clips sound anomalous to the model "
-        f"(about {expected:.1f} normal ones would): {_some(found.anomalous, 10)}."
+        f"(about {expected:.1f} normal ones would): {some(found.anomalous, 10)}."
     )
     if not force:
         raise InputError(
@@ -209,7 +211,7 @@ def _new_names(model: MachineModel, names: list[str], origin: dict[str, object])
 
 def _show(console: Console, before: MachineModel, after: MachineModel, path: Path) -> None:
     say(console, after.machine, style="bold")
-    say(console, f"{len(after) - len(before)} normals added, {len(after)} in all.")
+    say(console, f"{counted(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)
     say(
         console,
@@ -218,9 +220,3 @@ def _show(console: Console, before: MachineModel, after: MachineModel, path: Pat
     )
     say(console, f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     note(console, after.cautions(), "caution")
-
-
-def _some(names: list[str] | tuple[str, ...], cap: int = 5) -> str:
-    from daco.clips import some
-
-    return some(names, cap)
