@@ -22,6 +22,7 @@ from daco.commands.inspect import inspect
 from daco.commands.paper import paper
 from daco.commands.score import score
 from daco.commands.select import select
+from daco.commands.serve import serve
 from daco.commands.study import study
 from daco.commands.submission import submission
 from daco.commands.synth import synth
@@ -66,6 +67,7 @@ for command in (
     paper,
     score,
     select,
+    serve,
     study,
     submission,
     synth,

@@ -1,0 +1,92 @@
+"""Counters and clocks for Prometheus; every label has few values, whatever clients ask for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from starlette.types import Scope
+
+MOST_MACHINES = 200
+OTHER = "other"
+EVENTS_ROUTE = "/v1/events"
+
+_METHODS = ("GET", "HEAD", "POST")
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0, 30.0)
+
+
+class Metrics:
+    """The service's own collectors, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "daco_http_requests",
+            "Requests by route and status.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.latency = Histogram(
+            "daco_http_request_seconds",
+            "Time from the head of a request to the end of its answer.",
+            ["route"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.clips = Counter(
+            "daco_clips_scored", "Clips scored.", ["machine"], registry=self.registry
+        )
+        self.anomalous = Counter(
+            "daco_clips_anomalous",
+            "Clips above their threshold.",
+            ["machine"],
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "daco_uploads_refused", "Uploads not scored.", ["reason"], registry=self.registry
+        )
+        self.worker_restarts = Counter(
+            "daco_worker_restarts", "Workers that ended and were replaced.", registry=self.registry
+        )
+        self.events_dropped = Counter(
+            "daco_event_clients_dropped",
+            "Event streams closed because the client was too slow.",
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._machines: set[str] = set()
+
+    def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
+        """A gauge that is read when somebody looks."""
+        Gauge(name, about, registry=self.registry).set_function(value)
+
+    @contextmanager
+    def request(self, scope: Scope, answer: Any) -> Iterator[None]:
+        """Count and time a request; `answer` has its status at the end."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            route = getattr(scope.get("route"), "path", OTHER)
+            method = scope["method"] if scope["method"] in _METHODS else OTHER
+            self.requests.labels(method, route, str(answer.status or OTHER)).inc()
+            if route != EVENTS_ROUTE:  # a stream lasts as long as somebody looks
+                self.latency.labels(route).observe(time.perf_counter() - started)
+
+    def scored(self, machine: str, anomalous: bool) -> None:
+        """Count a clip."""
+        if machine not in self._machines and len(self._machines) >= MOST_MACHINES:
+            machine = OTHER
+        self._machines.add(machine)
+        self.clips.labels(machine).inc()
+        self.anomalous.labels(machine).inc(anomalous)
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' format."""
+        return generate_latest(self.registry)

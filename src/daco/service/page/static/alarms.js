@@ -1,0 +1,121 @@
+// Alarms: what opened them, and the dialog in which a person answers for one.
+
+import { paths, post } from "./api.js";
+import { announce, h, icon, put } from "./dom.js";
+import { alarmsOf, listen, machine as machineOf, refreshMachines, setAlarm } from "./state.js";
+import { ago, count, when } from "./words.js";
+
+/** Kept while the page is open, so that ten alarms do not ask ten times. */
+let lastName = "";
+
+/** The alarms of one machine, or the open ones of all where `machine` is null. */
+export function alarmSection({ machine, signal }) {
+  const title = h("h2", { tabindex: "-1" });
+  const open = h("ul", { class: "alarms" });
+  const past = h("ul", { class: "alarms past" });
+  const pastTitle = h("summary");
+  const pastBox = h("details", { class: "past-box" }, pastTitle, past);
+  const openBox = h("div", { class: "open-alarms" }, title, open);
+  const section = h("section", { class: "alarm-section", "aria-label": "Alarms" }, openBox, machine !== null && pastBox);
+  const rows = new Map();
+
+  function update() {
+    const all = alarmsOf(machine);
+    const opened = all.filter((alarm) => !alarm.closed_at);
+    const closed = all.filter((alarm) => alarm.closed_at);
+    openBox.hidden = !opened.length;
+    title.textContent = count(opened.length, "open alarm");
+    show(open, opened);
+    show(past, closed);
+    pastTitle.textContent = count(closed.length, "past alarm");
+    pastBox.hidden = !closed.length;
+  }
+
+  /** Where the keyboard goes when an alarm leaves the list: to the others, or to the top. */
+  function afterwards() {
+    (openBox.hidden ? document.querySelector("main h1") : title).focus();
+  }
+
+  function show(list, alarms) {
+    const nodes = alarms.map((alarm) => {
+      const drawn = rows.get(alarm.id);
+      if (drawn && drawn.alarm === alarm) return drawn.node;
+      const node = row(alarm, machine === null, afterwards);
+      rows.set(alarm.id, { alarm, node });
+      return node;
+    });
+    if (nodes.length !== list.children.length || nodes.some((node, i) => list.children[i] !== node)) put(list, ...nodes);
+  }
+
+  listen("alarms", update, signal);
+  listen("machines", update, signal);
+  update();
+  return section;
+}
+
+function row(alarm, withMachine, afterwards) {
+  const known = machineOf(alarm.machine);
+  const clip = `#/machines/${encodeURIComponent(alarm.machine)}/clips/${alarm.clip_id}`;
+  const contributing = alarm.clip_ids.length;
+  return h("li", { class: alarm.closed_at ? "alarm" : "alarm open", "data-alarm": alarm.id },
+    icon(alarm.closed_at ? "ok" : "alarm"),
+    h("div", { class: "alarm-text" },
+      h("p", {},
+        withMachine && h("b", { class: "alarm-machine" }, known?.machine ?? alarm.machine),
+        `${when(alarm.opened_at)} (`, ago(alarm.opened_at), `), ${count(contributing, "anomalous clip")}. `,
+        h("a", { href: clip }, "Listen", h("span", { class: "hidden" }, ` to the clip that opened alarm ${alarm.id}`))),
+      ending(alarm)),
+    !alarm.acknowledged_at && h("button", {
+      type: "button", class: alarm.closed_at ? "button" : "button primary",
+      onclick: () => acknowledge(alarm, known?.machine ?? alarm.machine, afterwards),
+    }, "Acknowledge"));
+}
+
+function ending(alarm) {
+  if (alarm.acknowledged_at) {
+    return h("p", { class: "muted" },
+      `Acknowledged by ${alarm.acknowledged_by}, ${when(alarm.acknowledged_at)}`,
+      alarm.saving ? ": saving\u2026" : ".",
+      alarm.comment && h("q", { class: "comment" }, alarm.comment));
+  }
+  if (alarm.closed_at) return h("p", { class: "muted" }, `Recovered by itself, ${when(alarm.closed_at)}; nobody has acknowledged it.`);
+  return null;
+}
+
+/** Ask who answers for the alarm. What is shown at once is taken back when the service refuses. */
+function acknowledge(alarm, machineName, afterwards, { comment = "", problem = "" } = {}) {
+  const by = h("input", { id: "ack-by", name: "by", required: true, maxlength: "100", autocomplete: "name", value: lastName });
+  const note = h("textarea", { id: "ack-comment", name: "comment", rows: "3", maxlength: "2000", "aria-describedby": "ack-help" }, comment);
+  const dialog = h("dialog", { class: "dialog", "aria-labelledby": "ack-title" },
+    h("form", { method: "dialog", onsubmit: () => send() },
+      h("h2", { id: "ack-title" }, "Acknowledge the alarm"),
+      h("p", { class: "muted" }, `${machineName}, ${when(alarm.opened_at)}`),
+      problem && h("p", { class: "problem", role: "alert" }, problem),
+      h("label", { for: "ack-by" }, "Your name"), by,
+      h("label", { for: "ack-comment" }, "What was found, what was done"), note,
+      h("p", { class: "muted", id: "ack-help" }, "Kept with the alarm. The machine can raise a new alarm afterwards."),
+      h("div", { class: "actions" },
+        h("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"),
+        h("button", { type: "submit", class: "button primary" }, "Acknowledge"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  (lastName ? note : by).focus();
+
+  async function send() {
+    lastName = by.value.trim();
+    const now = new Date().toISOString();
+    const text = note.value.trim();
+    setAlarm({ ...alarm, acknowledged_at: now, acknowledged_by: lastName, comment: text, closed_at: alarm.closed_at ?? now, saving: true });
+    requestAnimationFrame(afterwards);
+    try {
+      const { alarm: saved } = await post(paths.acknowledge(alarm.id), { by: lastName, comment: text });
+      setAlarm(saved);
+      announce("The alarm is acknowledged.");
+      refreshMachines().catch(() => {});
+    } catch (error) {
+      setAlarm(alarm);
+      acknowledge(alarm, machineName, afterwards, { comment: text, problem: `Not saved: ${error.message}` });
+    }
+  }
+}

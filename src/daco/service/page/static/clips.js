@@ -1,0 +1,98 @@
+// The list of clips: newest first, page by page; arrows walk it, Space listens.
+
+import { h, put } from "./dom.js";
+import { clock, count, date, fileName, scoreText } from "./words.js";
+
+const ROWS = 15;
+
+/** `linkTo(clip)` is a clip's address; `onSelect(clip)`, `onListen()` and `onSwap()` follow keys. */
+export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
+  const title = h("h2", {}, "Clips");
+  const only = h("input", { type: "checkbox", id: "only", onchange: () => { first = 0; draw(); } });
+  const rows = h("ol", { class: "clip-rows", onkeydown });
+  const newer = h("button", { type: "button", class: "button", onclick: () => turn(-1) }, "Newer");
+  const older = h("button", { type: "button", class: "button", onclick: () => turn(1) }, "Older");
+  const where = h("span", { class: "muted", role: "status" });
+  const element = h("section", { class: "clip-list", "aria-label": "Clips" },
+    h("div", { class: "heading" }, title, h("label", { class: "check", for: "only" }, only, "only anomalous")),
+    rows, h("div", { class: "pager" }, newer, where, older));
+  let data = { clips: [], selected: null, note: "" };
+  let first = 0;
+
+  /** Newest first. */
+  function found() {
+    const all = data.clips;
+    return (only.checked ? all.filter((clip) => clip.alarm) : all).toReversed();
+  }
+
+  function draw() {
+    const clips = found();
+    first = Math.max(0, Math.min(first, Math.floor((clips.length - 1) / ROWS) * ROWS));
+    const page = clips.slice(first, first + ROWS);
+    const focused = rows.contains(document.activeElement) ? document.activeElement.dataset.clip : null;
+    put(rows, ...page.map(row));
+    if (!page.length) put(rows, h("li", { class: "empty" }, only.checked && data.clips.length ? "No anomalous clip in this range." : data.note));
+    newer.disabled = first === 0;
+    older.disabled = first + ROWS >= clips.length;
+    where.textContent = clips.length ? `${first + 1}\u2013${first + page.length} of ${count(clips.length, "clip")}` : "";
+    const stop = rows.querySelector("[aria-current]") ?? rows.querySelector("a");
+    if (stop) stop.tabIndex = 0;
+    if (focused) rows.querySelector(`[data-clip="${focused}"]`)?.focus();
+  }
+
+  function row(clip) {
+    const chosen = clip.id === data.selected;
+    const time = new Date(clip.received_at).toDateString() === new Date().toDateString()
+      ? clock(clip.received_at) : `${date(clip.received_at)} ${clock(clip.received_at)}`;
+    return h("li", {},
+      h("a", { href: linkTo(clip), class: "clip-row", tabindex: "-1", "data-clip": clip.id, "aria-current": chosen ? "true" : null },
+        h("span", { class: clip.alarm ? "triangle" : "dot", "aria-hidden": "true" }),
+        h("span", { class: "clip-time" }, time),
+        h("span", { class: "clip-score" }, scoreText(clip.score, clip.threshold),
+          h("span", { class: "hidden" }, clip.alarm ? " anomalous" : " normal")),
+        fileName(clip.name, { class: "clip-name" }),
+        clip.reasons.length > 0 && h("span", { class: "tag" }, clip.reasons[0].split(":")[0])));
+  }
+
+  function turn(direction) {
+    first += direction * ROWS;
+    draw();
+    const links = rows.querySelectorAll("a");
+    return direction > 0 ? links[0] : links[links.length - 1];
+  }
+
+  function onkeydown(event) {
+    const links = [...rows.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement);
+    if (at < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    const target = {
+      ArrowDown: () => links[at + 1] ?? (older.disabled ? null : turn(1)),
+      ArrowUp: () => links[at - 1] ?? (newer.disabled ? null : turn(-1)),
+      Home: () => links[0],
+      End: () => links.at(-1),
+    }[event.key];
+    if (event.key === " ") onListen();
+    else if (event.key.toLowerCase() === "x") onSwap();
+    else if (target) go(target());
+    else return;
+    event.preventDefault();
+  }
+
+  function go(link) {
+    if (!link) return;
+    link.focus();
+    const clip = data.clips.find((each) => each.id === Number(link.dataset.clip));
+    if (clip) onSelect(clip);
+  }
+
+  return {
+    element,
+    /** `reveal` turns to the page that holds the selected clip. */
+    update(changes, { reveal = false } = {}) {
+      data = { ...data, ...changes };
+      const at = reveal ? found().findIndex((clip) => clip.id === data.selected) : -1;
+      if (at >= 0) first = Math.floor(at / ROWS) * ROWS;
+      draw();
+    },
+  };
+}

@@ -1,0 +1,43 @@
+// A calibration that no longer holds: what was seen, and the command that mends it.
+
+import { announce, h, icon } from "./dom.js";
+import { count } from "./words.js";
+
+/** How the calibration of a machine holds: a line, or a banner with the remedy where it does not. */
+export function driftBanner({ drift }) {
+  if (!drift) return null;
+  if (!drift.stale) return h("p", { class: "muted calibration" }, sentence(drift.sentence));
+  return h("section", { class: "banner", "aria-label": "Calibration" },
+    icon("stale"),
+    h("div", {},
+      h("p", {}, h("b", {}, sentence(drift.sentence))),
+      h("p", { class: "muted" }, byDomain(drift.by_domain)),
+      h("p", {}, drift.caution, " If the machine is well, its surroundings have changed: record how it sounds now, and add that."),
+      command(drift.remedy)));
+}
+
+function byDomain(domains) {
+  const told = Object.entries(domains).filter(([, { n }]) => n > 0);
+  if (told.length < 2) return null;
+  return told.map(([name, { n, realised }]) => `${name}: ${realised.toFixed(2)} of ${count(n, "clip")}`).join(" \u00b7 ");
+}
+
+function command(text) {
+  const button = h("button", { type: "button", class: "button", "aria-label": "Copy the command", onclick: copy }, icon("copy"), "Copy");
+  async function copy() {
+    try {
+      await navigator.clipboard.writeText(text);
+      announce("Copied.");
+      button.lastChild.textContent = "Copied";
+      setTimeout(() => { button.lastChild.textContent = "Copy"; }, 2000);
+    } catch {
+      // No clipboard without HTTPS or permission: let the person copy what is selected.
+      getSelection().selectAllChildren(button.previousSibling);
+    }
+  }
+  return h("p", { class: "command" }, h("code", {}, text), button);
+}
+
+function sentence(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
+}

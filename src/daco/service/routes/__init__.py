@@ -1,0 +1,1 @@
+"""The service's answers, a module for each kind."""

@@ -1,0 +1,69 @@
+"""Health, metrics and sessions."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from daco.service.auth import new_session, same_token, session_cookie
+from daco.service.context import service_of
+from daco.service.problems import Problem, as_responses
+from daco.service.schemas import Health, Login
+
+router = APIRouter(tags=["operation"])
+
+
+@router.get(
+    "/healthz",
+    summary="Health",
+    response_model=Health,
+    responses={503: {"model": Health, "description": "It lives, but cannot score."}},
+)
+async def health(request: Request) -> JSONResponse:
+    """200 when recordings can be scored; needs no token and tells nothing else."""
+    service = service_of(request)
+    ready = service.pool.is_ready and service.registry.is_loaded and not service.hub.is_closed
+    return JSONResponse({"live": True, "ready": ready}, 200 if ready else 503)
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **as_responses(401)},
+)
+async def metrics(request: Request) -> Response:
+    """Requests, latencies, queues, workers, clips."""
+    text = service_of(request).metrics.text()
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.post(
+    "/login",
+    summary="Open a session",
+    status_code=204,
+    response_class=Response,
+    responses=as_responses(401, 403),
+)
+async def login(request: Request, said: Login) -> Response:
+    """Exchange the token for a cookie that scripts cannot read."""
+    token = service_of(request).settings.token
+    if token is None:
+        return Response(status_code=204)
+    if not same_token(said.token, token):
+        raise Problem(401, "The token is missing or wrong.")
+    cookie = session_cookie(new_session(token), secure=request.url.scheme == "https")
+    return Response(status_code=204, headers={"Set-Cookie": cookie})
+
+
+@router.post(
+    "/logout",
+    summary="End the session",
+    status_code=204,
+    response_class=Response,
+    responses=as_responses(401, 403),
+)
+async def logout(request: Request) -> Response:
+    """Have the browser forget the cookie."""
+    cookie = session_cookie("", secure=request.url.scheme == "https", seconds=0)
+    return Response(status_code=204, headers={"Set-Cookie": cookie})

@@ -1,0 +1,140 @@
+"""What was answered is stored, once, whatever happens to the process a moment later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from service_process import ServiceProcess, normal, wait_until
+from stores import BACKENDS, new_url, verdict
+
+from daco.store import Store
+
+
+class Load:
+    """Threads that send clips until they are stopped or the service has gone."""
+
+    def __init__(self, service: ServiceProcess, threads: int = 4) -> None:
+        self.ids: list[int] = []
+        self.others: list[int] = []
+        self._service = service
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._send) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        with self._service.client(headers={"Content-Type": "audio/wav"}) as client:
+            while not self._ended.is_set():
+                try:
+                    answer = client.post("/v1/machines/press/score", content=normal())
+                except httpx.HTTPError:
+                    return
+                if answer.status_code == 200:
+                    self.ids.append(answer.json()["clip"]["id"])
+                else:
+                    self.others.append(answer.status_code)
+
+    def stop(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def stored(database: str) -> list[int]:
+    with Store.open(database) as store:
+        return [clip.id for clip in store.clips("press", 10_000)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_kill_9_under_load_loses_no_answer_and_doubles_none(tmp_path, backend):
+    database = new_url(backend, tmp_path)
+    service = ServiceProcess(tmp_path, database=database)
+    with service:
+        load = Load(service)
+        wait_until(lambda: len(load.ids) >= 60)
+        service.end(signal.SIGKILL)
+        load.stop()
+        wait_until(lambda: not service.pids())  # nobody is left behind
+    rows = stored(database)
+    assert len(rows) == len(set(rows))
+    assert set(load.ids) <= set(rows)
+    assert len(load.ids) == len(set(load.ids))
+    assert len(rows) - len(load.ids) <= 4  # committed, but not answered any more: one per thread
+
+    with service:  # and it goes on where it was
+        clip = service.score(normal()).json()["clip"]
+        assert clip["id"] > max(rows)
+        history = service.get("/v1/machines/press/history", params={"limit": 1000}).json()
+        assert [each["id"] for each in history["clips"]] == sorted({*rows, clip["id"]})[::-1][:1000]
+
+
+def test_a_signal_to_end_lets_work_in_progress_end(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        load = Load(service)
+        with service.client() as client, client.stream("GET", "/v1/events") as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            wait_until(lambda: len(load.ids) >= 20)
+            started = time.monotonic()
+            # All processes at once, as a terminal or a service manager does it.
+            os.killpg(service.process.pid, signal.SIGTERM)
+            for _ in lines:
+                pass  # the stream ends by itself
+            service.process.wait(60)
+            assert time.monotonic() - started < 25
+        load.stop()
+        wait_until(lambda: not service.pids())
+    assert not [status for status in load.others if status != 503]
+    assert sorted(load.ids) == sorted(stored(service.database))
+    assert "Traceback" not in service.log
+
+
+def test_workers_and_their_nursery_may_die_under_load(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        load = Load(service, threads=2)
+        for _ in range(3):
+            wait_until(lambda: len(service.workers()) == 2)
+            before = len(load.ids)
+            os.kill(service.workers()[0], signal.SIGKILL)
+            wait_until(lambda before=before: len(load.ids) >= before + 10)
+        load.stop()
+        assert not load.others
+        assert sorted(load.ids) == sorted(stored(service.database))
+
+        wait_until(lambda: len(service.workers()) == 2)
+        workers = service.workers()
+        (nursery,) = (pid for pid in service.pids() if pid not in (service.process.pid, *workers))
+        for pid in (nursery, *workers):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: service.score(normal()).status_code == 200)
+        wait_until(lambda: len(service.workers()) == 2)
+
+
+def test_old_clips_and_their_recordings_are_forgotten(tmp_path):
+    long_ago = datetime.now(UTC) - timedelta(days=9)
+    service = ServiceProcess(tmp_path, "--keep-days", "7")
+    names = [f"{digit * 2}/{digit * 64}.wav" for digit in "abc"]
+    for name in names:
+        (tmp_path / "clips" / name).parent.mkdir(parents=True)
+        (tmp_path / "clips" / name).write_bytes(normal())
+    # The first belongs to an old clip, the second to an old and a new one, the third to none.
+    os.utime(tmp_path / "clips" / names[0], (long_ago.timestamp(), long_ago.timestamp()))
+    with Store.open(service.database) as store:
+        for name, received_at in (
+            (names[0], long_ago),
+            (names[1], long_ago),
+            (names[1], datetime.now(UTC)),
+        ):
+            store.add(verdict(), machine="press", received_at=received_at, audio_path=name)
+    with service:
+        wait_until(lambda: not (tmp_path / "clips" / names[0]).exists())
+        assert stored(service.database) == [3]
+        assert service.get("/v1/clips/3/audio").content == normal()
+        assert service.get("/v1/clips/1").status_code == 404
+        assert (tmp_path / "clips" / names[2]).exists()

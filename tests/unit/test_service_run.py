@@ -1,0 +1,42 @@
+"""The socket the service listens on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from daco.errors import InputError
+from daco.service.run import listening_socket
+
+
+def test_answers_are_sent_at_once():
+    """Without TCP_NODELAY the body of an answer waits 40 ms for its head's acknowledgement."""
+
+    async def accepted_options():
+        options = asyncio.get_running_loop().create_future()
+
+        async def accept(reader, writer):
+            sock = writer.get_extra_info("socket")
+            options.set_result(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listener = listening_socket("127.0.0.1", 0)
+        async with await asyncio.start_server(accept, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            found = await options
+            writer.close()
+        return found
+
+    assert asyncio.run(accepted_options()) == 1
+
+
+def test_an_address_that_cannot_be_had_is_a_sentence():
+    with (
+        listening_socket("127.0.0.1", 0) as taken,
+        pytest.raises(InputError, match=r"Cannot listen on 127\.0\.0\.1 port"),
+    ):
+        listening_socket("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(InputError, match="Cannot listen"):
+        listening_socket("no.such.host.invalid", 0)
