@@ -40,7 +40,16 @@ html_static_path = ["_static"]
 html_css_files = ["daco.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_sidebars = {page: [] for page in ("index", "how-a-number-gets-here", "method", "cli", "files")}
+_WITHOUT_SIDEBAR = (
+    "index",
+    "from-ten-recordings-to-an-alarm",
+    "how-a-number-gets-here",
+    "method",
+    "cli",
+    "files",
+    "security",
+)
+html_sidebars = {page: [] for page in _WITHOUT_SIDEBAR}
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navigation_with_keys": False,

@@ -4,6 +4,8 @@ A page is Markdown with fenced blocks, and reads as a notebook:
 
 - ``python`` blocks run in order in one namespace; the value of a last expression is shown;
 - ``sh`` blocks: lines that begin with ``daco`` run in the same folder, all others do not;
+  one that ends with ``&`` goes on until the end of the page, and ``$PORT`` is a free port;
+- an error of daco is output, too, as the command line and a notebook would show it;
 - a ``text`` block right after one of them is its output, ``...`` standing for anything. A block
   that prints something and states nothing is an error;
 - a line ``% not run: reason`` above a block leaves it out;
@@ -22,12 +24,16 @@ import ast
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +47,7 @@ PAGES = (
     "tutorials/paper-reader.md",
     "tutorials/library-author.md",
     "how-a-number-gets-here.md",
+    "from-ten-recordings-to-an-alarm.md",
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"
@@ -95,10 +102,15 @@ def read_blocks(text: str) -> list[Block]:
 def run_blocks(blocks: list[Block]) -> Iterator[str]:
     """What each block prints, run in the current folder."""
     names: dict[str, Any] = {"__name__": "page"}
-    for block in blocks:
-        printed = _run_python(block.code, names) if block.kind == "python" else _run_sh(block.code)
-        # Output has no trailing blanks: editors strip them from a page.
-        yield "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+    with contextlib.ExitStack() as background, _free_port():
+        for block in blocks:
+            if block.kind == "python":
+                printed = _run_python(block.code, names)
+            else:
+                printed = _run_sh(block.code, background)
+            # Output has no trailing blanks: editors strip them from a page.
+            text = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n")
+            yield text and text + "\n"
 
 
 def differences(page: Path) -> list[Difference]:
@@ -137,7 +149,7 @@ def write_outputs(page: Path, found: list[Difference]) -> None:
 
 
 def _run_python(code: str, names: dict[str, Any]) -> str:
-    """Run a block as a notebook cell: warnings and errors of daco are output, too."""
+    """Run a block as a notebook cell; warnings of daco are output, too."""
     from daco.errors import DacoError, DacoWarning
 
     tree = ast.parse(code)
@@ -164,22 +176,65 @@ def _told(kind: str, message: object) -> str:
     return textwrap.fill(f"{kind}: {message}", WIDTH, break_on_hyphens=False)
 
 
-def _run_sh(code: str) -> str:
+def _run_sh(code: str, background: contextlib.ExitStack) -> str:
     from typer.testing import CliRunner
 
     from daco.cli import app
+    from daco.errors import DacoError
 
     printed = []
     for line in code.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
+        words = shlex.split(line.replace("$PORT", os.environ["PORT"]), comments=True)
         if not words or words[0] != "daco":
             continue
+        if words[-1] == "&":
+            background.enter_context(_going_on(words[1:-1]))
+            continue
         plain = {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb"}
-        result = CliRunner().invoke(app, words[1:], env=plain, catch_exceptions=False)
+        try:
+            result = CliRunner().invoke(app, words[1:], env=plain, catch_exceptions=False)
+        except DacoError as error:
+            printed.append(_told("error", error) + "\n")
+            continue
         if result.exit_code != 0:
             raise RuntimeError(f"{line.strip()!r} ended with {result.exit_code}:\n{result.output}")
         printed.append(result.stdout)
     return "".join(printed)
+
+
+@contextlib.contextmanager
+def _free_port() -> Iterator[None]:
+    """A port in the environment that nothing uses: the page's own number may be taken."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    before = os.environ.get("PORT")
+    os.environ["PORT"] = str(port)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PORT"]
+        else:
+            os.environ["PORT"] = before
+
+
+@contextlib.contextmanager
+def _going_on(words: list[str]) -> Iterator[None]:
+    """A command of daco that serves until it is told to end; it has said where when this begins."""
+    command = [sys.executable, "-m", "daco.cli", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        if not said.startswith("http"):
+            raise RuntimeError(f"daco {shlex.join(words)} ended:\n{said}{process.stderr.read()}")
+        # What it says later goes nowhere, but must not fill the pipe.
+        drain = threading.Thread(target=process.stderr.read)
+        drain.start()
+        try:
+            yield
+        finally:
+            process.terminate()
+            drain.join()
 
 
 def main() -> None:

@@ -7,12 +7,16 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pandas as pd
 import pytest
+from real_tables import real_table
 from shared_data import ROOT, shared
 
 import daco
+from daco.model import MachineModel
 from daco.synth_embeddings import synthetic_machine, synthetic_table
 
 DOCS = ROOT / "docs"
@@ -70,11 +74,35 @@ def text(output: str) -> str:
         ([python("print(0.123)"), text("0.1...")], 0),
         ([python("import daco\ndaco.ScoreConfig.parse('raw')"), text("ConfigError: ...")], 0),
         (["```sh\nls /nowhere\ndaco --version\n```", text(f"daco {daco.__version__}")], 0),
+        (["```sh\ndaco clips nowhere\n```", text("error: ...nowhere does not exist...")], 0),
         (["% not run: it would fail\n" + python("1 / 0")], 0),
     ],
 )
 def test_what_is_stated_is_compared_with_what_is_printed(blocks, n_different, tmp_path):
     assert len(notebook.differences(page(tmp_path, *blocks))) == n_different
+
+
+def test_what_goes_on_in_the_background_ends_with_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    look = "import os, urllib.request as r\n" + (
+        "address = f\"http://127.0.0.1:{os.environ['PORT']}/healthz\"\nr.urlopen(address).status"
+    )
+    blocks = ["```sh\ndaco serve models --port $PORT &\n```", python(look), text("200")]
+    names = {}
+    monkeypatch.setattr(notebook, "_run_python", _remembering(notebook._run_python, names))
+    assert notebook.differences(page(tmp_path, *blocks)) == []
+    with pytest.raises(URLError):
+        urlopen(names["address"])
+
+
+def _remembering(run, kept):
+    def run_and_keep(code, names):
+        printed = run(code, names)
+        kept.update(names)
+        return printed
+
+    return run_and_keep
 
 
 def test_a_mistake_in_the_code_of_a_page_is_no_output(tmp_path):
@@ -87,6 +115,36 @@ def test_refreshing_a_page_changes_outputs_and_nothing_else(tmp_path):
     notebook.write_outputs(path, notebook.differences(path))
     written = [python("1 + 1"), text("2"), "Prose.", python("print('a b')"), text("a ...")]
     assert path.read_text(encoding="utf-8") == "# Page\n\n" + "\n\n".join(written) + "\n"
+
+
+_RATES = re.compile(r"^\| (fan|bearing) \| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", re.M)
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_the_rates_on_real_machines_are_those_stated(row):
+    stated = _RATES.findall((DOCS / "from-ten-recordings-to-an-alarm.md").read_text("utf-8"))
+    machine, network, *shares = stated[row]
+    table = real_table(machine, embeddings={"logmel": "logmel_mod"}.get(network, network))
+    train, test = table.select(split="train"), table.select(split="test")
+    normals, domains = train.matrix(), train.column("domain")
+    papers = daco.DACo("conf-soft-m0-k1", false_alarm_rate=0.1).fit(normals, domains=domains)
+    model = MachineModel.fit(normals, list(domains), machine=machine, false_alarm_rate=0.1)
+    assert model.config == "conf-soft-m0-k1"
+    scores = model.score(test.matrix()).scores
+
+    def flagged(threshold, label):
+        rows = [
+            (test.column("domain") == domain) & (test.column("label") == label)
+            for domain in ("source", "target")
+        ]
+        return " / ".join(f"{(scores[each] > threshold).mean():.2f}" for each in rows)
+
+    assert shares == [
+        flagged(papers.threshold_, 0),
+        flagged(model.threshold, 0),
+        flagged(papers.threshold_, 1),
+        flagged(model.threshold, 1),
+    ]
 
 
 def test_the_public_names_are_all_described():
