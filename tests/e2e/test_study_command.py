@@ -11,6 +11,7 @@ import time
 import pytest
 from real_tables import real_table
 
+from daco import EmbeddingTable
 from daco.evaluation import evaluate_scores
 from daco.experiments.result import StudyResult
 from daco.synth_embeddings import synthetic_machine, synthetic_table
@@ -58,7 +59,12 @@ def test_it_prints_the_choice_and_where_the_report_lies(run):
 
 def test_score_files_evaluate_to_the_same_metrics(run):
     out, _ = run
-    folder = out / "scores" / "raw-k1" / "eval"
+    folder = out / "scores" / "raw-k1"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "anomaly_score_bearing_section_00_test.csv",
+        "decision_result_bearing_section_00_test.csv",
+    ]
+    assert len(list((out / "scores_dev" / "raw-k1").iterdir())) == 2
     evaluation = evaluate_scores(folder)
     per_machine = StudyResult.read(out).per_machine
     row = per_machine.query("machine == 'bearing' and config == 'raw-k1'").iloc[0]
@@ -93,7 +99,24 @@ def test_a_killed_study_goes_on(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_several_readouts_are_compared(tables, tmp_path):
+def test_several_readouts_are_studied_and_compared(tmp_path):
+    for role, machine in (("dev", "fan"), ("eval", "bearing")):
+        full = real_table(machine)
+        both = {"mean": full.matrix(), "half": full.matrix()[:, ::2]}
+        EmbeddingTable(full.columns, both, full.metadata).write(tmp_path / f"{role}.parquet")
+    result = daco_command(
+        *("study", "--dev", tmp_path / "dev.parquet", "--eval", tmp_path / "eval.parquet"),
+        *("--out", tmp_path / "run", "--grid", "9", "--no-report", "--workers", "1"),
+        *("--readout", "mean", "--readout", "half"),
+    )
+    assert result.returncode == 0, result.stderr
+    for name in ("mean", "half"):
+        assert StudyResult.read(tmp_path / "run" / name).provenance["readout"] == name
+        assert name in result.stdout
+    assert (tmp_path / "run" / "comparison" / "compare.json").is_file()
+
+
+def test_a_readout_that_is_not_there(tables, tmp_path):
     result = daco_command(
         *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
         *("--out", tmp_path / "run", "--grid", "9", "--no-report"),

@@ -139,9 +139,13 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
                 f"--scores {config!r}: not in the grid. Give 'chosen', 'all', or one of its names."
             )
     assert result.folder is not None
+    machines = result.machine_scores()
+    # What a challenge asks for lies in one folder, without development machines among it.
+    judged = "eval" if any(machine.split == "eval" for machine in machines) else "dev"
     for config in configs:
-        for machine in result.machine_scores():
-            folder = result.folder / "scores" / config / machine.split
+        for machine in machines:
+            kind = "scores" if machine.split == judged else "scores_dev"
+            folder = result.folder / kind / config
             folder.mkdir(parents=True, exist_ok=True)
             write_machine_scores(folder, machine, config, rate)
 

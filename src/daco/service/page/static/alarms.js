@@ -38,10 +38,12 @@ export function alarmSection({ machine, signal }) {
 
   function show(list, alarms) {
     const nodes = alarms.map((alarm) => {
+      // The same alarm asked for again keeps its row: a new one would take the focus away.
       const drawn = rows.get(alarm.id);
-      if (drawn && drawn.alarm === alarm) return drawn.node;
+      const said = JSON.stringify(alarm);
+      if (drawn && drawn.said === said) return drawn.node;
       const node = row(alarm, machine === null, afterwards);
-      rows.set(alarm.id, { alarm, node });
+      rows.set(alarm.id, { said, node });
       return node;
     });
     if (nodes.length !== list.children.length || nodes.some((node, i) => list.children[i] !== node)) put(list, ...nodes);
