@@ -118,6 +118,7 @@ def study(
             folder=None if folder is None else folder / MACHINES,
             stage="scoring",
             progress=progress,
+            quick=True,
         )
         grid_table, per_machine = assembly.main_tables(scored)
         found: dict[str, Any] = {"grid": grid_table, "per_machine": per_machine}
