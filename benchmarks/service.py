@@ -104,6 +104,7 @@ class Client:
         self.reader: asyncio.StreamReader | None = None
 
     async def ask(self, request: bytes) -> tuple[int, int | None, bool]:
+        """Status, id of the clip, and whether it says when to come back."""
         if self.reader is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -211,10 +212,12 @@ class Service:
         return total / 1024
 
     def rows(self) -> list[int]:
+        """Ids of all stored clips."""
         with sqlite3.connect(self.folder / "daco.db") as database:
             return [row[0] for row in database.execute("SELECT id FROM daco_clips ORDER BY id")]
 
     def stop(self, number: int = signal.SIGTERM) -> None:
+        """End it with a signal."""
         self.process.send_signal(number)
         self.process.wait(60)
         self.log.close()

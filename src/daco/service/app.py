@@ -56,7 +56,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.mount("/static", page.static_files(), name="static")
     app.add_exception_handler(StoreError, _database_is_away)
     app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        metrics=metrics,
+        is_full=lambda: app.state.service.pool.is_full,
+    )
     app.state.hub = hub
     return app
 

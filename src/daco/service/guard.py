@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daco.service.auth import bearer, is_session, same_token, session_of
 from daco.service.metrics import Metrics
-from daco.service.problems import Problem
+from daco.service.problems import Problem, busy
 from daco.service.settings import Settings, is_loopback
 from daco.service.uploads import too_large
 
@@ -46,10 +46,20 @@ log = logging.getLogger("daco.service")
 
 
 class Guard:
-    """ASGI middleware; the application behind it sees only requests that may be made."""
+    """ASGI middleware; the application behind it sees only requests that may be made.
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
-        self._app, self._settings, self._metrics = app, settings, metrics
+    `is_full` says whether another recording would be refused. That is told here, before anything
+    is spent on a request, so that those who do not wait leave time for the others' work.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        metrics: Metrics,
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._app, self._settings, self._metrics, self._is_full = app, settings, metrics, is_full
         self._hosts = {"localhost", "127.0.0.1", "[::1]", *settings.allowed_hosts}
         if is_loopback(settings.host):
             self._hosts.add(f"[{settings.host}]" if ":" in settings.host else settings.host)
@@ -88,6 +98,9 @@ class Guard:
         given_token = self._check_host_and_token(scope)
         if scope["method"] not in _SAFE and not given_token:
             _require_same_origin(headers, strict=self._settings.token is not None)
+        if _is_upload(scope) and self._is_full():
+            self._metrics.refused.labels("busy").inc()
+            raise busy()
 
     def _check_host_and_token(self, scope: Scope) -> bool:
         """Whether the request carries the token itself."""
@@ -109,7 +122,7 @@ class Guard:
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
         """A small body, in time. Uploads have bounds of their own."""
-        if scope["path"].startswith("/v1/machines/") and scope["path"].endswith("/score"):
+        if _is_upload(scope):
             return receive
         seconds = self._settings.read_seconds
         size = 0
@@ -156,6 +169,11 @@ class _Answer:
         except TimeoutError:
             self.gave_up = True
             raise
+
+
+def _is_upload(scope: Scope) -> bool:
+    path = scope["path"]
+    return bool(path.startswith("/v1/machines/") and path.endswith("/score"))
 
 
 def _is_static(scope: Scope) -> bool:

@@ -112,7 +112,6 @@ class Registry:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                self._pool.replace_the_dead()
                 await self.refresh()
             except Exception:  # whatever it was, the next round may go well
                 log.exception("the models could not be looked at")

@@ -10,17 +10,31 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from daco.service import wire
-from daco.service.processes import Nursery, NurseryLostError, Worker, WorkerLostError
+from daco.service.processes import Job, Nursery, NurseryLostError, Worker, WorkerLostError
+
+_PAUSE = 1.0  # before a worker that never did anything is replaced: the next may do no better
 
 log = logging.getLogger("daco.service")
 
 
 class OverloadedError(Exception):
-    """As many jobs are waiting as may wait."""
+    """As many jobs are waiting as may wait, or this one has waited too long."""
 
 
 class Pool:
-    """So many workers of the current nursery; jobs wait their turn in a bounded queue."""
+    """So many workers of the current nursery; jobs wait their turn in a bounded queue.
+
+    Parameters
+    ----------
+    size : int
+        Workers.
+    waiting : int
+        Jobs that may wait for one.
+    seconds : float
+        That a job may take, and that it may wait.
+    on_restart : callable
+        Called for each worker that died and is replaced.
+    """
 
     def __init__(
         self,
@@ -37,7 +51,7 @@ class Pool:
         self._nursery: Nursery | None = None
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._waiting: deque[Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -72,119 +86,105 @@ class Pool:
         WorkerLostError
             Two workers died on the job, or the time for it was over.
         """
+        if self.is_full:
+            raise OverloadedError
+        loop = asyncio.get_running_loop()
+        job = Job(header, payload, loop.create_future())
+        if self._idle:
+            self._assign(self._idle.pop(), job)
+        else:
+            self._waiting.append(job)
+        impatience = loop.call_later(self._seconds, self._give_up, job)
         try:
-            return await self._do_once(header, payload)
-        except WorkerLostError as lost:
-            if lost.timed_out:
-                raise
-        return await self._do_once(header, payload)
-
-    async def _do_once(self, header: dict[str, Any], payload: bytes) -> wire.Message:
-        worker = await self._take()
-        started = asyncio.get_running_loop().time()
-        try:
-            reply = await worker.do(header, payload, self._seconds)
-        except WorkerLostError as lost:
-            self._bury(worker)
-            elapsed = asyncio.get_running_loop().time() - started
-            raise WorkerLostError(lost.timed_out or elapsed >= self._seconds) from None
-        except BaseException:
-            self._bury(worker)  # it is still at work for nobody
-            raise
-        self._busy.discard(worker)
-        self._give(worker)
-        return reply
+            return await job.reply
+        finally:
+            impatience.cancel()
+            with contextlib.suppress(ValueError):  # whoever asked has gone before its turn
+                self._waiting.remove(job)
 
     async def adopt(self, nursery: Nursery) -> None:
         """Go over to the workers of another nursery.
 
         From here on no job begins with an old worker; those at work finish what they have.
         """
-        fresh = [await nursery.fork() for _ in range(self.size)]
+        fresh = [await self._fork(nursery) for _ in range(self.size)]
         old, self._nursery = self._nursery, nursery
         retired, self._idle = self._idle, []
         for worker in retired:
             worker.close()
         for worker in fresh:
-            self._give(worker)
+            self._free(worker)
         if old is not None:
             self._in_background(old.end())
-
-    def replace_the_dead(self) -> None:
-        """Replace workers that died while they had nothing to do."""
-        dead = [worker for worker in self._idle if worker.is_gone]
-        self._idle = [worker for worker in self._idle if not worker.is_gone]
-        for worker in dead:
-            self._bury(worker)
 
     async def close(self) -> None:
         """Let all workers and the nursery end."""
         nursery, self._nursery = self._nursery, None
+        unfinished = [worker.job for worker in self._busy if worker.job] + list(self._waiting)
         for worker in (*self._idle, *self._busy):
             worker.close()
         self._idle = []
-        for waiting in self._waiting:
-            waiting.cancel()
+        for job in unfinished:
+            job.reply.cancel()
         if nursery is not None:
             await nursery.end()
         await asyncio.gather(*self._tasks)
 
-    async def _take(self) -> Worker:
-        while self._idle:
-            worker = self._idle.pop()
-            if not worker.is_gone:
-                self._busy.add(worker)
-                return worker
-            self._bury(worker)
-        if len(self._waiting) >= self._most_waiting:
-            raise OverloadedError
-        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():  # given, but too late to be taken
-                self._busy.discard(turn.result())
-                self._give(turn.result())
-            if isinstance(error, TimeoutError):
-                raise OverloadedError from None
-            raise
-        finally:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(turn)
+    def _assign(self, worker: Worker, job: Job) -> None:
+        self._busy.add(worker)
+        worker.give(job)
 
-    def _give(self, worker: Worker) -> None:
-        """A free worker to whoever waits longest."""
+    def _free(self, worker: Worker) -> None:
+        """A worker without a job takes the one that waits longest."""
+        self._busy.discard(worker)
         if worker.nursery is not self._nursery:
             worker.close()
-            return
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._busy.add(worker)
-                turn.set_result(worker)
-                return
-        self._idle.append(worker)
+        elif self._waiting:
+            self._assign(worker, self._waiting.popleft())
+        else:
+            self._idle.append(worker)
 
-    def _bury(self, worker: Worker) -> None:
-        """Close a worker's connection and have another forked in its place."""
+    def _lost(self, worker: Worker) -> None:
+        """A worker died: its job goes to another, once, and another takes its place."""
         self._busy.discard(worker)
-        worker.close()
-        if worker.nursery is not self._nursery or self._nursery is None:
-            return
-        self.restarts += 1
-        self._on_restart()
-        log.warning("a worker ended and is replaced")
-        self._in_background(self._fork(self._nursery))
+        with contextlib.suppress(ValueError):
+            self._idle.remove(worker)
+        job = worker.job
+        if job is not None and not job.reply.done():
+            if worker.is_out_of_time or job.tries:
+                job.reply.set_exception(WorkerLostError(worker.is_out_of_time))
+            else:
+                job.tries += 1
+                self._retry(job)
+        if self._nursery is not None and worker.nursery is self._nursery:
+            self.restarts += 1
+            self._on_restart()
+            log.warning("a worker ended and is replaced")
+            self._in_background(self._replace(self._nursery, 0.0 if worker.done else _PAUSE))
+
+    def _retry(self, job: Job) -> None:
+        if self._idle:
+            self._assign(self._idle.pop(), job)
+        else:
+            self._waiting.appendleft(job)
+
+    def _give_up(self, job: Job) -> None:
+        """A job that still waits has waited too long."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+            job.reply.set_exception(OverloadedError())
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fork(self, nursery: Nursery) -> None:
+    async def _fork(self, nursery: Nursery) -> Worker:
+        return await nursery.fork(lambda: Worker(nursery, self._seconds, self._free, self._lost))
+
+    async def _replace(self, nursery: Nursery, pause: float) -> None:
+        await asyncio.sleep(pause)
         try:
-            self._give(await nursery.fork())
+            self._free(await self._fork(nursery))
         except NurseryLostError:
             log.error("the process that forks workers has ended")  # the registry starts another

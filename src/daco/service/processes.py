@@ -8,7 +8,8 @@ import os
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,8 @@ class Nursery:
         """No more models: from now on workers are forked."""
         await self._ask({"done": True})
 
-    async def fork(self) -> Worker:
-        """A new worker."""
+    async def fork(self, make: Callable[[], Worker]) -> Worker:
+        """A new worker, as `make` makes it."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         for end in (ours, theirs):
@@ -99,8 +100,8 @@ class Nursery:
             except OSError:
                 ours.close()
                 raise NurseryLostError from None
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_BUFFER)
-        return Worker(self, reader, writer)
+        _, worker = await asyncio.get_running_loop().create_connection(make, sock=ours)
+        return worker
 
     @property
     def is_alive(self) -> bool:
@@ -147,31 +148,95 @@ class Nursery:
         return message
 
 
-class Worker:
-    """The other side of `daco.service.worker`."""
+@dataclass(eq=False)
+class Job:
+    """What a worker is asked, and the promise of its reply."""
+
+    header: dict[str, Any]
+    payload: bytes
+    reply: asyncio.Future[wire.Message]
+    tries: int = 0
+
+
+class Worker(asyncio.Protocol):
+    """The other side of `daco.service.worker`: it has one job or none.
+
+    Parameters
+    ----------
+    nursery : Nursery
+        That it came from.
+    seconds : float
+        For a job; the kernel ends the worker then, and if not, the connection is given up.
+    on_free : callable
+        Called with the worker when it has answered. The next job can be given there and then: a
+        busy event loop would otherwise leave it idle for several rounds.
+    on_lost : callable
+        Called with the worker when its connection has ended, unless it was closed from here.
+    """
 
     def __init__(
-        self, nursery: Nursery, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        nursery: Nursery,
+        seconds: float,
+        on_free: Callable[[Worker], None],
+        on_lost: Callable[[Worker], None],
     ) -> None:
         self.nursery = nursery
-        self._reader, self._writer = reader, writer
+        self.job: Job | None = None
+        self.done = 0
+        self._seconds, self._on_free, self._on_lost = seconds, on_free, on_lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._started = 0.0
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._got = bytearray()
+        self._is_closed = False
 
     @property
-    def is_gone(self) -> bool:
-        """Its connection was closed from the other side."""
-        return self._reader.at_eof() or self._writer.is_closing()
+    def is_out_of_time(self) -> bool:
+        """Its job has had all the time a job may have."""
+        return self.job is not None and self._loop.time() - self._started >= self._seconds
 
-    async def do(self, header: dict[str, Any], payload: bytes, seconds: float) -> wire.Message:
-        """The reply to a job."""
-        try:
-            async with asyncio.timeout(seconds + _GRACE):
-                await wire.write(self._writer, header, payload)
-                return await wire.read(self._reader)
-        except TimeoutError:
-            raise WorkerLostError(timed_out=True) from None
-        except (OSError, EOFError):
-            raise WorkerLostError(timed_out=False) from None
+    def give(self, job: Job) -> None:
+        """Have a job done."""
+        assert self._transport is not None
+        self.job, self._started = job, self._loop.time()
+        self._watchdog = self._loop.call_later(self._seconds + _GRACE, self._transport.abort)
+        self._transport.write(wire.pack(job.header, len(job.payload)))
+        self._transport.write(job.payload)
 
     def close(self) -> None:
         """Let the worker end."""
-        self._writer.close()
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there; the process may still be starting."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Some of a reply."""
+        self._got += data
+        message = wire.parse(self._got)
+        if message is None or self.job is None:
+            return
+        self._got.clear()
+        self._stop_watchdog()
+        job, self.job = self.job, None
+        self.done += 1
+        if not job.reply.done():  # else nobody waits any more
+            job.reply.set_result(message)
+        self._on_free(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The worker has ended."""
+        self._stop_watchdog()
+        if not self._is_closed:
+            self._on_lost(self)
+
+    def _stop_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import struct
@@ -74,24 +73,3 @@ def parse(got: bytearray) -> Message | None:
     if len(got) < middle + payload_size:
         return None
     return json.loads(got[_LENGTHS.size : middle]), bytes(got[middle:])
-
-
-async def read(reader: asyncio.StreamReader) -> Message:
-    """The next message of a stream.
-
-    Raises
-    ------
-    ConnectionError, asyncio.IncompleteReadError
-        The other side has gone.
-    """
-    header_size, payload_size = _lengths(await reader.readexactly(_LENGTHS.size))
-    header = json.loads(await reader.readexactly(header_size))
-    return header, await reader.readexactly(payload_size) if payload_size else b""
-
-
-async def write(writer: asyncio.StreamWriter, header: dict[str, Any], payload: bytes = b"") -> None:
-    """Send a message on a stream."""
-    writer.write(pack(header, len(payload)))
-    if payload:
-        writer.write(payload)
-    await writer.drain()

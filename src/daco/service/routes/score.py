@@ -79,9 +79,6 @@ async def score(
     if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
         raise Problem(400, "An Idempotency-Key is 1 to 200 printable characters, no spaces.")
     with service.admission.one() as share:
-        if service.pool.is_full:  # before the body is read, and for nothing
-            service.metrics.refused.labels("busy").inc()
-            raise busy()
         body = await read_body(
             request, share, most=service.settings.max_body, seconds=service.settings.read_seconds
         )
