@@ -17,7 +17,7 @@ from service_process import RATE, faulty, model, normal, wait_until
 from daco.modelfile import encode
 from daco.service.machines import Registry
 from daco.service.pool import OverloadedError, Pool
-from daco.service.processes import Nursery, NurseryLostError, WorkerLostError
+from daco.service.processes import Job, Nursery, NurseryLostError, WorkerLostError
 from daco.service.settings import Settings
 
 JOB = {"job": "score", "machine": "press", "name": "a.wav"}
@@ -163,6 +163,15 @@ def test_a_job_nobody_waits_for_any_more_gives_its_place_back(run, pool, nursery
         return await pool.do(JOB, normal())
 
     assert "verdict" in run(scenario())[0]
+
+
+def test_a_payload_is_never_written_out(run):
+    """Errors format what they are about: of 320 KB that takes longer than scoring them."""
+
+    async def job():
+        return Job({}, b"x" * 320_000, asyncio.get_running_loop().create_future())
+
+    assert len(repr(run(job()))) < 1000
 
 
 def test_workers_have_one_thread_no_token_and_no_core_dumps(run, pool, nursery):

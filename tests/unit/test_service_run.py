@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -40,3 +42,16 @@ def test_an_address_that_cannot_be_had_is_a_sentence():
         listening_socket("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(InputError, match="Cannot listen"):
         listening_socket("no.such.host.invalid", 0)
+
+
+def test_a_missing_extra_is_named_with_its_command(tmp_path):
+    program = (
+        "import sys; sys.modules['fastapi'] = None\n"
+        f"sys.argv = ['daco', 'serve', {str(tmp_path)!r}]\n"
+        "from daco.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert 'pip install "daco-asd[serve]"' in " ".join(done.stderr.split())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -99,7 +98,7 @@ class Pool:
             return await job.reply
         finally:
             impatience.cancel()
-            with contextlib.suppress(ValueError):  # whoever asked has gone before its turn
+            if job in self._waiting:  # whoever asked has gone before its turn
                 self._waiting.remove(job)
 
     async def adopt(self, nursery: Nursery) -> None:
@@ -147,7 +146,7 @@ class Pool:
     def _lost(self, worker: Worker) -> None:
         """A worker died: its job goes to another, once, and another takes its place."""
         self._busy.discard(worker)
-        with contextlib.suppress(ValueError):
+        if worker in self._idle:
             self._idle.remove(worker)
         job = worker.job
         if job is not None and not job.reply.done():

@@ -9,7 +9,7 @@ import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ class Job:
     """What a worker is asked, and the promise of its reply."""
 
     header: dict[str, Any]
-    payload: bytes
+    payload: bytes = field(repr=False)
     reply: asyncio.Future[wire.Message]
     tries: int = 0
 
