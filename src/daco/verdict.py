@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,17 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: what the command line, the webhook and the service say."""
         return {**asdict(self), "reasons": list(self.reasons)}
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """How recordings are heard: windows of long ones, and the network's weights and device."""
+
+    window: float | None = None
+    hop: float | None = None
+    aggregate: str = "max"
+    weights: Path | None = None
+    device: str = "cpu"
 
 
 def judge(

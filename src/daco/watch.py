@@ -24,7 +24,7 @@ from daco.model import MachineModel
 from daco.modelfile import SUFFIX
 from daco.store import Added, Store, StoreError
 from daco.store.records import KEY, TEXT
-from daco.verdict import Verdict, judge
+from daco.verdict import Hearing, Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,6 @@ class Remark:
 
 
 Event = Scored | Unusable | Remark
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """How recordings are heard: windows of long ones, and the network's weights and device."""
-
-    window: float | None = None
-    hop: float | None = None
-    aggregate: str = "max"
-    weights: Path | None = None
-    device: str = "cpu"
 
 
 class ModelInUse:

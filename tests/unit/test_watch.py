@@ -12,7 +12,8 @@ from watched import record, save_model
 
 from daco.errors import DacoError, InputError, ModelError
 from daco.store import Store, engine
-from daco.watch import Hearing, ModelInUse, Remark, Scored, Unusable, Watcher
+from daco.verdict import Hearing
+from daco.watch import ModelInUse, Remark, Scored, Unusable, Watcher
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from daco.errors import AudioError, DataError, InputError
 
 if TYPE_CHECKING:
     from daco.model import MachineModel
-    from daco.verdict import Verdict
+    from daco.verdict import Hearing, Verdict
 
 ALARM_EXIT = 3
 """Exit code when a recording is anomalous and ``--exit-code`` asked to know."""
@@ -35,17 +35,6 @@ class Failed:
 
     name: str
     error: str
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """How recordings are heard: the options of the command."""
-
-    window: float | None = None
-    hop: float | None = None
-    aggregate: str = "max"
-    weights: Path | None = None
-    device: str = "cpu"
 
 
 def score(
@@ -83,7 +72,7 @@ def score(
     """
     from daco.listen import cut
     from daco.model import MachineModel
-    from daco.verdict import parse_aggregate
+    from daco.verdict import Hearing, parse_aggregate
 
     console, errors = Console(), Console(stderr=True)
     if as_csv and as_json:

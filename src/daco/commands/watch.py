@@ -93,8 +93,8 @@ def watch(
     from daco.alarms import AlarmRule
     from daco.listen import cut
     from daco.store import Store
-    from daco.verdict import parse_aggregate
-    from daco.watch import Hearing, ModelInUse, Watcher
+    from daco.verdict import Hearing, parse_aggregate
+    from daco.watch import ModelInUse, Watcher
     from daco.webhook import Courier, Webhook
 
     console, errors = Console(), Console(stderr=True)

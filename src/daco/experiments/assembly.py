@@ -56,23 +56,6 @@ def main_tables(scored: Sequence[Arrays]) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(grid), pd.concat(parts, ignore_index=True)
 
 
-def machine_scores(arrays: Arrays) -> MachineScores:
-    """A machine's scores as a value."""
-    return MachineScores(
-        split=str(arrays["split"]),
-        machine=str(arrays["machine"]),
-        section=str(arrays["section"]),
-        title=str(arrays["title"]),
-        configs=tuple(arrays["configs"].tolist()),
-        names=arrays["names"],
-        labels=arrays["labels"],
-        domains=arrays["domains"],
-        scores=arrays["scores"],
-        own_domains=arrays["own_domains"],
-        own=arrays["own"],
-    )
-
-
 def baselines_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.DataFrame:
     """E1: other scorers on the same embeddings, and calibration with the true domains."""
     rows = [

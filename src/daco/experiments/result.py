@@ -253,23 +253,28 @@ def write_json(value: Mapping[str, Any], path: Path) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
+def scores_of(arrays: Mapping[str, NDArray[Any]]) -> MachineScores:
+    """A machine's scores as a value, from its arrays or the file of them."""
+    return MachineScores(
+        split=str(arrays["split"]),
+        machine=str(arrays["machine"]),
+        section=str(arrays["section"]),
+        title=str(arrays["title"]),
+        configs=tuple(arrays["configs"].tolist()),
+        names=arrays["names"],
+        labels=arrays["labels"],
+        domains=arrays["domains"],
+        scores=arrays["scores"],
+        own_domains=arrays["own_domains"],
+        own=arrays["own"],
+    )
+
+
 def read_machine(path: Path) -> MachineScores:
     """One machine's file of the folder ``machines``."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return MachineScores(
-                split=str(file["split"]),
-                machine=str(file["machine"]),
-                section=str(file["section"]),
-                title=str(file["title"]),
-                configs=tuple(file["configs"].tolist()),
-                names=file["names"],
-                labels=file["labels"],
-                domains=file["domains"],
-                scores=file["scores"],
-                own_domains=file["own_domains"],
-                own=file["own"],
-            )
+            return scores_of(file)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DataError(
             f"{path} is not a machine of a run: {error}. Delete it and run the study again."

@@ -30,6 +30,7 @@ from daco.experiments.result import (
     OPTIONAL_TABLES,
     REQUIRED_TABLES,
     StudyResult,
+    scores_of,
     write_csv_table,
     write_json,
 )
@@ -133,7 +134,7 @@ def study(
             stage="examining",
             progress=progress,
         )
-    scores = tuple(assembly.machine_scores(arrays) for arrays in scored)
+    scores = tuple(scores_of(arrays) for arrays in scored)
     missing = assembly.missing_parts(machines, "eval" in tables)
     selection = choose(grid_table, per_machine, scores=list(scores), seed=seed, n_splits=n_splits)
     chosen = selection["chosen"]["config"]

@@ -9,14 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import case, func, select
-
 from daco.drift import WINDOW, Drift, drift_of
 from daco.service.machines import Machine, Registry, described
 from daco.service.recordings import Recordings, find_within
 from daco.service.settings import Settings
 from daco.store import MachineSummary, Store, StoredClip
-from daco.store.schema import clips, machines
 
 _FRESH_SECONDS = 2.0  # counts of a day may be this old,
 _FRESH_TIMES = 20.0  # or so many times older than counting took: it must not become the work
@@ -118,16 +115,8 @@ class Overview:
         if started < good_until:
             return counts
         since = datetime.now(UTC) - timedelta(days=1)
-        odd = func.sum(case((clips.c.anomalous, 1), else_=0))
-        query = (
-            select(machines.c.name, func.count(), odd)
-            .join_from(clips, machines)
-            .where(clips.c.received_at >= since)
-            .group_by(machines.c.name)
-        )
-        with self.store.database.reading() as connection:
-            rows = connection.execute(query).all()
-        counts = {name: {"clips": int(all_), "anomalous": int(odd)} for name, all_, odd in rows}
+        found = self.store.counts_since(since)
+        counts = {name: {"clips": n, "anomalous": odd} for name, (n, odd) in found.items() if n}
         ended = time.monotonic()
         with self._lock:
             self._day = (ended + max(_FRESH_SECONDS, _FRESH_TIMES * (ended - started)), counts)
