@@ -8,7 +8,9 @@ On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
 - ``embedding``: the default readout, a fixed-size list of float32;
 - ``embedding.<readout>``: every further readout;
 - metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
-  ``embedding``), precision, channel, sample_rate, version, skipped.
+  ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
+  apart: a vector is then so many equal parts, one after the other), precision, channel,
+  sample_rate, version, skipped.
 
 Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file.
 """
@@ -64,7 +66,10 @@ class EmbeddingTable:
         for matrix in self.matrices.values():
             matrix.flags.writeable = False
         readouts = {"readouts": json.dumps(list(self.matrices))}
-        object.__setattr__(self, "metadata", {**self.metadata, **readouts})
+        bands = _checked_bands(_stored_bands(self.metadata), self.matrices)
+        kept = {key: value for key, value in self.metadata.items() if key != "bands"}
+        stored = {"bands": json.dumps(bands)} if bands else {}
+        object.__setattr__(self, "metadata", {**kept, **readouts, **stored})
 
     @classmethod
     def from_arrays(
@@ -86,8 +91,9 @@ class EmbeddingTable:
 
         Parameters
         ----------
-        embedding : array of shape (n, D), or a dict of them by readout
-            Finite numbers, stored as float32. The first of a dict is the default readout.
+        embedding : array of shape (n, D) or (n, F, D), or a dict of them by readout
+            Finite numbers, stored as float32. The first of a dict is the default readout. F
+            frequency bands become one vector, band after band, and `bands` remembers F.
         machine, domain, split, label, section, year : one value, or one per clip
             As in a clip table; ``label`` is 0 for normal, 1 for anomaly, None for unknown.
         path : one per clip
@@ -98,7 +104,7 @@ class EmbeddingTable:
         **further : one value, or one per clip
             Columns of your own.
         """
-        matrices = _matrices(embedding)
+        matrices, bands = _matrices(embedding)
         n_clips = len(next(iter(matrices.values())))
         given = {
             "path": [str(row) for row in range(n_clips)] if path is None else path,
@@ -115,7 +121,10 @@ class EmbeddingTable:
         for key, value in (metadata or {}).items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise InputError(f"metadata must map text to text. Got {key!r}: {value!r} instead.")
-        return cls(columns, matrices, dict(metadata or {}))
+        kept = dict(metadata or {})
+        if bands:
+            kept["bands"] = json.dumps(_stored_bands(kept) | bands)
+        return cls(columns, matrices, kept)
 
     @classmethod
     def read(cls, path: Path | str) -> EmbeddingTable:
@@ -136,7 +145,12 @@ class EmbeddingTable:
     def __repr__(self) -> str:
         machines = list(map(str, self.machines))
         shown = ", ".join(machines[:5]) + (", ..." if len(machines) > 5 else "")
-        readouts = ", ".join(f"{name} ({m.shape[1]})" for name, m in self.matrices.items())
+        sizes = {
+            name: f"{bands} x {matrix.shape[1] // bands}" if bands > 1 else f"{matrix.shape[1]}"
+            for name, matrix in self.matrices.items()
+            for bands in [self.bands(name)]
+        }
+        readouts = ", ".join(f"{name} ({size})" for name, size in sizes.items())
         return f"EmbeddingTable({len(self)} clips, machines: {shown}, readouts: {readouts})"
 
     @property
@@ -158,6 +172,19 @@ class EmbeddingTable:
                 f"The table has no readout {readout!r}. It has {', '.join(self.readouts)}."
             )
         return self.matrices[readout]
+
+    def bands(self, readout: str | None = None) -> int:
+        """Equal parts of a readout's vectors, one per frequency band; 1 where there are none.
+
+        Examples
+        --------
+        >>> table = EmbeddingTable.from_arrays(np.ones((5, 4, 3)))
+        >>> table.matrix().shape, table.bands()
+        ((5, 12), 4)
+        """
+        self.matrix(readout)  # names an unknown one
+        stored = _stored_bands(self.metadata)
+        return int(stored.get(self.readouts[0] if readout is None else readout, 1))
 
     def column(self, name: str) -> NDArray[Any]:
         """One value per clip: an int array where all are known, else objects with None."""
@@ -183,16 +210,23 @@ class EmbeddingTable:
         return EmbeddingTable(columns, matrices, self.metadata)
 
 
-def _matrices(embedding: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, Matrix]:
+def _matrices(
+    embedding: ArrayLike | Mapping[str, ArrayLike],
+) -> tuple[dict[str, Matrix], dict[str, int]]:
+    """Checked matrices by readout, and the bands of those that were given with them."""
     given = embedding if isinstance(embedding, Mapping) else {"embedding": embedding}
     if not given:
         raise InputError("embedding holds no readout. Give an array or a dict of arrays.")
     matrices: dict[str, Matrix] = {}
+    bands: dict[str, int] = {}
     for name, values in given.items():
         if not isinstance(name, str) or not name:
             raise InputError(f"A readout's name is text such as 'mean'. Got {name!r} instead.")
         label = f"embedding[{name!r}]" if isinstance(embedding, Mapping) else "embedding"
-        exact = as_embeddings(values, label)
+        flat, count = flat_bands(values)
+        if count is not None:
+            bands[name] = count
+        exact = as_embeddings(flat, label)
         # A view, so that making it read-only leaves the caller's array as it was.
         matrices[name] = as_float32(exact, label).view()
         first = next(iter(matrices.values()))
@@ -201,7 +235,48 @@ def _matrices(embedding: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, Matri
                 f"{label} has {len(matrices[name])} rows, but {next(iter(matrices))!r} has "
                 f"{len(first)}. All readouts are of the same clips."
             )
-    return matrices
+    return matrices, bands
+
+
+def flat_bands(values: Any) -> tuple[Any, int | None]:
+    """An array (n, F, D) as (n, F D), and F; anything else as it is, and None."""
+    try:
+        shape = np.shape(values)
+    except ValueError:  # ragged: told by who checks the values
+        return values, None
+    if len(shape) != 3:
+        return values, None
+    return np.asarray(values).reshape(shape[0], shape[1] * shape[2]), shape[1]
+
+
+def _stored_bands(metadata: Mapping[str, str]) -> dict[str, Any]:
+    text = metadata.get("bands", "{}")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(
+            f"the metadata daco.bands is {text[:60]!r} and must be a JSON object such as "
+            '{"band": 8}. Embed the clips again.'
+        )
+    return found
+
+
+def _checked_bands(given: Mapping[str, Any], matrices: Mapping[str, Matrix]) -> dict[str, int]:
+    """Bands of the readouts that are there and have several."""
+    bands: dict[str, int] = {}
+    for name, matrix in matrices.items():
+        count, dim = given.get(name, 1), matrix.shape[1]
+        # A bool is an int to Python, but no number of bands.
+        if type(count) is not int or count < 1 or dim % count:
+            raise InputError(
+                f"the metadata daco.bands gives the readout {name!r} {str(count)[:60]!r} bands, "
+                f"which do not divide its {dim} values. Embed the clips again."
+            )
+        if count > 1:
+            bands[name] = count
+    return bands
 
 
 def as_float32(array: NDArray[Any], name: str) -> Matrix:

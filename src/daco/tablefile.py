@@ -17,7 +17,7 @@ import numpy as np
 from daco.atomic import atomic_write
 from daco.clips import COLUMNS
 from daco.errors import DataError, InputError
-from daco.table import EmbeddingTable, Matrix, as_column, as_float32
+from daco.table import EmbeddingTable, Matrix, as_column, as_float32, flat_bands
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,12 +200,15 @@ def _read_npz(path: Path) -> EmbeddingTable:
         raise DataError(f"{path}: not a readable .npz file ({_first_line(error)}).{hint}") from None
     _require_columns(list(arrays))
     matrices: dict[str, Matrix] = {}
+    bands: dict[str, int] = {}
     for name in filter(_is_embedding, arrays):
-        array = arrays[name]
+        array, count = flat_bands(arrays[name])
+        if count is not None:
+            bands[name.removeprefix("embedding.")] = count
         if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
             raise InputError(
-                f"column {name!r} must be numbers of shape (clips, dimensions). Got "
-                f"{array.dtype} of shape {array.shape} instead."
+                f"column {name!r} must be numbers of shape (clips, dimensions) or (clips, bands, "
+                f"dimensions). Got {array.dtype} of shape {arrays[name].shape} instead."
             )
         matrices[name] = _finite(as_float32(array, f"column {name!r}"), name)
     n_clips = len(matrices["embedding"])
@@ -213,7 +216,8 @@ def _read_npz(path: Path) -> EmbeddingTable:
         if len(matrix) != n_clips:
             raise InputError(f"column {name!r} has {len(matrix)} rows, 'embedding' has {n_clips}.")
     given = {name: array for name, array in arrays.items() if not _is_embedding(name)}
-    return EmbeddingTable(_columns(given, n_clips), _by_readout(matrices, {}), {})
+    metadata = {"bands": json.dumps(bands)}
+    return EmbeddingTable(_columns(given, n_clips), _by_readout(matrices, {}), metadata)
 
 
 def _npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:

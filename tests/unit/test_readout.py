@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from daco.backbones.logmel import LogMel
 from daco.errors import InputError
-from daco.readout import MODULATION_EDGES, READOUTS, modulation_bands, pool
+from daco.modulation import MODULATION_EDGES, modulation_bands
+from daco.readout import READOUTS, Readout, bands_of, parse_readout, pool, require_readout
 
 RATE = 31.25
+EVERY = (*READOUTS, "gem-p3", "gem-p0.5", "rdp-g4", "rdp1-g4", "rdpgem-g16")
+BAND_READOUTS = EVERY[3:]
 
 
 def noise(*shape, seed=0):
@@ -27,7 +33,27 @@ def test_meanstd_keeps_every_frequency_means_first():
     np.testing.assert_allclose(both[:, 20:], grid.std(1).reshape(3, 20), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", READOUTS)
+def test_what_keeps_the_bands_is_ordered_by_band():
+    grid = noise(2, 20, 4, 5)
+    for name in BAND_READOUTS:
+        alone = [pool(grid[:, :, band : band + 1], name) for band in range(4)]
+        if name != "rdp1-g4":  # whose weights are of all bands together
+            np.testing.assert_allclose(pool(grid, name), np.concatenate(alone, axis=1), atol=1e-6)
+        assert pool(grid, name).shape == (2, 20)
+
+
+def test_deviation_pooling_leans_to_the_frames_that_stand_out():
+    grid = np.zeros((1, 10, 2, 3), np.float32)
+    grid[0, 4, 1] = 1  # one frame of one band
+    band, own, shared = (pool(grid, name).reshape(2, 3) for name in ("band", "rdp-g4", "rdp1-g4"))
+    assert (own[1] > 4 * band[1]).all()
+    np.testing.assert_allclose(own, shared, atol=1e-6)
+    # rho is 1/9 for the nine others: their mean is a tenth of the way to the one.
+    weight = 2**4 / (2**4 + 9 * (1 + 1 / 9) ** 4)
+    np.testing.assert_allclose(own[1], weight, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("frames", [31, 311, 400])
 def test_torch_gives_what_numpy_gives(name, frames):
     torch = pytest.importorskip("torch")
@@ -41,10 +67,78 @@ def test_torch_gives_what_numpy_gives(name, frames):
     np.testing.assert_allclose(ours, theirs.numpy(), atol=2e-5)
 
 
-def test_torch_half_precision_is_read_out_in_single():
+@pytest.mark.parametrize("name", EVERY)
+def test_other_precisions_are_read_out_in_single(name):
     torch = pytest.importorskip("torch")
     grid = torch.from_numpy(noise(2, 40, 2, 3)).bfloat16()
-    assert torch.equal(pool(grid, "meanstd"), pool(grid.float(), "meanstd"))
+    rounded = pool(grid.float(), name, frame_rate=RATE)
+    assert torch.equal(pool(grid, name, frame_rate=RATE), rounded)
+    for dtype in (np.float16, np.float64):
+        exact = grid.float().numpy()
+        ours = pool(exact.astype(dtype), name, frame_rate=RATE)
+        assert ours.dtype == np.float32
+        np.testing.assert_array_equal(
+            ours, pool(exact.astype(dtype).astype(np.float32), name, frame_rate=RATE)
+        )
+
+
+def libraries():
+    torch = pytest.importorskip("torch")
+    return (np.asarray, torch.from_numpy)
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize("name", [*BAND_READOUTS, "gem-p9999.999", "rdp-g9999", "rdpgem-g9999"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0, 0.0, 0.0],
+        [LARGEST, LARGEST, LARGEST],
+        [LARGEST, -LARGEST, LARGEST],
+        [-LARGEST, -LARGEST, -LARGEST / 2],
+        [1e-45, 0.0, -1e-45],
+        [LARGEST, 1e-45, 0.0],
+        [1e-20, 1e20, 1.0],
+        [5.0],
+    ],
+)
+def test_no_finite_frames_give_anything_but_values_among_them(name, values):
+    for library in libraries():
+        grid = np.array(values, np.float32)[None, :, None, None].repeat(3, axis=3)
+        value = np.asarray(pool(library(grid), name), np.float64)
+        assert np.isfinite(value).all()
+        lowest, highest = np.float64(grid.min()), np.float64(grid.max())
+        slack = 1e-5 * max(-lowest, highest)
+        assert (value >= (max(lowest, 0.0) if "gem" in name else lowest) - slack).all()
+        assert (value <= max(highest, 0.0) + slack).all()
+
+
+def test_frames_that_differ_by_rounding_alone_weigh_the_same():
+    grid = np.zeros((1, 3, 1, 1), np.float32)
+    grid[0, 0] = 1e-8
+    np.testing.assert_allclose(pool(grid, "rdp-g4"), pool(grid, "band"), rtol=1e-6)
+    grid[0, 0] = 1e-7
+    assert pool(grid, "rdp-g4") > 1.5 * pool(grid, "band")
+
+
+@pytest.mark.parametrize("name", ["mean", "meanstd", *BAND_READOUTS])
+def test_nan_stays_in_its_clip(name):
+    for library in libraries():
+        grid = noise(2, 9, 2, 3)
+        grid[0, 4, 1, 2] = np.nan
+        values = np.asarray(pool(library(grid), name))
+        assert np.isnan(values[0]).any()
+        assert np.isfinite(values[1]).all()
+
+
+@pytest.mark.parametrize("name", ["band", "rdp-g0", "rdp1-g0", "rdpgem-g0", "gem-p1"])
+def test_an_hour_of_frames_is_added_up_without_loss(name):
+    grid = np.full((1, 360_000, 1, 2), 1000.1, np.float32)
+    for library in libraries():
+        value = np.asarray(pool(library(grid), name))
+        np.testing.assert_allclose(value, np.float32(1000.1), rtol=2e-6)
 
 
 @pytest.mark.parametrize("band", range(7))
@@ -109,6 +203,101 @@ def test_a_last_group_of_few_frequencies_is_their_mean():
     whole = pool(grid, "mod", frame_rate=RATE).reshape(2, 7, 2, 2)
     rest = pool(grid[:, :, 8:], "mod", frame_rate=RATE).reshape(2, 7, 2)
     np.testing.assert_allclose(whole[:, :, 1], rest, atol=1e-5)
+
+
+NUMBERS = st.integers(0, 9_999_999).map(lambda thousandths: thousandths / 1000)
+LAYERS = st.none() | st.integers(1, 999)
+
+
+@given(
+    st.builds(Readout, st.sampled_from(READOUTS), layer=LAYERS)
+    | st.builds(Readout, st.sampled_from(["rdp", "rdp1", "rdpgem"]), NUMBERS, LAYERS)
+    | st.builds(Readout, st.just("gem"), NUMBERS.filter(bool), LAYERS)
+)
+def test_a_name_and_its_readout_are_one(readout):
+    assert parse_readout(readout.name) == readout
+    assert parse_readout(readout.name).name == readout.name
+
+
+@given(st.text("gemrdpanox10.-@Lpb2", max_size=14) | st.text(max_size=8))
+def test_what_is_read_is_spelt_one_way(name):
+    try:
+        readout = parse_readout(name)
+    except InputError:
+        return
+    assert readout.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("rdp-g4.0", "rdp-g4"),
+        ("rdp-g04", "rdp-g4"),
+        ("rdp-g4.", "rdp-g4"),
+        ("gem-p.5", "gem-p0.5"),
+        ("gem-p0.50", "gem-p0.5"),
+        ("rdp4", "rdp-g4"),
+        ("rdp-4", "rdp-g4"),
+        ("rdp-p4", "rdp-g4"),
+        ("gem3", "gem-p3"),
+        ("gem-g3", "gem-p3"),
+        ("RDP-g4", "rdp-g4"),
+        ("rdp1-4", "rdp1-g4"),
+        ("rdp_gem-g4", "rdpgem-g4"),
+        ("rdpgem_g16", "rdpgem-g16"),
+        ("maen", "mean"),
+        ("bands", "band"),
+        ("Max", "max"),
+        ("mean@4", "mean@L4"),
+        ("mean@l4", "mean@L4"),
+        ("mean@L04", "mean@L4"),
+        ("mean@layer4", "mean@L4"),
+        ("rdp4@9", "rdp-g4@L9"),
+        ("mean@L0", "mean"),
+        ("mean@", "mean"),
+    ],
+)
+def test_a_misspelt_readout_is_answered_with_the_right_one(name, meant):
+    with pytest.raises(InputError, match=f"no readout '{name}'.*Did you mean '{meant}'\\?$"):
+        parse_readout(name)
+
+
+@pytest.mark.parametrize("name", ["gem-p0", "rdp-g-1", "rdp-g1e3", "rdp-g12345", "gem-p0.0001"])
+def test_a_number_that_cannot_be_is_answered_with_what_can(name):
+    with pytest.raises(InputError, match=r"decimals such as 4 or 0\.5, below 10000; P is above 0"):
+        parse_readout(name)
+
+
+@pytest.mark.parametrize("name", [None, 4, "", "@", "@L4", "rdp-g٤", "mean\n", "median filter"])
+def test_what_is_no_readout_is_refused_with_the_list(name):
+    with pytest.raises(InputError, match=r"mean, meanstd, mod, band, max, gem-p<P>, rdp-g<G>"):
+        parse_readout(name)
+
+
+def test_layers_are_of_networks_that_have_them():
+    assert parse_readout("mean@L12", depth=12).layer == 12
+    with pytest.raises(InputError, match=r"A grid has layers 1 to 12.*use 'mean@L12'"):
+        parse_readout("mean@L13", depth=12)
+    with pytest.raises(InputError, match=r"no layers to choose from.*use 'mean'"):
+        pool(noise(1, 9, 1, 1), "mean@L4")
+
+
+class Plain:
+    """A backbone of someone else's."""
+
+    name = "plain"
+    readouts = ("level", "slope")
+
+
+def test_any_backbone_can_be_asked_for_its_readouts_and_bands():
+    require_readout(Plain(), "level")
+    assert bands_of(Plain(), "level") == 1
+    with pytest.raises(InputError, match=r"plain has no readout 'levle'\. It has level, slope"):
+        require_readout(Plain(), "levle")
+    require_readout(LogMel(), "mod")
+    assert bands_of(LogMel(), "mod") == 1
+    with pytest.raises(InputError, match=r"logmel has no readout 'rdp-g4'\. It has mod, mean"):
+        require_readout(LogMel(), "rdp-g4")
 
 
 @pytest.mark.parametrize(

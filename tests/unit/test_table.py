@@ -249,6 +249,110 @@ def test_metadata_that_does_not_fit_the_columns_is_refused(tmp_path, readouts):
         EmbeddingTable.read(tmp_path / "wrong.parquet")
 
 
+BANDS = RNG.normal(size=(4, 3, 2)).astype(np.float32)
+
+
+def test_bands_are_flattened_band_after_band_and_remembered(tmp_path):
+    names = {"rdp-g4@L9": BANDS, "mean": X, "gem-p0.5": BANDS[:, :, :1], "one": X[:, None]}
+    table = EmbeddingTable.from_arrays(names, machine=["a", "a", "b", "b"])
+    table.write(tmp_path / "t.parquet")
+    back = EmbeddingTable.read(tmp_path / "t.parquet")
+    for each in (table, back, back.select(machine="b")):
+        assert each.bands() == each.bands("rdp-g4@L9") == 3
+        assert [each.bands(name) for name in ("mean", "gem-p0.5", "one")] == [1, 3, 1]
+        assert json.loads(each.metadata["bands"]) == {"rdp-g4@L9": 3, "gem-p0.5": 3}
+    np.testing.assert_array_equal(back.matrix(), BANDS.reshape(4, 6))
+    np.testing.assert_array_equal(back.matrix()[:, 2:4], BANDS[:, 1])
+    np.testing.assert_array_equal(back.matrix("one"), X)
+    assert "rdp-g4@L9 (3 x 2), mean (3), gem-p0.5 (3 x 1)" in repr(back)
+    stored = pq.read_schema(tmp_path / "t.parquet").metadata
+    assert json.loads(stored[b"daco.bands"]) == {"rdp-g4@L9": 3, "gem-p0.5": 3}
+    with pytest.raises(InputError, match="no readout 'band'"):
+        back.bands("band")
+
+
+@pytest.mark.parametrize("module", ["polars", "duckdb"])
+def test_other_readers_open_readouts_with_odd_names(tmp_path, module):
+    reader = pytest.importorskip(module)
+    EmbeddingTable.from_arrays({"mean": X, "gem-p0.5@L9": BANDS}).write(tmp_path / "t.parquet")
+    if module == "polars":
+        found = reader.read_parquet(tmp_path / "t.parquet")["embedding.gem-p0.5@L9"].to_numpy()
+    else:
+        query = f"""select "embedding.gem-p0.5@L9" from '{tmp_path / "t.parquet"}'"""
+        found = np.stack([row[0] for row in reader.sql(query).fetchall()])
+    np.testing.assert_array_equal(np.stack(found), BANDS.reshape(4, 6))
+
+
+def test_a_table_without_bands_says_nothing_about_them():
+    table = small_table()
+    assert "bands" not in table.metadata
+    assert (table.bands(), table.bands("mean")) == (1, 1)
+    one = EmbeddingTable.from_arrays(X, metadata={"bands": '{"embedding": 1, "gone": 7}'})
+    assert "bands" not in one.metadata
+
+
+def test_bands_of_metadata_are_kept_beside_those_of_arrays():
+    table = EmbeddingTable.from_arrays(
+        {"a": X, "b": BANDS}, metadata={"bands": '{"a": 3, "b": 2}', "backbone": "beats"}
+    )
+    assert (table.bands("a"), table.bands("b")) == (3, 3)
+    part = EmbeddingTable(table.columns, {"a": table.matrix("a")}, table.metadata)
+    assert json.loads(part.metadata["bands"]) == {"a": 3}
+
+
+def test_npz_with_bands(tmp_path):
+    np.savez(tmp_path / "own.npz", **{"embedding": BANDS.astype(np.float16), "embedding.x": X})
+    table = EmbeddingTable.read(tmp_path / "own.npz")
+    assert (table.bands(), table.bands("x")) == (3, 1)
+    np.testing.assert_allclose(table.matrix(), BANDS.reshape(4, 6), rtol=1e-3)
+
+
+BAD_BANDS = [
+    *("", "{", "null", "3", "[3]", '"3"', "[" * 100_000, "1" * 5000, "{" * 5000, "\ud800"),
+    *('{"embedding": 2}', '{"embedding": 0}', '{"embedding": -3}', '{"embedding": 3.0}'),
+    *('{"embedding": true}', '{"embedding": "3"}', '{"embedding": null}', '{"embedding": [3]}'),
+    *('{"embedding": NaN}', '{"embedding": 1e999}', '{"embedding": ' + "9" * 4000 + "}"),
+]
+
+
+@pytest.mark.parametrize("bands", BAD_BANDS, ids=lambda text: text[:20].encode("unicode_escape"))
+def test_bands_that_cannot_be_are_refused(tmp_path, bands):
+    with pytest.raises(InputError, match=r"daco\.bands.*Embed the clips again") as caught:
+        EmbeddingTable.from_arrays(X, metadata={"bands": bands})
+    assert len(str(caught.value)) < 300
+    stored = bands.encode("utf-8", "replace")
+    table = pa.table({"embedding": FULL}).replace_schema_metadata({b"daco.bands": stored})
+    pq.write_table(table, tmp_path / "wrong.parquet")
+    with pytest.raises(DataError, match=r"daco\.bands") as caught:
+        EmbeddingTable.read(tmp_path / "wrong.parquet")
+    assert str(caught.value).startswith(str(tmp_path / "wrong.parquet"))
+
+
+@given(st.text() | st.dictionaries(st.just("embedding"), st.integers() | st.text()).map(json.dumps))
+def test_any_text_as_bands_is_understood_or_refused(text):
+    try:
+        table = EmbeddingTable.from_arrays(X, metadata={"bands": text})
+    except InputError:
+        return
+    assert X.shape[1] % table.bands() == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.empty((0, 3, 2)), "0 sample"),
+        (np.empty((4, 0, 2)), "0 feature"),
+        (np.empty((4, 3, 0)), "0 feature"),
+        (np.ones((4, 3, 2, 1)), "2-D"),
+        ([[[1.0, 2.0]], [[1.0]]], "ragged"),
+        (np.full((4, 3, 2), np.nan), "NaN"),
+    ],
+)
+def test_wrong_bands_are_named(array, message):
+    with pytest.raises(InputError, match=message):
+        EmbeddingTable.from_arrays(array)
+
+
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz"])
 @pytest.mark.parametrize("content", [b"", b"not a table", None])
 def test_files_that_are_no_tables(tmp_path, name, content):

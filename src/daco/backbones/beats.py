@@ -7,14 +7,14 @@ weight norm of the position convolution, the gate of the relative position bias,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.fbank import SAMPLE_RATE, fbank, samples_for
+from daco.backbones.fbank import HOP, SAMPLE_RATE, fbank, samples_for
 from daco.backbones.network import Network
 from daco.backbones.transformer import (
     HEADS,
@@ -63,6 +63,8 @@ def build(
         sample_rate=SAMPLE_RATE,
         shortest=samples_for(PATCH),
         default_readout="mean",
+        frequencies=BANDS,
+        frame_rate=SAMPLE_RATE / (HOP * PATCH),
         device=device,
         precision=precision,
         compile=compile,
@@ -141,6 +143,8 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
 class Encoder(nn.Module):
     """Filter banks (B, frames, 128) to the grid of tokens (B, frames // 16, 8, 768)."""
 
+    depth = LAYERS
+
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.patches = linear(weights["patch_embedding.weight"].flatten(1))
@@ -156,15 +160,26 @@ class Encoder(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The grid; BEATs has no readout of its own."""
+        return self.at_layers(features, {LAYERS})[LAYERS]
+
+    def at_layers(
+        self, features: Tensor, wanted: Collection[int]
+    ) -> dict[int, tuple[Tensor, dict[str, Tensor]]]:
+        """The grid after each wanted layer, counted from 1; none is computed beyond the last."""
         batch, steps = len(features), features.shape[1] // PATCH
         x = features[:, : steps * PATCH].view(batch, steps, PATCH, BANDS, PATCH)
         x = self.patches(x.transpose(2, 3).reshape(batch, steps * BANDS, PATCH * PATCH))
         x = self.projection(self.patch_norm(x))
         x = self.norm(x + functional.gelu(self.position_conv(x)))
         position_bias = self.position_bias(steps * BANDS)
-        for layer in self.layers:
+        found: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
+        for number, layer in enumerate(self.layers, start=1):
             x = layer(x, position_bias)
-        return x.view(batch, steps, BANDS, WIDTH), {}
+            if number in wanted:
+                found[number] = (x.view(batch, steps, BANDS, WIDTH), {})
+            if number == max(wanted):
+                break
+        return found
 
     def position_bias(self, tokens: int) -> Tensor:
         """P[head, i, j], the bias between two tokens before it is gated; kept for each length."""

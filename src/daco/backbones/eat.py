@@ -6,14 +6,14 @@ are padded with zeros, longer ones lose what comes after 10.255 seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.fbank import FRAME, SAMPLE_RATE, fbank, samples_for
+from daco.backbones.fbank import FRAME, HOP, SAMPLE_RATE, fbank, samples_for
 from daco.backbones.network import Network
 from daco.backbones.transformer import (
     HIDDEN,
@@ -47,6 +47,8 @@ def build(
         shortest=FRAME,
         own_readouts=("cls",),
         default_readout="cls",
+        frequencies=BANDS,
+        frame_rate=SAMPLE_RATE / (HOP * PATCH),
         device=device,
         precision=precision,
         compile=compile,
@@ -116,6 +118,8 @@ def _waves(position: Tensor, frequency: Tensor) -> Tensor:
 class Encoder(nn.Module):
     """Filter banks (B, 1024, 128) to the grid (B, 64, 8, 768) and the CLS token."""
 
+    depth = LAYERS
+
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
         patches = "model.local_encoder.proj."
@@ -131,13 +135,25 @@ class Encoder(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The grid without the CLS token, and that token as ``"cls"``."""
+        return self.at_layers(features, {LAYERS})[LAYERS]
+
+    def at_layers(
+        self, features: Tensor, wanted: Collection[int]
+    ) -> dict[int, tuple[Tensor, dict[str, Tensor]]]:
+        """The same after each wanted layer, counted from 1; none is computed beyond the last."""
         batch = len(features)
         x = features.view(batch, STEPS, PATCH, BANDS, PATCH).transpose(2, 3)
         x = self.patches(x.reshape(batch, STEPS * BANDS, PATCH * PATCH)) + self.positions
         x = self.norm(torch.cat([self.cls.expand(batch, -1, -1), x], dim=1))
-        for layer in self.layers:
+        found: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
+        for number, layer in enumerate(self.layers, start=1):
             x = layer(x)
-        return x[:, 1:].reshape(batch, STEPS, BANDS, WIDTH), {"cls": x[:, 0]}
+            if number in wanted:
+                grid = x[:, 1:].reshape(batch, STEPS, BANDS, WIDTH)
+                found[number] = (grid, {"cls": x[:, 0]})
+            if number == max(wanted):
+                break
+        return found
 
 
 def _block(weights: Mapping[str, Tensor], prefix: str) -> Block:

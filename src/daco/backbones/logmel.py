@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import AudioError, InputError
-from daco.readout import MIN_MODULATION_FRAMES, pool
+from daco.modulation import MIN_MODULATION_FRAMES
+from daco.readout import pool, require_readout
 
 MEL_BANDS = 128
 HOP_SECONDS = 0.032
@@ -30,7 +31,9 @@ class LogMel:
     default readout ``mod`` (`daco.readout.pool`) gives 7 modulation bands x 16 groups of 8 mel
     bands = 112 values. It needs no weights and no download, and hardly depends on the level of
     the recording. ``mean`` (128 values) and ``meanstd`` (256) are over time alone, because a
-    mean over the mel bands would leave one number.
+    mean over the mel bands would leave one number. There are no readouts that keep bands apart:
+    a mel band has one feature, whose direction says nothing, and clamping decibels at 0 nothing
+    either.
 
     Parameters
     ----------
@@ -77,10 +80,7 @@ class LogMel:
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Floats]:
         """Several readouts of the same clips; the bands are computed once."""
         for readout in readouts:
-            if readout not in self.readouts:
-                raise InputError(
-                    f"logmel has the readouts {self.readouts}. Got {readout!r} instead."
-                )
+            require_readout(self, readout)
         checked = self._checked(waveforms)
         parts: dict[str, list[Floats]] = {readout: [] for readout in readouts}
         for first in range(0, len(checked), _CLIPS):

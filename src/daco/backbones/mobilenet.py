@@ -110,6 +110,9 @@ def _block(index: int, row: tuple[int, int, int, int, bool, bool, int]) -> Block
 
 _BLOCKS = tuple(_block(index, row) for index, row in enumerate(_LARGE, start=1))
 
+STRIDE = _STEM.stride * math.prod(block.depthwise.stride for block in _BLOCKS)
+"""Frames, and mel bands, per step of the grid."""
+
 
 def expected_shapes() -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor the network takes from a checkpoint.
@@ -163,6 +166,8 @@ def build(
         sample_rate=SAMPLE_RATE,
         shortest=N_FFT,
         default_readout="mean",
+        frequencies=N_MELS // STRIDE,
+        frame_rate=SAMPLE_RATE / (HOP * STRIDE),
         device=device,
         precision=precision,
         # Its published embeddings of 16 kHz recordings were made with a short polyphase filter,

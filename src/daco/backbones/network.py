@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ from torch import Tensor, nn
 
 from daco.backbones.protocol import PRECISIONS
 from daco.errors import AudioError, InputError
-from daco.readout import pool
+from daco.readout import READOUTS, Readout, parse_readout, pool
 
-GRID_READOUTS = ("mean", "meanstd")
 INT16_SCALE = 1.0 / 32768.0
 
 
@@ -27,11 +27,14 @@ class Network:
     name : the name it is loaded by
     features : waveforms (B, samples) to the encoder's input, always computed in float32
     encoder : module from that input to a grid (B, T, F, D) and named readouts of its own; it is
-        moved to ``device`` and, with ``"bf16"``, to bfloat16
+        moved to ``device`` and, with ``"bf16"``, to bfloat16. Where it has a ``depth``, its
+        ``at_layers`` gives the same of any layer from 1 to ``depth``, the last being its output
     sample_rate : samples per second
     shortest : fewest samples that the encoder can work with
     own_readouts : names that the encoder's second output has
     default_readout : one of them, or a readout of the grid
+    frequencies : frequency bands F of the grid
+    frame_rate : time steps of the grid per second; the readout ``mod`` needs it
     device, precision : see ``Backbone``
     resampler : how recordings of another rate should be resampled
     compile : hand the encoder to ``torch.compile``: slow to start, once for every clip length
@@ -49,6 +52,8 @@ class Network:
         shortest: int,
         default_readout: str,
         own_readouts: tuple[str, ...] = (),
+        frequencies: int = 1,
+        frame_rate: float | None = None,
         device: str = "cpu",
         precision: str = "fp32",
         resampler: str = "soxr",
@@ -62,8 +67,11 @@ class Network:
         self.name, self.device, self.precision = name, device, precision
         self.sample_rate, self.shortest = sample_rate, shortest
         self.resampler = resampler
-        self.readouts = (*own_readouts, *GRID_READOUTS)
+        self.frequencies, self.frame_rate = frequencies, frame_rate
+        of_grid = tuple(name for name in READOUTS if name != "mod" or frame_rate is not None)
+        self.readouts = (*own_readouts, *of_grid)
         self.default_readout = default_readout
+        self.depth: int = getattr(encoder, "depth", 0)
         self.features = features
         self._device = usable_device(device)
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -78,32 +86,62 @@ class Network:
         return self.embed_many(waveforms, [name])[name]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """Several readouts of one forward pass."""
-        for name in readouts:
-            if name not in self.readouts:
-                raise InputError(
-                    f"The 'readout' parameter of {self.name} must be one of "
-                    f"{', '.join(self.readouts)}. Got {name!r} instead."
-                )
+        """Several readouts of one forward pass, of as many layers as they name."""
+        wanted = {name: self._parsed(name) for name in readouts}
         with torch.inference_mode():
-            grid, own = self._forward(waveforms)
-            vectors = {
-                name: own[name] if name in own else pool(grid.float(), name) for name in readouts
-            }
+            outputs = self._outputs(waveforms, {readout.layer for readout in wanted.values()})
+            # The precision is that of the network; what it says is pooled exactly.
+            with tf32(self._device, False):
+                vectors = {
+                    name: self._read(*outputs[readout.layer], readout)
+                    for name, readout in wanted.items()
+                }
             return {name: _numpy(vector) for name, vector in vectors.items()}
+
+    def check_readout(self, name: str) -> None:
+        """Raise an InputError unless there is such a readout.
+
+        Besides `readouts` there are those of `daco.readout.PATTERNS`, and where the network has
+        layers, each of them of a layer, as in ``mean@L4``.
+        """
+        self._parsed(name)
+
+    def bands(self, readout: str) -> int:
+        """Equal parts, one per frequency band, that the vectors of a readout have; 1 for none."""
+        return self.frequencies if self._parsed(readout).keeps_bands else 1
 
     def grid(self, waveforms: Any) -> NDArray[np.float32]:
         """Features before any pooling, (clips, time, frequency, dim)."""
         with torch.inference_mode():
             return _numpy(self._forward(waveforms)[0])
 
+    def _parsed(self, name: str) -> Readout:
+        return parse_readout(name, self.readouts, depth=self.depth, owner=self.name)
+
+    def _read(self, grid: Tensor, own: dict[str, Tensor], readout: Readout) -> Tensor:
+        if readout.kind in own:
+            return own[readout.kind]
+        name = replace(readout, layer=None).name
+        pooled: Tensor = pool(grid.float(), name, frame_rate=self.frame_rate)
+        return pooled
+
     def _forward(self, waveforms: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        return self._outputs(waveforms, {None})[None]
+
+    def _outputs(
+        self, waveforms: Any, layers: set[int | None]
+    ) -> dict[int | None, tuple[Tensor, dict[str, Tensor]]]:
+        """Grid and own readouts of each layer asked for; None is the output of the network."""
         x = self._on_device(waveforms)
         with tf32(x.device, False):
             features = self.features(x)
+        features = features.to(self._dtype)
         with tf32(x.device, self.precision == "tf32"):
-            grid, own = self.encoder(features.to(self._dtype))
-        return grid, own
+            if layers <= {None}:
+                return {None: self.encoder(features)}
+            layered: Any = self.encoder
+            found = layered.at_layers(features, {layer or self.depth for layer in layers})
+        return {layer: found[layer or self.depth] for layer in layers}
 
     def _on_device(self, waveforms: Any) -> Tensor:
         x = waveforms if isinstance(waveforms, Tensor) else _tensor(waveforms)

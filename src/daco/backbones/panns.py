@@ -47,6 +47,7 @@ def build(
         shortest=(2**HALVINGS - 1) * HOP,
         own_readouts=("own",),
         default_readout="own",
+        frame_rate=SAMPLE_RATE / (HOP * 2**HALVINGS),
         device=device,
         precision=precision,
         compile=compile,

@@ -32,7 +32,12 @@ class Backbone(Protocol):
 
     @property
     def readouts(self) -> tuple[str, ...]:
-        """Names of the vectors it can make of a clip."""
+        """Names of the vectors it can make of a clip.
+
+        A network may accept more names than it can list, as those of this package do; it then
+        has a method ``check_readout(name)``, and where some vectors keep frequency bands apart,
+        ``bands(name)``. Ask by `daco.readout.require_readout` and `daco.readout.bands_of`.
+        """
 
     @property
     def default_readout(self) -> str:

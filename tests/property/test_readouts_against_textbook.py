@@ -1,0 +1,136 @@
+"""Every readout is what its definition says, on NumPy and torch, and keeps its identities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import textbook_readouts as textbook
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from daco.readout import pool
+
+torch = pytest.importorskip("torch")
+
+SHAPES = hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6)
+# Multiples of 1/64: equal frames, equal features and zeros are common, and exact.
+ENTRIES = st.integers(-6400, 6400).map(lambda number: number / 64)
+FRAMES = SHAPES.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=ENTRIES))
+POSITIVE = SHAPES.flatmap(
+    lambda shape: hnp.arrays(np.float32, shape, elements=ENTRIES.map(lambda x: abs(x) + 1 / 64))
+)
+NUMBERS = st.sampled_from([0.5, 1, 2.5, 3, 4, 8, 10, 16, 20])
+LIBRARIES = st.sampled_from([np.asarray, torch.from_numpy])
+BAND_READOUTS = ("band", "max", "gem-p3", "rdp-g4", "rdp1-g4", "rdpgem-g4")
+
+
+def pooled(frames, name, library=np.asarray):
+    """One clip read out: (bands, features)."""
+    vector = pool(library(frames[None]), name)
+    assert vector.shape == (1, frames.shape[1] * frames.shape[2])
+    return np.asarray(vector).reshape(frames.shape[1:])
+
+
+def same(ours, expected, frames, number=1.0):
+    """Equal but for single precision.
+
+    A mean that is wrong by one rounding of the largest value moves the distance of a frame by as
+    much, its weight `number` times as much relative to that distance, and the result, which lies
+    among the frames, by `number` roundings.
+    """
+    assert np.isfinite(ours).all()
+    atol = (10 + number) * 2.0**-23 * max(np.abs(frames).max(), 1e-30)
+    np.testing.assert_allclose(ours, np.array(expected, np.float64), rtol=1e-5, atol=atol)
+
+
+@given(FRAMES, LIBRARIES)
+def test_band_and_max(frames, library):
+    exact = frames.astype(np.float64)
+    same(pooled(frames, "band", library), textbook.band(exact), frames)
+    np.testing.assert_array_equal(pooled(frames, "max", library), textbook.largest(exact))
+
+
+@given(FRAMES, NUMBERS, LIBRARIES)
+def test_gem(frames, power, library):
+    expected = textbook.gem(frames.astype(np.float64), power)
+    same(pooled(frames, f"gem-p{power:g}", library), expected, frames, power)
+
+
+@pytest.mark.parametrize("kind", ["rdp", "rdp1", "rdpgem"])
+@given(frames=FRAMES, gamma=NUMBERS, library=LIBRARIES)
+def test_relative_deviation_pooling(kind, frames, gamma, library):
+    expected = getattr(textbook, kind)(frames.astype(np.float64), gamma)
+    same(pooled(frames, f"{kind}-g{gamma:g}", library), expected, frames, gamma)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize(("steps", "bands", "rate"), [(33, 9, 3.125), (63, 1, 6.25)])
+def test_modulation(steps, bands, rate, library):
+    frames = np.random.default_rng(0).normal(size=(steps, bands, 2)).astype(np.float32)
+    ours = np.asarray(pool(library(frames[None]), "mod", frame_rate=rate))[0]
+    np.testing.assert_allclose(ours, textbook.modulation(frames, rate), atol=2e-5)
+
+
+@given(FRAMES, LIBRARIES)
+def test_weighing_with_exponent_zero_is_the_band_mean(frames, library):
+    for name in ("rdp-g0", "rdp1-g0"):
+        same(pooled(frames, name, library), pooled(frames, "band", library), frames)
+    same(pooled(frames, "rdpgem-g0", library), pooled(frames, "gem-p3", library), frames)
+
+
+@given(FRAMES, NUMBERS, LIBRARIES)
+def test_with_one_band_a_shared_weight_is_its_own(frames, gamma, library):
+    one = frames[:, :1]
+    own, shared = (pooled(one, f"{kind}-g{gamma:g}", library) for kind in ("rdp", "rdp1"))
+    np.testing.assert_array_equal(own, shared)
+
+
+@given(POSITIVE, LIBRARIES)
+def test_gem_of_positive_frames_goes_from_the_mean_to_the_maximum(frames, library):
+    same(pooled(frames, "gem-p1", library), pooled(frames, "band", library), frames)
+    # The largest of T frames alone gives T**(-1/p) of itself.
+    share = pooled(frames, "gem-p2000", library) / pooled(frames, "max", library)
+    assert (share <= 1 + 1e-6).all()
+    assert (share >= len(frames) ** (-1 / 2000) - 1e-6).all()
+
+
+@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES)
+def test_one_frame_or_equal_frames_read_as_the_frame(frames, name, library):
+    frame = frames[:1]
+    expected = np.maximum(frame, 0) if "gem" in name else frame
+    same(pooled(frame, name, library), expected[0], frames)
+    same(pooled(np.repeat(frame, 7, axis=0), name, library), expected[0], frames)
+
+
+@given(FRAMES, st.sampled_from([*BAND_READOUTS, "mean", "meanstd"]), LIBRARIES, st.randoms())
+def test_the_order_in_time_does_not_matter(frames, name, library, random):
+    order = list(range(len(frames)))
+    random.shuffle(order)
+    ours, shuffled = (
+        np.asarray(pool(library(np.ascontiguousarray(each[None])), name))
+        for each in (frames, frames[order])
+    )
+    same(ours, shuffled, frames, 4)
+
+
+@settings(max_examples=50)
+@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES, st.integers(-10, 100))
+def test_frames_of_any_scale_read_on_that_scale(frames, name, library, exponent):
+    factor = np.float32(2.0**exponent)
+    scaled = pooled(frames * factor, name, library) / factor
+    np.testing.assert_allclose(scaled, pooled(frames, name, library), rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=50)
+@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES)
+def test_clips_and_layouts_in_memory_do_not_matter(frames, name, library):
+    several = np.stack([frames, -frames, frames * 2])
+    together = np.asarray(pool(library(several), name))
+    order = (0, 3, 2, 1)
+    turned = library(np.ascontiguousarray(several.transpose(order)))
+    view = turned.permute(order) if torch.is_tensor(turned) else turned.transpose(order)
+    strided = np.asarray(pool(view, name))
+    same(together, strided, several, 4)
+    for clip, alone in zip(together, several, strict=True):
+        same(clip.reshape(frames.shape[1:]), pooled(alone, name, library), several, 4)
