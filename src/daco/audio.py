@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -20,6 +19,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from daco.channels import FAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
 
 Waveform = NDArray[np.float32]
@@ -46,9 +46,6 @@ _SOUND_CHUNKS: dict[bytes, tuple[bytes, Literal["little", "big"]]] = {
     b"FORM": (b"SSND", "big"),
 }
 _MAX_CHUNKS = 1000
-_PLAIN_HEADER = struct.Struct("<4sI4s4sIHHIIHH")
-_CHUNK = struct.Struct("<4sI")
-_REMARK = struct.Struct("<4sI4s4sI")
 _OGG_PAGE = 65_307
 _MOST_STEPS = 2_000  # of a polyphase filter: 20 taps each, and all rates of recorders are below
 
@@ -94,28 +91,6 @@ DEFAULT_LIMITS = AudioLimits()
 """An hour at 32 kHz mono still fits."""
 
 
-def parse_channel(text: str | int) -> int | str:
-    """The channel policy a user typed: an index, or ``"mix"`` for the mean of all channels.
-
-    Examples
-    --------
-    >>> from daco.audio import parse_channel
-    >>> parse_channel("1"), parse_channel("mix")
-    (1, 'mix')
-    """
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
-    if isinstance(text, str):
-        word = text.strip().lower()
-        if word == "mix":
-            return word
-        if word.isascii() and word.isdigit() and len(word) <= 4:
-            return int(word)
-    raise InputError(
-        f"The channel must be an index (0 is the first) or 'mix'. Got {text!r} instead."
-    )
-
-
 def probe(path: str | os.PathLike[str], limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
     """What the header of a recording declares, after the checks that need no decoding."""
     path = Path(path)
@@ -131,7 +106,7 @@ def read_audio(
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
 ) -> Waveform:
-    """One waveform of a recording, at its native length.
+    """What a network hears of a recording, at its native length.
 
     Parameters
     ----------
@@ -139,8 +114,9 @@ def read_audio(
         A file with one of the extensions of `FORMATS`.
     sample_rate : int or None
         The rate to resample to (soxr, high quality); None keeps the file's own.
-    channel : int or "mix"
-        Which channel to use; ``"mix"`` is the mean of all.
+    channel : int or str
+        A channel, or a policy of :func:`daco.channels.parse_channel`. One that subtracts a
+        microphone does so after resampling.
     limits : AudioLimits
         Checked before decoding.
     resampler : {"soxr", "polyphase"}
@@ -150,8 +126,32 @@ def read_audio(
     Returns
     -------
     array of float32, shape (n,)
+        Of shape (2, n), near and far microphone, for the residual of two embeddings.
     """
-    channel = parse_channel(channel)
+    policy = parse_channel(channel)
+    waves, rate = read_channels(
+        path, sample_rate=sample_rate, channel=policy, limits=limits, resampler=resampler
+    )
+    try:
+        return heard(waves, policy, sample_rate or rate)
+    except AudioError as error:
+        raise AudioError(f"{path}: {error}") from None
+
+
+def read_channels(
+    path: str | os.PathLike[str],
+    *,
+    sample_rate: int | None = None,
+    channel: int | str = 0,
+    limits: AudioLimits = DEFAULT_LIMITS,
+    resampler: str = "soxr",
+) -> tuple[Waveform, int]:
+    """What a channel policy takes of a recording, and the file's own rate.
+
+    As `read_audio`, but before one microphone is subtracted from the other: shape (2, n), near
+    and far, for all policies that need both.
+    """
+    policy = parse_channel(channel)
     if sample_rate is not None and not limits.min_rate <= sample_rate <= limits.max_rate:
         raise InputError(
             f"The 'sample_rate' parameter of read_audio must be between {limits.min_rate} and "
@@ -160,11 +160,10 @@ def read_audio(
     path = Path(path)
     with _open(path, limits) as sound:
         info = _describe(sound)
-        if channel != "mix" and int(channel) >= info.channels:
-            raise AudioError(
-                f"{path}: there is no channel {channel}, the file has {info.channels} "
-                "(counted from 0). Choose another channel or 'mix'."
-            )
+        try:
+            require_channels(policy, info.channels)
+        except AudioError as error:
+            raise AudioError(f"{path}: {error}") from None
         rate = info.sample_rate if sample_rate is None else sample_rate
         length = -(-info.frames * rate // info.sample_rate)
         if length > limits.samples:
@@ -172,70 +171,27 @@ def read_audio(
                 f"{path}: {info.seconds:.1f} s would be {length} samples at {rate} Hz, more than "
                 f"the limit of {limits.samples}. Cut the recording into clips."
             )
-        wave = _decode(sound, path, info, channel)
-    _require_sound(wave, path)
+        waves = _decode(sound, path, info, policy)
+    _require_sound(waves, path)
     if rate != info.sample_rate:
-        wave = _resample(wave, info.sample_rate, rate, resampler)
-        if not wave.size:
+        waves = resample(waves, info.sample_rate, rate, resampler)
+        if not waves.size:
             raise AudioError(f"{path}: nothing is left of {info.frames} samples at {rate} Hz.")
-    return wave
+    return waves, info.sample_rate
 
 
-def _resample(wave: Waveform, rate: int, new_rate: int, resampler: str) -> Waveform:
+def resample(waves: Waveform, rate: int, new_rate: int, resampler: str = "soxr") -> Waveform:
+    """Waveforms, (n,) or (channels, n), at another rate; `resampler` as in `read_audio`."""
     if resampler not in ("soxr", "polyphase"):
         raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")
+    if waves.ndim == 2:  # row by row, so that a channel is what it is alone
+        return np.stack([resample(wave, rate, new_rate, resampler) for wave in waves])
     common = gcd(rate, new_rate)
     if resampler == "soxr" or max(rate, new_rate) // common > _MOST_STEPS:
-        return np.asarray(soxr.resample(wave, rate, new_rate, quality="HQ"), np.float32)
+        return np.asarray(soxr.resample(waves, rate, new_rate, quality="HQ"), np.float32)
     from scipy.signal import resample_poly
 
-    return np.asarray(resample_poly(wave, new_rate // common, rate // common), np.float32)
-
-
-def plain_pcm16(
-    data: bytes, *, sample_rate: int, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
-) -> NDArray[np.int16] | None:
-    """The samples of a plain 16-bit WAV file at this rate, with none of libsndfile's overhead.
-
-    They are 32768 times what `read_audio` gives. None stands for all that is not so plain, or
-    not in order: `read_audio` decodes it, or says what is wrong.
-    """
-    if not _PLAIN_HEADER.size + _CHUNK.size < len(data) <= limits.bytes:
-        return None
-    riff, _, wave, fmt, fmt_size, code, channels, rate, _, block, bits = _PLAIN_HEADER.unpack_from(
-        data
-    )
-    if (riff, wave, fmt, fmt_size, code, bits) != (b"RIFF", b"WAVE", b"fmt ", 16, 1, 16):
-        return None
-    if rate != sample_rate or not channels or block != 2 * channels:
-        return None
-    index = 0 if channel == "mix" and channels == 1 else channel
-    if isinstance(index, str) or index >= channels:
-        return None
-    start = _sound_chunk(data)
-    if len(data) < start + _CHUNK.size:
-        return None
-    name, size = _CHUNK.unpack_from(data, start)
-    start += _CHUNK.size
-    frames, rest = divmod(size, block)
-    if name != b"data" or rest or not 0 < size == len(data) - start:
-        return None
-    if not limits.min_rate <= rate <= limits.max_rate or frames / rate > limits.seconds:
-        return None
-    if frames > limits.samples or frames * channels > limits.values:
-        return None
-    values = np.frombuffer(data, "<i2", frames * channels, start)
-    return values if channels == 1 else values[index::channels].astype(np.int16)
-
-
-def _sound_chunk(data: bytes) -> int:
-    """Where the samples' chunk is to be: after the header, or one remark such as ffmpeg leaves."""
-    start = _PLAIN_HEADER.size
-    if data[start : start + 4] == b"LIST" and len(data) >= start + _REMARK.size:
-        _, size, kind, _, length = _REMARK.unpack_from(data, start)
-        if kind == b"INFO" and length % 2 == 0 and size == length + 12:
-            return start + _CHUNK.size + int(size)
-    return start
+    return np.asarray(resample_poly(waves, new_rate // common, rate // common), np.float32)
 
 
 def _open(path: Path, limits: AudioLimits) -> soundfile.SoundFile:
@@ -357,10 +313,8 @@ def _describe(sound: soundfile.SoundFile) -> AudioInfo:
     return AudioInfo(sound.frames, sound.samplerate, sound.channels, seconds, sound.format)
 
 
-def _decode(
-    sound: soundfile.SoundFile, path: Path, info: AudioInfo, channel: int | str
-) -> Waveform:
-    """The chosen channel, block by block: no more is held than the file really has."""
+def _decode(sound: soundfile.SoundFile, path: Path, info: AudioInfo, policy: int | str) -> Waveform:
+    """What the policy takes, block by block: no more is held than the file really has."""
     step = max(1, _BLOCK_VALUES // info.channels)
     blocks: list[Waveform] = []
     left = info.frames
@@ -380,20 +334,22 @@ def _decode(
         left -= len(block)
         if info.channels == 1:
             blocks.append(block[:, 0])
-        elif channel == "mix":
+        elif policy == "mix":
             blocks.append(block @ np.full(info.channels, 1 / info.channels, np.float32))
+        elif needs_both(policy):
+            blocks.append(block[:, : FAR + 1].T.copy())
         else:
-            blocks.append(block[:, int(channel)].copy())  # a view would keep all channels alive
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+            blocks.append(block[:, int(policy)].copy())  # a view would keep all channels alive
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
 
 
-def _require_sound(wave: Waveform, path: Path) -> None:
-    peak = max(float(wave.max()), -float(wave.min()))
+def _require_sound(waves: Waveform, path: Path) -> None:
+    peak = max(float(waves.max()), -float(waves.min()))
     if peak <= _PEAK:  # false for NaN as well
         return
-    bad = int(np.count_nonzero(~np.isfinite(wave)))
+    bad = int(np.count_nonzero(~np.isfinite(waves)))
     if bad:
-        first = int(np.argmax(~np.isfinite(wave)))
+        first = int(np.argmax(~np.isfinite(waves))) % waves.shape[-1]
         raise AudioError(f"{path}: {bad} samples are NaN or inf, the first is sample {first}.")
     raise AudioError(
         f"{path}: the largest sample is {peak:.3g}, full scale is 1. The file is damaged or is "

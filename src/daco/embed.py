@@ -23,29 +23,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco import __version__
-from daco.atomic import atomic_write
-from daco.audio import DEFAULT_LIMITS, AudioLimits, parse_channel, plain_pcm16, read_audio
+from daco.audio import DEFAULT_LIMITS, AudioLimits, read_audio
 from daco.backbones.protocol import Backbone
-from daco.clips import COLUMNS, Clip, ClipTable
+from daco.channels import embed_waves, parse_channel
+from daco.clips import ClipTable
+from daco.embedout import parquet_file, write_table
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.loader import BatchBuffers, Loaded, Waveforms, batches, load_ahead, prefetched
+from daco.pcm import plain_pcm16
+from daco.readout import bands_of, require_readout
 from daco.shards import (
     Recording,
     Shard,
+    Span,
     is_reusable,
     read_recording,
-    read_shard,
     shard_folder,
     write_shard,
 )
 from daco.table import Matrix
-from daco.tablefile import arrow_schema, attributes_text, column_name, parquet_writer, vector_array
 
 BATCH_SIZE = 32
 SHARD_SIZE = 256
 """Clips per shard: a kill costs the one begun and the one being written at most."""
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ def embed_clips(
     readouts : sequence of str, optional
         The first becomes the column ``embedding``, each further one ``embedding.<readout>``;
         by default the network's own.
-    channel : int or "mix"
+    channel : int or str
+        Which channel to hear, or what to make of two microphones: a policy of
+        :func:`daco.channels.parse_channel`.
     batch_size : int
         Clips per forward pass, all of one length; fewer where they are long.
     workers : int, optional
@@ -140,7 +142,7 @@ def embed_clips(
         raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
     if not len(table):
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
-    out = _parquet_file(out)
+    out = parquet_file(out)
     origin = _origin(net, names, channel)
     settings = json.dumps([origin, repr(limits), _salt(net)], sort_keys=True)
     report_progress = progress or (lambda done, total: None)
@@ -153,7 +155,7 @@ def embed_clips(
         reused = len(table) - fresh
         report_progress(reused, len(table))
         _embed_spans(run, todo, lambda done: report_progress(reused + done, len(table)))
-        rows, skipped = _assemble(run, spans, out, origin)
+        rows, skipped = write_table(table, folder, spans, out, origin)
     missed_now = sum(start <= row < stop for row, _, _ in skipped for start, stop in todo)
     return EmbedReport(
         out=out,
@@ -168,10 +170,7 @@ def embed_clips(
 def _checked_readouts(net: Backbone, readouts: Sequence[str] | None) -> tuple[str, ...]:
     names = tuple(readouts or (net.default_readout,))
     for name in names:
-        if name not in net.readouts:
-            raise InputError(
-                f"{net.name} has no readout {name!r}. It has {', '.join(net.readouts)}."
-            )
+        require_readout(net, name)
     if len(set(names)) != len(names):
         raise InputError(f"A readout is named twice: {', '.join(names)}. Remove one of them.")
     return names
@@ -192,35 +191,9 @@ def _resampler(net: Backbone) -> str:
     return getattr(net, "resampler", "soxr")
 
 
-def _parquet_file(out: Path | str) -> Path:
-    """The output's path, if a table may be written there: nothing else is ever replaced."""
-    out = Path(out)
-    if out.suffix != ".parquet":
-        raise DataError(f"{out} must be a file with the extension .parquet.")
-    if out.is_dir():
-        raise DataError(f"{out} is a folder. Choose the name of a file.")
-    if out.exists():
-        _require_own(out)
-    return out
-
-
-def _require_own(out: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet as pq
-
-    try:
-        metadata = pq.read_schema(out).metadata or {}
-    except (pyarrow.ArrowInvalid, OSError):
-        metadata = {}
-    if b"daco.backbone" not in metadata:
-        raise DataError(
-            f"{out} is there already and was not made by this command. Move it away, or choose "
-            "another name."
-        )
-
-
 def _origin(net: Backbone, readouts: tuple[str, ...], channel: int | str) -> dict[str, str]:
     """Where the vectors come from: the metadata of the table."""
+    bands = {name: count for name in readouts if (count := bands_of(net, name)) > 1}
     return {
         "backbone": net.name,
         "weights_sha256": net.weights_sha256 or "",
@@ -231,6 +204,7 @@ def _origin(net: Backbone, readouts: tuple[str, ...], channel: int | str) -> dic
         "sample_rate": str(net.sample_rate),
         "resampler": _resampler(net),
         "version": __version__,
+        **({"bands": json.dumps(bands)} if bands else {}),
     }
 
 
@@ -329,7 +303,7 @@ class _ShardInTheMaking:
     def embed(self, rows: NDArray[np.intp], waves: Waveforms) -> None:
         """Put the vectors of a batch in their rows."""
         try:
-            found = self.run.net.embed_many(waves, self.run.readouts)
+            found = embed_waves(self.run.net, waves, self.run.readouts, self.run.channel)
         except DacoError as error:
             if len(rows) == 1:
                 self._miss(int(rows[0]), str(error))
@@ -342,7 +316,7 @@ class _ShardInTheMaking:
                 raise
             raise InputError(
                 f"{self.run.net.name} ran out of memory on a batch of {len(rows)} clips of "
-                f"{waves.shape[1]} samples. Choose a smaller --batch-size; finished work is kept."
+                f"{waves.shape[-1]} samples. Choose a smaller --batch-size; finished work is kept."
             ) from None
         finite = np.ones(len(rows), dtype=bool)
         for name in self.run.readouts:
@@ -375,56 +349,3 @@ class _ShardInTheMaking:
         paths = [clip.path for clip in self.run.table.clips[self.start : self.stop]]
         start, stop, settings = self.start, self.stop, self.run.settings
         return Shard(start, stop, paths, self.recordings, self.reasons, self.vectors, settings)
-
-
-def _assemble(
-    run: _Run, spans: list[Span], out: Path, origin: dict[str, str]
-) -> tuple[int, list[tuple[int, str, str]]]:
-    """Write the table, shard by shard; its number of rows, and row, path and reason of skips."""
-    import pyarrow as pa
-
-    skipped: list[tuple[int, str, str]] = []
-    dims: dict[str, int] = {}
-    for span in spans:
-        shard = read_shard(run.folder, *span)
-        found = zip(range(*span), shard.paths, shard.reasons, strict=True)
-        skipped += [(row, path, reason) for row, path, reason in found if reason is not None]
-        for name, matrix in shard.vectors.items():
-            if dims.setdefault(name, matrix.shape[1]) != matrix.shape[1]:
-                raise DataError(
-                    f"Readout {name!r} has {dims[name]} values for some clips and "
-                    f"{matrix.shape[1]} for {shard.paths[0]} and others. Embed clips of "
-                    "different lengths separately."
-                )
-    if len(skipped) == len(run.table):
-        raise DataError(
-            f"None of the {len(skipped)} clips could be embedded; "
-            f"the first is {skipped[0][1]}: {skipped[0][2]}"
-        )
-    listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
-    schema = arrow_schema(dims, {**origin, "skipped": json.dumps(listed, ensure_ascii=False)})
-    with (
-        atomic_write(out, run.folder) as temporary,
-        parquet_writer(temporary, schema) as writer,
-    ):
-        for span in spans:
-            shard = read_shard(run.folder, *span)
-            kept = np.array([reason is None for reason in shard.reasons])
-            if not kept.any():
-                continue
-            clips = [
-                clip for clip, keep in zip(run.table.clips[slice(*span)], kept, strict=True) if keep
-            ]
-            arrays = {
-                name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
-            }
-            for name, matrix in shard.vectors.items():
-                arrays[column_name(name, dims)] = vector_array(matrix[kept])
-            writer.write_table(pa.table(arrays, schema=schema))
-    return len(run.table) - len(skipped), skipped
-
-
-def _values(clips: list[Clip], name: str) -> list[Any]:
-    if name == "attributes":
-        return [attributes_text(clip.attributes) for clip in clips]
-    return [getattr(clip, name) for clip in clips]

@@ -16,26 +16,21 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio import DEFAULT_LIMITS, AudioLimits, plain_pcm16, probe, read_audio
+from daco.audio import DEFAULT_LIMITS, AudioLimits, read_channels
 from daco.backbones import Backbone, load
+from daco.channels import FAR, NEAR, embed_waves, heard, needs_both
 from daco.errors import AudioError, InputError, ModelError
 from daco.loader import MAX_SAMPLES, Waveforms
 from daco.model import Frontend
+from daco.pcm import plain_pcm16
+from daco.readout import require_readout
+from daco.soundcheck import far_reasons, length_reasons, loudness, sound_reasons
 
 Source = Path | bytes | BinaryIO
 """A recording: where it lies, its content, or a stream of its content."""
 
 MAX_WINDOWS = 10_000
 
-SILENT_RMS = 1e-4
-"""-80 dB of full scale: below it a microphone is off, far away or not connected."""
-
-CLIPPED_SHARE = 1e-3
-"""Of samples in runs at the largest value; a hammer's single peak is below it."""
-
-_RUN = 3  # samples in a row at the very same extreme: sound does not do that, converters do
-_LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
-_OTHER_LENGTH = 2.0  # a recording this much longer or shorter than the normals is worth a word
 _BATCH = 16
 
 _MAGIC = (
@@ -66,7 +61,8 @@ class Heard:
         What is odd about its sound: ``silent``, ``clipped``, ``short`` or ``long``, each with a
         colon and the figures after it.
     peak, rms : float
-        Largest absolute sample, and root mean square around the mean; full scale is 1.
+        Largest absolute sample, and root mean square around the mean; full scale is 1. Of the
+        near microphone where the model listens to two.
     """
 
     embeddings: NDArray[np.float32]
@@ -165,13 +161,24 @@ class Listener:
         window: float | None = None,
         hop: float | None = None,
     ) -> Heard:
-        """Embed samples that are already here, one channel at the network's sample rate."""
+        """Embed samples that are already here, at the network's sample rate.
+
+        One channel, shape (n,); near and far microphone, shape (2, n), for a model whose channel
+        policy needs both.
+        """
         if sample_rate != self.frontend.sample_rate:
             raise InputError(
                 f"The network hears {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
-        if wave.ndim != 1 or not wave.size:
+        if needs_both(self.frontend.channel):
+            if wave.ndim != 2 or len(wave) != 2 or not wave.size:
+                raise InputError(
+                    f"A model with the channel {self.frontend.channel!r} needs two rows of "
+                    f"samples, near and far microphone. Got shape {wave.shape}."
+                )
+            wave = wave / np.float32(32768) if wave.dtype == np.int16 else wave
+        elif wave.ndim != 1 or not wave.size:
             raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
         return self._embedded(wave, wave, sample_rate, window, hop)
 
@@ -183,20 +190,26 @@ class Listener:
         window: float | None,
         hop: float | None,
     ) -> Heard:
-        seconds = len(native) / rate
-        starts, length = cut(len(wave), self.frontend.sample_rate, window, hop)
+        policy, readout = self.frontend.channel, self.frontend.readout
+        samples = wave.shape[-1]
+        seconds = native.shape[-1] / rate
+        starts, length = cut(samples, self.frontend.sample_rate, window, hop)
         parts = []
-        for batch in _batches(starts, length):
-            stacked = np.stack([wave[start : start + length] for start in batch])
-            parts.append(self.net.embed(stacked, self.frontend.readout))
+        for batch in _batches(starts, length * wave.size // samples):
+            # A window is to the model what a clip was: the far microphone is subtracted in each.
+            windows = (wave[..., start : start + length] for start in batch)
+            stacked = np.stack([heard(each, policy, self.frontend.sample_rate) for each in windows])
+            parts.append(embed_waves(self.net, stacked, [readout], policy)[readout])
         embeddings = np.concatenate(parts)
         if not np.isfinite(embeddings).all():
             raise AudioError("the network's embedding of it has NaN or inf.")
-        peak, rms = loudness(native)
+        near = native[NEAR] if native.ndim == 2 else native
+        peak, rms = loudness(near)
         whole = window is None
         reasons = [
-            *_sound_reasons(native, peak, rms),
-            *(_length_reasons(seconds, self.frontend.seconds) if whole else ()),
+            *sound_reasons(near, peak, rms),
+            *(far_reasons(native[FAR]) if native.ndim == 2 else ()),
+            *(length_reasons(seconds, self.frontend.seconds) if whole else ()),
         ]
         return Heard(
             embeddings=embeddings,
@@ -242,41 +255,9 @@ def cut(
     return [min(index * step, samples - length) for index in range(count)], length
 
 
-def loudness(wave: Waveforms) -> tuple[float, float]:
-    """Largest absolute sample, and root mean square around the mean; full scale is 1."""
-    scale = 1 / 32768 if wave.dtype == np.int16 else 1.0
-    peak = max(float(wave.max()), -float(wave.min())) * scale
-    return peak, float(wave.std(dtype=np.float64)) * scale
-
-
-def clipped_share(wave: Waveforms) -> float:
-    """Share of samples in runs of three and more at the very same extreme."""
-    share = 0
-    for extreme in (wave.max(), wave.min()):
-        at = np.concatenate([[False], wave == extreme, [False]])
-        edges = np.flatnonzero(at[1:] != at[:-1])
-        runs = edges[1::2] - edges[::2]
-        share += int(runs[runs >= _RUN].sum())
-    return share / len(wave)
-
-
-def _sound_reasons(wave: Waveforms, peak: float, rms: float) -> Iterator[str]:
-    if rms < SILENT_RMS:
-        level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
-        yield f"silent: {level} dB of full scale"
-    elif peak >= _LOUD and (share := clipped_share(wave)) >= CLIPPED_SHARE:
-        yield f"clipped: {share:.1%} of the samples at the largest value"
-
-
-def _length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
-    if usual is not None and seconds * _OTHER_LENGTH <= usual:
-        yield f"short: {seconds:.3g} s, the normals have {usual:.3g} s"
-    if usual is not None and seconds >= usual * _OTHER_LENGTH:
-        yield f"long: {seconds:.3g} s, the normals have {usual:.3g} s; cut it into windows"
-
-
-def _batches(starts: list[int], length: int) -> Iterator[list[int]]:
-    step = max(1, min(_BATCH, MAX_SAMPLES // length))
+def _batches(starts: list[int], samples: int) -> Iterator[list[int]]:
+    """Windows of so many samples each, some at a time."""
+    step = max(1, min(_BATCH, MAX_SAMPLES // samples))
     for first in range(0, len(starts), step):
         yield starts[first : first + step]
 
@@ -302,11 +283,10 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
             f"{(net.weights_sha256 or 'none')[:12]}. Scores would mean nothing: find the weights "
             "it was made with."
         )
-    if frontend.readout not in net.readouts:
-        raise ModelError(
-            f"{frontend.backbone} has no readout {frontend.readout!r}. It has "
-            f"{', '.join(net.readouts)}."
-        )
+    try:
+        require_readout(net, frontend.readout)
+    except InputError as error:
+        raise ModelError(str(error)) from None
     if (net.sample_rate, net.resampler) != (frontend.sample_rate, frontend.resampler):
         raise ModelError(
             f"The model was made at {frontend.sample_rate} Hz with {frontend.resampler}; "
@@ -317,13 +297,12 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
 def _decoded(
     path: Path, frontend: Frontend, limits: AudioLimits
 ) -> tuple[Waveforms, Waveforms, int]:
-    """The waveform at the file's own rate, that at the network's, and the file's own rate."""
-    rate = probe(path, limits).sample_rate
-    native = read_audio(path, channel=frontend.channel, limits=limits)
+    """What the policy takes at the file's own rate and at the network's, and the file's rate."""
+    native, rate = read_channels(path, channel=frontend.channel, limits=limits)
     if rate == frontend.sample_rate:
         return native, native, rate
     # Clipping shows at the file's own rate only, so that both are needed.
-    wave = read_audio(
+    wave, _ = read_channels(
         path,
         sample_rate=frontend.sample_rate,
         channel=frontend.channel,

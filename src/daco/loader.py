@@ -29,7 +29,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A recording's waveform (16-bit as stored, or float32), or the reason why there is none."""
+    """A recording's waveform (16-bit as stored, or float32), or the reason why there is none.
+
+    Near and far microphone, shape (2, samples), where the vectors of both are needed.
+    """
 
     row: int
     recording: Recording
@@ -94,7 +97,7 @@ def batches(loaded: Iterable[Loaded], batch_size: int) -> Iterator[list[Loaded]]
     for each in loaded:
         if each.waveform is None:
             continue
-        length = each.waveform.size
+        length = each.waveform.size  # of both microphones: what memory holds
         buckets.setdefault(length, []).append(each)
         waiting += length
         clips += 1
@@ -125,12 +128,12 @@ class BatchBuffers:
         self._buffers = deque([np.empty(0, np.uint8), np.empty(0, np.uint8)])
 
     def stack(self, batch: list[Loaded]) -> Waveforms:
-        """The waveforms as (clips, samples), good until the call after the next."""
+        """The waveforms, one row per clip, good until the call after the next."""
         waves = [each.waveform for each in batch if each.waveform is not None]
         keep = self._int16 and all(wave.dtype == np.int16 for wave in waves)
         dtype = np.dtype(np.int16 if keep else np.float32)
-        shape = (len(waves), waves[0].size)
-        n_bytes = shape[0] * shape[1] * dtype.itemsize
+        shape = (len(waves), *waves[0].shape)
+        n_bytes = len(waves) * waves[0].size * dtype.itemsize
         self._buffers.rotate()
         if self._buffers[0].size < n_bytes:
             self._buffers[0] = np.empty(n_bytes, np.uint8)

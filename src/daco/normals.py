@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daco.audio import FORMATS, probe
 from daco.backbones import NAMES, Backbone
+from daco.channels import parse_channel
 from daco.clips import ONE_DOMAIN, Clip, ClipTable, counted, read_clips, some, titled
 from daco.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError
@@ -42,6 +43,8 @@ class Normals:
         How recordings became the embeddings; None where the table does not say.
     origin : dict
         What it was made from, for the model's provenance.
+    bands : int
+        Equal parts of each embedding, one per frequency band; 1 where there are none.
     """
 
     machine: str
@@ -50,6 +53,7 @@ class Normals:
     names: tuple[str, ...]
     frontend: Frontend | None
     origin: dict[str, Any]
+    bands: int = 1
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -96,7 +100,7 @@ def normals_of_table(
     table = EmbeddingTable.read(source)
     readout = readout or table.readouts[0]
     matrix = table.matrix(readout)
-    frontend = _frontend_of(table, readout)
+    frontend, bands = _frontend_of(table, readout), table.bands(readout)
     origin = {"source": source.name, "source_sha256": _sha256(source)}
     columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
@@ -107,7 +111,8 @@ def normals_of_table(
         rows = [row_of[id(clip)] for clip in group]
         domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
         names = tuple(clip.path for clip in group)
-        machines.append(Normals(machine, matrix[rows], domains, names, frontend, origin))
+        found = Normals(machine, matrix[rows], domains, names, frontend, origin, bands)
+        machines.append(found)
     return Gathered(tuple(machines), tuple(oddities))
 
 
@@ -247,8 +252,6 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
 
 def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
     """How the table's vectors were made, if it says so and daco can do the same."""
-    from daco.audio import parse_channel
-
     said = table.metadata
     if said.get("backbone") not in NAMES:
         return None

@@ -26,6 +26,9 @@ from daco.tablefile import vector_array
 WHOLE = 1 << 24
 """Bytes of a file that is read in one go; each loading thread may hold one."""
 
+Span = tuple[int, int]
+"""First row of a shard in the clip table, and the one after its last."""
+
 _VECTORS = "vectors."
 
 
@@ -148,7 +151,7 @@ def read_shard(folder: Path, start: int, stop: int) -> Shard:
 
 def is_reusable(
     folder: Path,
-    span: tuple[int, int],
+    span: Span,
     root: Path,
     paths: Sequence[str],
     settings: str,

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
-from daco.audio import AudioLimits, parse_channel, plain_pcm16, probe, read_audio
+from daco.audio import AudioLimits, probe, read_audio
 from daco.errors import AudioError, InputError
+from daco.pcm import plain_pcm16
 
 RATE = 16000
 
@@ -62,17 +63,6 @@ def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
 
 def test_a_channel_that_is_not_there_is_refused(stereo_wav):
     refused(stereo_wav, "no channel 2", "has 2", channel=2)
-
-
-@pytest.mark.parametrize(("text", "policy"), [("0", 0), ("7", 7), (" Mix ", "mix"), (3, 3)])
-def test_channel_policies_parse(text, policy):
-    assert parse_channel(text) == policy
-
-
-@pytest.mark.parametrize("text", ["-1", "left", "", "1.0", -1, True, None, "²"])
-def test_other_channel_policies_are_refused(text):
-    with pytest.raises(InputError, match="index"):
-        parse_channel(text)
 
 
 @pytest.mark.parametrize("rate", [8000, 22050, 32000, 48000])

@@ -18,7 +18,8 @@ from daco.backbones import load
 from daco.clips import read_clips
 from daco.embed import embed_clips
 from daco.errors import AudioError, InputError, ModelError
-from daco.listen import CLIPPED_SHARE, SILENT_RMS, Listener, clipped_share, cut, loudness
+from daco.listen import Listener, cut
+from daco.soundcheck import CLIPPED_SHARE, SILENT_RMS, clipped_share, loudness
 from daco.table import EmbeddingTable
 
 RATE = 16000

@@ -42,9 +42,18 @@ def embed(
     precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
     readout: Annotated[
         list[str] | None,
-        typer.Option(help="How frames become a vector; repeat for more. Default: the network's."),
+        typer.Option(
+            help="How frames become a vector, such as mean, band or rdp-g4; repeat for more. "
+            "Default: the network's."
+        ),
     ] = None,
-    channel: Annotated[str, typer.Option(help="0 is the first; mix is the mean of all.")] = "0",
+    channel: Annotated[
+        str,
+        typer.Option(
+            help="0 or near, 1 or far, mix; lsq, specsub, residual-c0.5 or residual-proj "
+            "subtract the far microphone (1) from the near one (0)."
+        ),
+    ] = "0",
     batch_size: Annotated[int, typer.Option(help="Clips per forward pass.", min=1)] = 32,
     workers: Annotated[
         int | None, typer.Option(help="Threads that read files. Default: one per core.", min=1)
@@ -62,8 +71,8 @@ def embed(
 
     Exit codes: 0 all clips embedded, 4 some skipped, 2 a mistake in the call or the data.
     """
-    from daco.audio import parse_channel
     from daco.backbones import load
+    from daco.channels import parse_channel
     from daco.clips import read_clips
     from daco.embed import embed_clips
     from daco.embedcost import write_cost

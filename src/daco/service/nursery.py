@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from daco.audio import AudioLimits
+from daco.channels import needs_both
 from daco.errors import DacoError
 from daco.listen import Listener
 from daco.model import Frontend, MachineModel
@@ -130,7 +131,8 @@ def _warm_up(detector: Detector) -> None:
         model.score(model.embeddings[:1])
         return
     rate = detector.listener.frontend.sample_rate
-    noise = np.random.default_rng(0).normal(scale=0.01, size=2 * rate).astype(np.float32)
+    shape = (2, 2 * rate) if needs_both(detector.listener.frontend.channel) else 2 * rate
+    noise = np.random.default_rng(0).normal(scale=0.01, size=shape).astype(np.float32)
     verdict_of(model, detector.listener.hear_waveform(noise, rate), name="warm-up")
 
 
