@@ -33,6 +33,7 @@ docs: $(VENV)/.docs  ## the manual, in docs/_build/html
 
 bench: $(READY)  ## the speed and memory tables of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/frontier.py
 	$(BIN)/python benchmarks/study.py
 
 $(READY): pyproject.toml constraints.txt

@@ -56,14 +56,20 @@ def base_scores(config, d_bank, d_query):
     return (0.5 * own - dens).min(axis=1), (0.5 * d_query - dens).min(axis=1)
 
 
-def quantile_map(calibration, scores):
+def quantile_map(calibration, scores, signed=False):
     x = np.sort(calibration)
     n = len(x)
-    inside = np.interp(scores, np.r_[min(0.0, x[0]), x], np.r_[0, np.arange(1, n + 1)] / (n + 1))
+    zero = x[0] if signed else min(0.0, x[0])
+    inside = np.interp(scores, np.r_[zero, x], np.r_[0, np.arange(1, n + 1)] / (n + 1))
     top = n / (n + 1)
     scale = max(x[-1] - np.median(x), 1e-9)
     beyond = np.maximum(scores - x[-1], 0)
-    return np.where(scores > x[-1], top + (1 - top) * (beyond / (beyond + scale)), inside)
+    mapped = np.where(scores > x[-1], top + (1 - top) * (beyond / (beyond + scale)), inside)
+    if signed:
+        scale = max(np.median(x) - x[0], 1e-9)
+        missing = np.maximum(x[0] - scores, 0)
+        mapped = np.where(scores < x[0], scale / (scale + missing) / (n + 1), mapped)
+    return mapped
 
 
 def assignment_weights(config, d_query, codes, temperature, true_codes):
@@ -80,20 +86,28 @@ def assignment_weights(config, d_query, codes, temperature, true_codes):
 def score(config, d_bank, d_query, codes, true_codes=None):
     """Scores of queries by one configuration, from distances and domain numbers."""
     own, scores = base_scores(config, d_bank, d_query)
-    own, scores = own.astype(np.float64), scores.astype(np.float64)
     if config.calibration is None:
-        return scores
-    weights = assignment_weights(config, d_query, codes, np.median(own), true_codes)
+        return scores.astype(np.float64)
+    temperature = np.median(own.astype(np.float64))
+    weights = assignment_weights(config, d_query, codes, temperature, true_codes)
+    return calibrated(config, own, scores, weights, codes)
+
+
+def calibrated(config, own, scores, weights, codes):
+    """Base scores, the bank's and the queries', to calibrated ones."""
+    own, scores = own.astype(np.float64), scores.astype(np.float64)
+    signed = config.base.signed
     total = np.zeros(len(scores))
     for g, weight in enumerate(weights):
-        mine = own[codes == g]
+        mine = np.sort(own[codes == g])  # the engine's order of adding: a tie hangs on the last bit
         if config.calibration == "conf":
             n, m = len(mine), config.prior_strength
-            mapped = (n * quantile_map(mine, scores) + m * quantile_map(own, scores)) / (n + m)
+            pooled = quantile_map(own, scores, signed)
+            mapped = (n * quantile_map(mine, scores, signed) + m * pooled) / (n + m)
         elif config.calibration == "ratio":
             mapped = scores / max(np.median(mine), 1e-12)
         else:
-            spread = mine.std() if len(mine) > 1 else own.std()  # one clip has no spread
+            spread = mine.std() if len(mine) > 1 else np.sort(own).std()  # one has no spread
             mapped = (scores - mine.mean()) / (spread + 1e-12)
         total += weight * mapped
     return total
@@ -118,11 +132,19 @@ def ks(a, b):
 
 def split_ks(config, d_bank, codes, n_splits, seed):
     """KS of each split, averaged over pairs of domains (the paper has one pair)."""
-    out = []
-    for held in held_out(codes, n_splits, seed):
-        kept = ~held
-        scores = score(config, d_bank[np.ix_(kept, kept)], d_bank[np.ix_(held, kept)], codes[kept])
-        mine = codes[held]
-        pairs = combinations(range(codes.max() + 1), 2)
-        out.append(np.mean([ks(scores[mine == a], scores[mine == b]) for a, b in pairs]))
-    return np.array(out)
+    return np.array(
+        [
+            ks_between(
+                score(
+                    config, d_bank[np.ix_(~held, ~held)], d_bank[np.ix_(held, ~held)], codes[~held]
+                ),
+                codes[held],
+            )
+            for held in held_out(codes, n_splits, seed)
+        ]
+    )
+
+
+def ks_between(scores, codes):
+    pairs = combinations(range(codes.max() + 1), 2)
+    return np.mean([ks(scores[codes == a], scores[codes == b]) for a, b in pairs])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daco.bank import NormalBank
 from daco.config import ScoreConfig, paper_grid
 from daco.errors import DacoError, DacoWarning
+from daco.grids import frontier_grid
 from daco.metrics import machine_metrics, official_score
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "StudyResult",
     "__version__",
     "backbones",
+    "frontier_grid",
     "machine_metrics",
     "official_score",
     "paper_grid",

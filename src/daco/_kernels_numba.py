@@ -15,20 +15,21 @@ def subset_sums(
     member: NDArray[np.bool_],
     orders: NDArray[np.intp],
     orders_outside: int,
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Sums over the nearest members in each list, and the rows whose list holds too few.
+) -> tuple[Floats, NDArray[np.int32], NDArray[np.intp]]:
+    """Sums over the nearest members in each list, the nearest, and the rows that hold too few.
 
     Of rows outside the subset only the first ``orders_outside`` orders need be right.
     """
     sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
+    first = np.zeros(len(distance), np.int32)
     short = np.zeros(len(distance), np.bool_)
-    _subset_sums(distance, index, member, orders, orders_outside, sums, short)
-    return sums, np.flatnonzero(short)
+    _subset_sums(distance, index, member, orders, orders_outside, sums, first, short)
+    return sums, first, np.flatnonzero(short)
 
 
 @njit(cache=True, nogil=True)
 def _subset_sums(  # type: ignore[no-untyped-def]
-    distance, index, member, orders, orders_outside, sums, short
+    distance, index, member, orders, orders_outside, sums, first, short
 ):
     n, length = distance.shape
     for i in range(n):
@@ -41,6 +42,8 @@ def _subset_sums(  # type: ignore[no-untyped-def]
         for j in range(length):
             if member[index[i, j]]:
                 total += distance[i, j]
+                if found == 0:
+                    first[i] = index[i, j]
                 found += 1
                 if found == orders[order]:
                     sums[order, i] = total
@@ -64,15 +67,17 @@ def scan_block(  # type: ignore[no-untyped-def]
     """Lower the running minima over the rows of a block; its columns are the clips."""
     n_rows, n_columns = block.shape
     n_ratio, n_difference = ratio.shape[1], difference.shape[1]
+    with_domains = domain.shape[1] > 0
     for s in range(len(members)):
         for j in range(n_rows):
             if not members[s, j]:
                 continue
             row = block[j]
             # Comparisons in this order compile to one vector minimum per lane, without fast-math.
-            nearest = domain[s, domain_of[j]]
-            for i in range(n_columns):
-                nearest[i] = row[i] if row[i] < nearest[i] else nearest[i]
+            if with_domains:
+                nearest = domain[s, domain_of[j]]
+                for i in range(n_columns):
+                    nearest[i] = row[i] if row[i] < nearest[i] else nearest[i]
             for v in range(n_ratio):
                 density = ratio_density[s, v, j]
                 best = ratio[s, v]

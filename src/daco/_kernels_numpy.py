@@ -18,25 +18,29 @@ def subset_sums(
     member: NDArray[np.bool_],
     orders: NDArray[np.intp],
     orders_outside: int,
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Sums over the nearest members in each list, and the rows whose list holds too few.
+) -> tuple[Floats, NDArray[np.int32], NDArray[np.intp]]:
+    """Sums over the nearest members in each list, the nearest, and the rows that hold too few.
 
     Of rows outside the subset only the first ``orders_outside`` orders need be right.
     """
     wanted = orders.max()
     in_subset = member.take(index)
     rank = np.cumsum(in_subset, axis=1, dtype=np.uint32)
-    short = np.flatnonzero(rank[:, -1] < wanted)
     chosen = in_subset & (rank <= wanted)
     sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
-    if short.size:
-        full = np.flatnonzero(rank[:, -1] >= wanted)
+    too_few = rank[:, -1] < wanted
+    if too_few.any():
+        full = np.flatnonzero(~too_few)
         nearest = distance[full][chosen[full]].reshape(-1, wanted)
         sums[:, full] = np.cumsum(nearest, axis=1)[:, orders - 1].T
     else:
         nearest = distance[chosen].reshape(-1, wanted)
         sums[:] = np.cumsum(nearest, axis=1)[:, orders - 1].T
-    return sums, short
+    first = np.take_along_axis(index, in_subset.argmax(axis=1)[:, None], axis=1)[:, 0]
+    needed = member if orders_outside == 0 else slice(None)
+    asked = np.zeros(len(distance), np.bool_)
+    asked[needed] = True
+    return sums, first, np.flatnonzero(too_few & asked)
 
 
 def scan_block(
@@ -57,7 +61,7 @@ def scan_block(
             part = block[rows]
             codes = domain_of[rows]
             edges = np.flatnonzero(np.diff(codes, prepend=-1, append=-1))
-            for first, last in pairwise(edges):
+            for first, last in pairwise(edges if domain.shape[1] else ()):
                 into = domain[s, codes[first]]
                 np.minimum(into, part[first:last].min(axis=0), out=into)
             for v, density in enumerate(ratio_density[s]):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.calibration import CalibrationInput, calibrate_grid
+from daco.bases import Base
+from daco.calibration import CalibrationInput, calibrate_grid, temperature_base
 from daco.config import ScoreConfig, parse_grid
 from daco.criterion import (
     Balance,
@@ -19,12 +20,21 @@ from daco.criterion import (
     require_halves,
     uniformity_ks,
 )
-from daco.distances import MEMORY_BUDGET, PairwiseDistances, cosine_distances, unit_rows
+from daco.distances import MEMORY_BUDGET, cosine_distances, unit_rows
 from daco.domains import Weights, hard_weights, oracle_weights, separability, soft_weights
 from daco.errors import InputError, NotEnoughClipsError
-from daco.neighbours import NeighbourLists
-from daco.scorers import Base, BaseScores, reach_of, scores_against, scores_within
+from daco.scorers import (
+    WHOLE,
+    Scored,
+    expect,
+    geometry_of,
+    needs_own,
+    required,
+    scores_against,
+    scores_within,
+)
 from daco.validation import Floats, as_embeddings, encode_domains, match_domains
+from daco.views import Views
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
 Domains = Sequence[Hashable] | NDArray[Any]
@@ -36,16 +46,21 @@ class NormalBank:
     """Normal embeddings of one machine, scored by any number of configurations at once.
 
     Distances and neighbour lists are computed once; configurations and splits are index
-    work on top. The same call gives the same bits; a clip scored alone or among others may
-    differ in the last digits of its precision, as matrix products do.
+    work on top. The same call gives the same bits; a clip scored alone or among others, or
+    configurations of bands and of whole vectors asked for together or one after the other, may
+    differ in the last digits of their precision, as matrix products do.
 
     Parameters
     ----------
     X : (N, D) float32 or float64
         One embedding per normal clip. Distances are computed in this precision.
+        An array (N, F, D) has F bands.
     domains : N labels, optional
         The domain of each clip, ``"source"`` or ``"target"`` in the paper; any number of
         domains, any hashable labels. None: one domain, the pooled map calibrates.
+    bands : int
+        Vectors are that many bands of equal length, one after the other. Only ``beam``
+        configurations see them; with 1 the whole vector is the band.
     memory_budget : int
         Bytes the N x N distances may take. A larger bank computes them block by block,
         more than once. Results agree to rounding.
@@ -74,9 +89,10 @@ class NormalBank:
         X: ArrayLike,
         domains: Domains | None = None,
         *,
+        bands: int | None = None,
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
-        X = as_embeddings(X)
+        X, self.bands = _split_bands(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
             raise InputError(f"memory_budget must be a number of bytes. Got {memory_budget!r}.")
         self.domains, codes = encode_domains(domains, len(X))
@@ -88,22 +104,16 @@ class NormalBank:
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         grouped = X if (np.diff(self._order) == 1).all() else X[self._order]
         self._unit = unit_rows(grouped)
-        self._memory_budget = memory_budget
-        self._pairs: PairwiseDistances | None = None
-        self._near: NeighbourLists | None = None
-        self._own: BaseScores = {}
-        self._own_domain: Floats | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Distances are computed again where they are needed; scoring does not need them.
-        return self.__dict__ | {"_pairs": None}
+        self._views = Views(self._unit, self.bands, memory_budget)
+        self._own = Scored()
 
     def __len__(self) -> int:
         return len(self._unit)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{size} {name}" for name, size in self.domain_sizes.items())
-        return f"NormalBank({len(self)} clips: {parts}; {self.dim}-d {self._unit.dtype})"
+        dim = f"{self.dim}-d" if self.bands == 1 else f"{self.bands} bands, {self.dim}-d"
+        return f"NormalBank({len(self)} clips: {parts}; {dim} {self._unit.dtype})"
 
     @property
     def dim(self) -> int:
@@ -127,19 +137,18 @@ class NormalBank:
         query = self._query(X)
         oracle = self._oracle(configs, domains, len(query))
         bases = _bases(configs)
-        calibrated = _bases(c for c in configs if c.calibration)
-        needs_lists = calibrated or any(scorer != "knn" for scorer, _ in bases)
-        lists = self._lists(bases) if needs_lists else None
-        own = self._leave_one_out_bases(calibrated)[0] if calibrated else {}
+        expect(self._views, bases)
+        calibrated, geometries = _calibrated(configs)
+        standardised, measured = required(base for base in bases if needs_own(base))
+        own = self._leave_one_out([*calibrated, *standardised], measured)
         out = np.empty((len(query), len(configs)))
         for rows in self._query_blocks(len(query)):
-            distances = cosine_distances(self._unit, query[rows])
-            scores, domain_distance = scores_against(distances, lists, self._starts, bases)
+            found = scores_against(self._views, query[rows], self._starts, bases, own, geometries)
             given = CalibrationInput(
-                calibration=own,
-                scores=scores,
+                calibration=own.scores,
+                scores=found.scores,
                 domain_starts=self._starts,
-                domain_distance=domain_distance,
+                domain_distance=found.domain,
                 oracle=None if oracle is None else oracle[None, :, rows],
             )
             out[rows] = calibrate_grid(configs, given)[:, 0].T
@@ -152,12 +161,13 @@ class NormalBank:
         """
         configs = parse_grid(grid)
         self._require_clips(configs, spare=1)
-        scores, domain_distance = self._leave_one_out_bases(_bases(configs), with_domains=True)
+        calibrated, geometries = _calibrated(configs)
+        own = self._leave_one_out([*_bases(configs), *calibrated], geometries)
         given = CalibrationInput(
-            calibration=scores,
-            scores=scores,
+            calibration=own.scores,
+            scores=own.scores,
             domain_starts=self._starts,
-            domain_distance=domain_distance,
+            domain_distance=own.domain,
             oracle=oracle_weights(self._codes, len(self.domains))[None],
         )
         return self._original_order(calibrate_grid(configs, given)[:, 0].T)
@@ -211,12 +221,14 @@ class NormalBank:
         self._require_clips([config])
         query = self._query(X)
         weights = np.empty((len(query), len(self.domains)))
-        own = self._leave_one_out_bases([config.base])[0][config.base]
+        scale, geometry = temperature_base(config.base), geometry_of(config.base)
+        own = self._leave_one_out([scale])
         for rows in self._query_blocks(len(query)):
-            distances = cosine_distances(self._unit, query[rows])
-            nearest = scores_against(distances, None, self._starts, [])[1][0]
+            found = scores_against(self._views, query[rows], self._starts, [], own, [geometry])
+            nearest = found.domain[geometry][0]
             if config.assignment == "soft":
-                weights[rows] = soft_weights(nearest, np.median(own.astype(np.float64))).T
+                typical = np.median(own.scores[scale].astype(np.float64))
+                weights[rows] = soft_weights(nearest, typical).T
             else:
                 weights[rows] = hard_weights(nearest).T
         return weights
@@ -236,8 +248,7 @@ class NormalBank:
         """Balanced accuracy of the 1-NN domain of the bank's clips, each left out."""
         if len(self) < 2:
             raise NotEnoughClipsError("Separability needs 2 clips. The bank has 1.")
-        domain_distance = self._leave_one_out_bases([("knn", 1)], with_domains=True)[1]
-        assert domain_distance is not None
+        domain_distance = self._leave_one_out([], [WHOLE]).domain[WHOLE]
         return separability(domain_distance[0], self._codes)
 
     def _held_out_scores(
@@ -253,11 +264,8 @@ class NormalBank:
         kept_starts = self._starts - held_starts
         held = held_out_halves(sizes.tolist(), n_splits, seed)
         bases = _bases(configs)
-        lists = self._lists(bases)
-        calibrated = _bases(c for c in configs if c.calibration)
-        scores, domain_distance = scores_within(
-            self._distances(), lists, self._starts, bases, ~held, with_domains=bool(calibrated)
-        )
+        calibrated, geometries = _calibrated(configs)
+        found = scores_within(self._views, self._starts, [*bases, *calibrated], ~held, geometries)
         # Masks have equally many clips in every split, so both sides are rectangular.
         inside = np.nonzero(~held)[1].reshape(n_splits, -1)
         outside = np.nonzero(held)[1].reshape(n_splits, -1)
@@ -267,49 +275,31 @@ class NormalBank:
             kept, away = inside[part], outside[part]
             given = CalibrationInput(
                 calibration={
-                    b: np.take_along_axis(scores[b][part], kept, axis=1) for b in calibrated
+                    b: np.take_along_axis(found.scores[b][part], kept, axis=1) for b in calibrated
                 },
-                scores={b: np.take_along_axis(scores[b][part], away, axis=1) for b in bases},
+                scores={b: np.take_along_axis(found.scores[b][part], away, axis=1) for b in bases},
                 domain_starts=kept_starts,
-                domain_distance=None
-                if domain_distance is None
-                else np.take_along_axis(domain_distance[part], away[:, None], axis=2),
+                domain_distance={
+                    name: np.take_along_axis(found.domain[name][part], away[:, None], axis=2)
+                    for name in geometries
+                },
             )
             yield calibrate_grid(configs, given), held_starts
 
-    def _leave_one_out_bases(
-        self, bases: Sequence[Base], with_domains: bool = False
-    ) -> tuple[BaseScores, Floats | None]:
+    def _leave_one_out(self, bases: Iterable[Base], geometries: Iterable[str] = ()) -> Scored:
         """Leave-one-out base scores, (1, N) each, computed once per base."""
-        missing = [base for base in bases if base not in self._own]
-        domains_missing = with_domains and self._own_domain is None
-        if missing or domains_missing:
-            lists = self._lists(bases)
-            scores, domain_distance = scores_within(
-                self._distances(),
-                lists,
-                self._starts,
-                missing or bases,
-                with_domains=domains_missing,
-            )
-            self._own.update(scores)
-            self._own_domain = domain_distance if domains_missing else self._own_domain
-        return {base: self._own[base] for base in bases}, self._own_domain
-
-    def _distances(self) -> PairwiseDistances:
-        if self._pairs is None:
-            self._pairs = PairwiseDistances(self._unit, self._memory_budget)
-        return self._pairs
-
-    def _lists(self, bases: Sequence[Base]) -> NeighbourLists:
-        reach, lists = reach_of(bases), self._near
-        if lists is None or lists.reach < reach:
-            self._near = lists = NeighbourLists(self._distances(), reach)
-        return lists
+        own = self._own
+        missing = [base for base in dict.fromkeys(bases) if base not in own.scores]
+        unknown = [name for name in geometries if name not in own.domain]
+        if missing or unknown:
+            found = scores_within(self._views, self._starts, missing, None, unknown)
+            own.scores.update(found.scores)
+            own.domain.update(found.domain)
+        return own
 
     def _query(self, X: ArrayLike) -> Floats:
         """Unit rows in the bank's precision, scaled in the wider of the two: no overflow."""
-        X = as_embeddings(X, dim=self.dim)
+        X = as_embeddings(_flat(X)[0], dim=self.dim)
         dtype = self._unit.dtype
         return unit_rows(X.astype(np.result_type(X, dtype), copy=False)).astype(dtype, copy=False)
 
@@ -345,20 +335,65 @@ class NormalBank:
         available = len(self) if n_bank is None else n_bank
         for config in configs:
             alone = config.calibration is None and config.scorer == "knn"
-            needed = config.neighbours + (spare if alone else 1)
+            needed, why = _least_clips(config.base, spare if alone else 1)
             if available < needed:
                 half = f" once half of each domain is held out (of {len(self)})" if halved else ""
-                remedy = "Add normal clips or choose fewer neighbours."
                 raise NotEnoughClipsError(
-                    f"{config.name!r} needs a bank of {needed} clips, each with "
-                    f"{config.neighbours} neighbour{'s' * (config.neighbours > 1)}; this bank has "
+                    f"{config.name!r} needs a bank of {needed} clips, {why}; this bank has "
                     f"{f'{available} clips' if available > 1 else 'one (n_samples=1)'}{half}. "
-                    f"{remedy}"
+                    "Add normal clips or choose fewer neighbours."
                 )
+
+
+def _least_clips(base: Base, spare: int) -> tuple[int, str]:
+    """The fewest clips that a base score can do with, and what for."""
+    needs = []
+    for part in base.parts():
+        n = part.neighbours
+        if part.scorer == "pca":
+            needs.append((n + 2, f"for {n} direction{'s' * (n > 1)} without the one left out"))
+        elif part.scorer.startswith("dldn") or not n:
+            needs.append((1 + spare, "each with a neighbour"))
+        else:
+            needs.append((n + spare, f"each with {n} neighbour{'s' * (n > 1)}"))
+    return max(needs)
 
 
 def _bases(configs: Iterable[ScoreConfig]) -> list[Base]:
     return list(dict.fromkeys(config.base for config in configs))
+
+
+def _calibrated(configs: Iterable[ScoreConfig]) -> tuple[list[Base], list[str]]:
+    """The bases whose leave-one-out scores calibrate, and where their domains are looked for."""
+    with_maps = [config for config in configs if config.calibration]
+    bases = _bases(with_maps)
+    soft = _bases(config for config in with_maps if config.assignment == "soft")
+    scales = [temperature_base(base) for base in soft]
+    geometries = list(dict.fromkeys(geometry_of(base) for base in bases))
+    return list(dict.fromkeys([*bases, *scales])), geometries
+
+
+def _split_bands(X: ArrayLike, bands: int | None) -> tuple[Floats, int]:
+    """Checked vectors, and how many bands each of them has."""
+    flat, found = _flat(X)
+    if found is not None and bands not in (None, found):
+        raise InputError(f"X has {found} bands, but bands={bands!r}. Leave 'bands' out.")
+    rows, bands = as_embeddings(flat), bands if found is None else found
+    bands = 1 if bands is None else bands
+    whole = isinstance(bands, int | np.integer) and not isinstance(bands, bool) and bands >= 1
+    if not whole or rows.shape[1] % bands:
+        raise InputError(
+            f"bands must divide the {rows.shape[1]} features of X. Got {bands!r} instead."
+        )
+    return rows, int(bands)
+
+
+def _flat(X: ArrayLike) -> tuple[ArrayLike, int | None]:
+    """Bands of a 3-D array one after the other, and their number; anything else as it is."""
+    if getattr(X, "ndim", None) != 3:
+        return X, None
+    array = np.asarray(X)
+    return array.reshape(len(array), -1), array.shape[1]
 
 
 def _refuse_oracle(configs: list[ScoreConfig]) -> None:

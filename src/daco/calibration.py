@@ -14,10 +14,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.bases import Base
 from daco.config import ScoreConfig
 from daco.domains import Weights, hard_weights, soft_weights
 from daco.errors import InputError
 from daco.kernels import kernels
+from daco.scorers import geometry_of
 
 Array = NDArray[np.float64]
 
@@ -31,7 +33,8 @@ class QuantileMap:
 
     The i-th of n sorted scores maps to i/(n+1), linearly in between; below the smallest the
     map falls to 0 at score 0; above the largest a rational tail keeps raw order and
-    approaches 1.
+    approaches 1. Of ``signed`` scores, for which 0 means nothing, a tail of the same kind
+    below the smallest approaches 0.
 
     Examples
     --------
@@ -44,9 +47,10 @@ class QuantileMap:
     """
 
     support: Array
+    signed: bool = False
 
     @classmethod
-    def fit(cls, scores: ArrayLike) -> QuantileMap:
+    def fit(cls, scores: ArrayLike, *, signed: bool = False) -> QuantileMap:
         """The map of some normal clips' leave-one-out scores."""
         support = np.sort(np.asarray(scores, np.float64).ravel())
         if not support.size or not np.isfinite(support).all():
@@ -54,7 +58,7 @@ class QuantileMap:
                 "A quantile map needs at least one finite score. "
                 f"Got {support.size} scores, {int((~np.isfinite(support)).sum())} not finite."
             )
-        return cls(support)
+        return cls(support, signed)
 
     def __call__(self, scores: ArrayLike) -> Array:
         """Quantiles in [0, 1) of scores."""
@@ -63,7 +67,7 @@ class QuantileMap:
             raise InputError("NaN has no quantile. Leave it out or score the clip again.")
         endless = np.isposinf(scores)
         row = np.where(endless, self.support[-1], scores).reshape(1, -1)
-        mapped = quantile_maps(self.support[None], row).reshape(scores.shape)
+        mapped = quantile_maps(self.support[None], row, signed=self.signed).reshape(scores.shape)
         return np.where(endless, 1.0, mapped)
 
     @property
@@ -75,6 +79,10 @@ class QuantileMap:
     def _tail(self) -> float:
         return float(max(self.support[-1] - np.median(self.support), _TAIL_FLOOR))
 
+    @cached_property
+    def _lower_tail(self) -> float:
+        return float(max(np.median(self.support) - self.support[0], _TAIL_FLOOR))
+
     def inverse(self, quantiles: ArrayLike) -> Array:
         """The smallest score with a given quantile."""
         q = np.asarray(quantiles, np.float64)
@@ -84,6 +92,10 @@ class QuantileMap:
         inside = np.interp(q, np.arange(len(self.support) + 1) * self.resolution, self._knots)
         share = np.clip((q - top) / self.resolution, 0, None)
         beyond = self.support[-1] + self._tail * share / (1 - np.minimum(share, 1 - 1e-16))
+        if self.signed:
+            with np.errstate(divide="ignore"):  # quantile 0 is at minus infinity
+                below = self.support[0] - self._lower_tail * (self.resolution / q - 1)
+            inside = np.where(q < self.resolution, below, inside)
         return np.where(q > top, beyond, inside)
 
     @cached_property
@@ -91,7 +103,13 @@ class QuantileMap:
         return np.concatenate([[min(0.0, self.support[0])], self.support])
 
 
-def quantile_maps(support: Array, scores: Array, order: NDArray[np.intp] | None = None) -> Array:
+def quantile_maps(
+    support: Array,
+    scores: Array,
+    order: NDArray[np.intp] | None = None,
+    *,
+    signed: bool = False,
+) -> Array:
     """Row b of ``scores`` through the map of row b of the sorted ``support``.
 
     ``order`` sorts the rows of ``scores``: the map walks the support in that order.
@@ -99,14 +117,23 @@ def quantile_maps(support: Array, scores: Array, order: NDArray[np.intp] | None 
     n = support.shape[1]
     knots = np.empty((len(support), n + 1))
     knots[:, 1:] = support
-    np.minimum(support[:, 0], 0.0, out=knots[:, 0])
-    return kernels().map_quantiles(
+    if signed:
+        knots[:, 0] = support[:, 0]
+    else:
+        np.minimum(support[:, 0], 0.0, out=knots[:, 0])
+    median = _median(support)[:, 0]
+    mapped: Array = kernels().map_quantiles(
         knots,
         np.arange(n + 1) / (n + 1),
-        np.maximum(support[:, -1] - _median(support)[:, 0], _TAIL_FLOOR),
+        np.maximum(support[:, -1] - median, _TAIL_FLOOR),
         scores,
         np.argsort(scores, axis=1) if order is None else order,
     )
+    if signed:
+        row, column = np.nonzero(scores < support[:, :1])
+        scale = np.maximum(median - support[:, 0], _TAIL_FLOOR)[row]
+        mapped[row, column] = scale / (scale + support[row, 0] - scores[row, column]) / (n + 1)
+    return mapped
 
 
 @dataclass(frozen=True)
@@ -117,37 +144,59 @@ class CalibrationInput:
     ----------
     calibration : {base: (S, N)}
         Leave-one-out scores of the bank's clips, grouped by domain; only for bases that
-        some configuration calibrates.
+        some configuration calibrates, and those of `temperature_base`.
     scores : {base: (S, n)}
         Base scores of the clips.
     domain_starts : (G + 1,)
         Domain g is ``domain_starts[g]:domain_starts[g + 1]`` of the bank.
-    domain_distance : (S, G, n) or None
-        Distance of each clip to the nearest bank clip of each domain.
+    domain_distance : {geometry: (S, G, n)}
+        Distance of each clip to the nearest bank clip of each domain, in the geometries of the
+        bases that are calibrated.
     oracle : (S, G, n) or None
         Weights of the true domain, for ``oracle`` configurations.
     """
 
-    calibration: Mapping[tuple[str, int], NDArray[np.floating]]
-    scores: Mapping[tuple[str, int], NDArray[np.floating]]
+    calibration: Mapping[Base, NDArray[np.floating]]
+    scores: Mapping[Base, NDArray[np.floating]]
     domain_starts: NDArray[np.intp]
-    domain_distance: NDArray[np.floating] | None = None
+    domain_distance: Mapping[str, NDArray[np.floating]]
     oracle: Weights | None = None
+
+
+class _Hard(dict[str, Weights]):
+    """Hard weights by geometry, computed when they are first asked for."""
+
+    def __init__(self, domain_distance: Mapping[str, NDArray[np.floating]]) -> None:
+        super().__init__()
+        self._domain_distance = domain_distance
+
+    def __missing__(self, geometry: str) -> Weights:
+        self[geometry] = weights = hard_weights(self._domain_distance[geometry])
+        return weights
+
+
+def temperature_base(base: Base) -> Base:
+    """Whose typical leave-one-out score is the temperature of soft weights.
+
+    Published: the configuration's own, for k nearest normals and the LDN ratio. Other scores
+    are on no distance's scale, and may be negative: they take the nearest normal's.
+    """
+    own = base.scorer == "knn" or (base.scorer == "ldn-ratio" and not base.bandwise)
+    return base if own else Base("knn", 1, base.bandwise)
 
 
 def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Array:
     """Scores of every configuration, (C, S, n) float64."""
     shape = next(iter(given.scores.values())).shape
     out = np.empty((len(grid), *shape))
-    hard = None
-    if any(config.assignment == "hard" for config in grid):
-        assert given.domain_distance is not None
-        hard = hard_weights(given.domain_distance)
-    calibrated: dict[tuple[str, int], _Calibrated] = {}
-    for into, config in zip(out, grid, strict=True):
-        if config.base not in calibrated:
-            calibrated[config.base] = _Calibrated(config.base, given, hard)
-        calibrated[config.base].write(config, into)
+    hard = _Hard(given.domain_distance)
+    by_base: dict[Base, list[int]] = {}
+    for row, config in enumerate(grid):
+        by_base.setdefault(config.base, []).append(row)
+    for base, rows in by_base.items():  # one at a time: a base's maps are large
+        calibrated = _Calibrated(base, given, hard)
+        for row in rows:
+            calibrated.write(grid[row], out[row])
     return out
 
 
@@ -157,9 +206,10 @@ class _Calibrated:
     Maps are (S, G, n): what domain g would make of each score.
     """
 
-    def __init__(self, base: tuple[str, int], given: CalibrationInput, hard: Weights | None):
+    def __init__(self, base: Base, given: CalibrationInput, hard: _Hard) -> None:
         self._given = given
         self._base = base
+        self._geometry = geometry_of(base)
         self._hard = hard
         self._shrunk_maps: dict[float, Array] = {}
         self._scores = given.scores[base].astype(np.float64)
@@ -177,16 +227,17 @@ class _Calibrated:
     def _weights(self, assignment: str | None) -> Weights:
         if assignment == "soft":
             return self._soft
-        weights = self._hard if assignment == "hard" else self._given.oracle
+        weights = self._hard[self._geometry] if assignment == "hard" else self._given.oracle
         assert weights is not None
         return weights
 
     @cached_property
     def _soft(self) -> Weights:
-        # The temperature is the median of the configuration's own leave-one-out scores, as
-        # published; on an LDN ratio that is about 1, which leaves the weights nearly uniform.
-        assert self._given.domain_distance is not None
-        return soft_weights(self._given.domain_distance, _median(self._pooled)[:, 0])
+        # The temperature is a median of leave-one-out scores. The LDN ratio's is about 1, as
+        # published, which leaves the weights nearly uniform.
+        typical = self._given.calibration[temperature_base(self._base)].astype(np.float64)
+        temperature = _median(np.sort(typical, axis=1))[:, 0]
+        return soft_weights(self._given.domain_distance[self._geometry], temperature)
 
     def _shrunk(self, strength: float) -> Array:
         if strength not in self._shrunk_maps:
@@ -215,14 +266,16 @@ class _Calibrated:
 
     @cached_property
     def _domain_maps(self) -> Array:
-        maps = [quantile_maps(part, self._scores, self._order) for part in self._domains]
-        return np.stack(maps, axis=1)
+        return np.stack([self._map_of(part) for part in self._domains], axis=1)
+
+    def _map_of(self, support: Array) -> Array:
+        return quantile_maps(support, self._scores, self._order, signed=self._base.signed)
 
     @cached_property
     def _pooled_map(self) -> Array:
         if len(self._domains) == 1:
             return self._domain_maps[:, 0]
-        return quantile_maps(self._pooled, self._scores, self._order)
+        return self._map_of(self._pooled)
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:

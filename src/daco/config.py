@@ -1,15 +1,17 @@
 """ScoreConfig: one way to score a clip. The name *is* the configuration.
 
-The grammar (``{}`` marks a number, ``|`` a choice)::
+The grammar (``{}`` marks a number, ``|`` a choice, ``<base>`` a code of :mod:`daco.bases`)::
 
-    raw-k{k}                                   mean cosine distance to the k nearest normals
-    ldn-ratio|diff-K{K}                        local density normalisation over K neighbours
-    conf-soft|hard|oracle-m{m}-k{k}|ldnK{K}    per-domain quantile maps, prior strength m
-    ratio-soft|hard|oracle-k{k}|ldnK{K}        divided by the domain's median
-    zscore-soft|hard|oracle-k{k}|ldnK{K}       standardised in the domain
+    raw-k{k}                                mean cosine distance to the k nearest normals
+    ldn-ratio-K{K}                          local density normalisation over K neighbours
+    <base>                                  any other base score, as it is
+    conf-soft|hard|oracle-m{m}-<base>       per-domain quantile maps, prior strength m
+    ratio-soft|hard|oracle-<base>           divided by the domain's median
+    zscore-soft|hard|oracle-<base>          standardised in the domain
 
-``ldnK{K}`` puts a calibration on top of the LDN ratio. ``oracle`` reads the true domain of
-a test clip; it is a diagnostic and is part of no grid.
+Inside a name the code of k nearest normals is ``k{k}``, that of the LDN ratio ``ldnK{K}``.
+``ratio`` needs scores that are never negative. ``oracle`` reads the true domain of a test
+clip; it is a diagnostic and is part of no grid.
 """
 
 from __future__ import annotations
@@ -18,48 +20,54 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
+from daco.bases import SCORERS, Base, parse_base
 from daco.errors import ConfigError
 
-SCORERS = ("knn", "ldn-ratio", "ldn-diff")
 CALIBRATIONS = ("conf", "ratio", "zscore")
 ASSIGNMENTS = ("soft", "hard", "oracle")
 
 DEFAULT_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
 
+RECOMMENDED_CONFIG = "beam-varmin-K4"
+"""VarMin in every band, as it is: what the best published training-free systems since score with.
+On a readout without bands it is ``varmin-K4``, to the bit."""
+
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""
 
-# Digits are counted because int() refuses thousands of them in words of its own.
-_RAW = re.compile(r"raw-k([1-9]\d{0,8})")
-_LDN = re.compile(r"ldn-(ratio|diff)-K([1-9]\d{0,8})")
 _CALIBRATED = re.compile(
     r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d{0,308}|\d{1,308}\.\d{1,400})"
     r"|(ratio|zscore)-(soft|hard|oracle))"
-    r"-(?:k([1-9]\d{0,8})|ldnK([1-9]\d{0,8}))"
+    r"-(.+)"
 )
 
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """A scorer, and optionally a calibration of its scores per domain.
+    """A base score, and optionally a calibration of it per domain.
 
     Parameters
     ----------
-    scorer : {"knn", "ldn-ratio", "ldn-diff"}
-        The base anomaly score.
+    scorer : str
+        The base anomaly score, one of `daco.bases.SCORERS`.
     neighbours : int
-        ``k`` of the k-NN distance, ``K`` of the local density.
+        ``k`` of the k-NN distance, ``K`` of the local density, the number of principal
+        directions; 0 for scorers that have no number.
     calibration : {"conf", "ratio", "zscore"} or None
         How scores are made comparable between domains; None leaves them raw.
     assignment : {"soft", "hard", "oracle"} or None
         How a test clip is assigned to domains. None when there is no calibration.
     prior_strength : float
         ``m``: the pooled map's weight in clips. Only ``conf`` has one.
+    bandwise : bool
+        The base score is taken in every band by itself and averaged over bands.
+    members : tuple of Base
+        What ``zmin`` fuses.
 
     Examples
     --------
@@ -69,6 +77,8 @@ class ScoreConfig:
     ('conf', 30, 'conf-soft')
     >>> config.name
     'conf-soft-m30-k1'
+    >>> ScoreConfig.parse("zscore-hard-beam-varmin-K4").family
+    'zscore-hard-beam-varmin'
     """
 
     scorer: str
@@ -76,13 +86,23 @@ class ScoreConfig:
     calibration: str | None = None
     assignment: str | None = None
     prior_strength: float = 0
+    bandwise: bool = False
+    members: tuple[Base, ...] = ()
 
     def __post_init__(self) -> None:
-        _require(self.scorer in SCORERS, "scorer", SCORERS, self.scorer)
+        _require(self.scorer in SCORERS, "scorer", tuple(SCORERS), self.scorer)
+        facts = SCORERS[self.scorer]
         whole = isinstance(self.neighbours, int | np.integer) and not isinstance(
             self.neighbours, bool
         )
-        _require(whole and self.neighbours >= 1, "neighbours", "an int >= 1", self.neighbours)
+        if facts.letter:
+            _require(whole and self.neighbours >= 1, "neighbours", "an int >= 1", self.neighbours)
+        else:
+            _require(whole and self.neighbours == 0, "neighbours", "0", self.neighbours)
+        _require(facts.local or not self.bandwise, "bandwise", "False", self.bandwise)
+        fused = self.scorer == "zmin"
+        known = parse_base(self.base.name) == self.base if fused else not self.members
+        _require(known, "members", "two or more different bases" if fused else "()", self.members)
         _require(
             self.calibration in (None, *CALIBRATIONS), "calibration", CALIBRATIONS, self.calibration
         )
@@ -90,7 +110,8 @@ class ScoreConfig:
             _require(self.assignment is None, "assignment", "None for raw scores", self.assignment)
         else:
             _require(self.assignment in ASSIGNMENTS, "assignment", ASSIGNMENTS, self.assignment)
-            _require(self.scorer != "ldn-diff", "scorer", "knn or ldn-ratio", self.scorer)
+            dividing = self.calibration == "ratio" and facts.signed
+            _require(not dividing, "scorer", "one that is never negative", self.scorer)
         finite = isinstance(
             self.prior_strength, int | float | np.number
         ) and 0 <= self.prior_strength < float("inf")
@@ -98,33 +119,42 @@ class ScoreConfig:
         if self.calibration != "conf":
             _require(self.prior_strength == 0, "prior_strength", "0", self.prior_strength)
 
+    @cached_property
+    def base(self) -> Base:
+        """The base score under the calibration: configurations share it."""
+        return Base(self.scorer, self.neighbours, self.bandwise, self.members)
+
     @property
     def name(self) -> str:
         """The published name; ``ScoreConfig.parse(name).name == name``."""
         if self.calibration is None:
-            return f"raw-k{self.neighbours}" if self.scorer == "knn" else self._ldn_name()
-        base = f"k{self.neighbours}" if self.scorer == "knn" else f"ldnK{self.neighbours}"
+            return self.base.name
         strength = f"-m{_number(self.prior_strength)}" if self.calibration == "conf" else ""
-        return f"{self.calibration}-{self.assignment}{strength}-{base}"
-
-    def _ldn_name(self) -> str:
-        return f"{self.scorer}-K{self.neighbours}"
+        return f"{self.calibration}-{self.assignment}{strength}-{self.base.code}"
 
     @property
     def family(self) -> str:
-        """The method family that block statistics resample (k, K and m are pooled)."""
+        """The method family that block statistics resample (k, K, d and m are pooled)."""
         if self.calibration is None:
-            return "raw" if self.scorer == "knn" else self.scorer
-        stacked = "-ldn" if self.scorer != "knn" else ""
+            return self.base.family
+        published = {"raw": "", "ldn-ratio": "-ldn"}
+        stacked = published.get(self.base.family, f"-{self.base.family}")
         return f"{self.calibration}-{self.assignment}{stacked}"
-
-    @property
-    def base(self) -> tuple[str, int]:
-        """The base score under the calibration: configurations share it."""
-        return (self.scorer, self.neighbours)
 
     def __str__(self) -> str:
         return self.name
+
+    @classmethod
+    def of(
+        cls,
+        base: Base,
+        calibration: str | None = None,
+        assignment: str | None = None,
+        prior_strength: float = 0,
+    ) -> ScoreConfig:
+        """A base score with a calibration of it."""
+        fields = (calibration, assignment, prior_strength, base.bandwise, base.members)
+        return cls(base.scorer, base.neighbours, *fields)
 
     @classmethod
     def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
@@ -218,22 +248,29 @@ def _paper_names() -> tuple[str, ...]:
 
 
 def _parse(name: str) -> ScoreConfig | None:
-    if match := _RAW.fullmatch(name):
-        return ScoreConfig("knn", int(match[1]))
-    if match := _LDN.fullmatch(name):
-        return ScoreConfig(f"ldn-{match[1]}", int(match[2]))
+    """The configuration, also of a name that is not spelled the one way it is written."""
     if match := _CALIBRATED.fullmatch(name):
         calibration, assignment = match[1] or match[4], match[2] or match[5]
         strength = (float(match[3]) if "." in match[3] else int(match[3])) if match[3] else 0
-        scorer, neighbours = ("knn", match[6]) if match[6] else ("ldn-ratio", match[7])
-        return ScoreConfig(scorer, int(neighbours), calibration, assignment, strength)
-    return None
+        base = parse_base(match[6])
+        if base is None:
+            return None
+        if calibration == "ratio" and base.signed:
+            raise ConfigError(
+                f"{name!r} divides by a median, and {base.name!r} may be negative. Calibrate it "
+                "with 'conf' or 'zscore'."
+            )
+        return ScoreConfig.of(base, calibration, assignment, strength)
+    base = parse_base(name.removeprefix("raw-"))
+    return None if base is None else ScoreConfig.of(base)
 
 
 def _hint(name: str, config: ScoreConfig | None) -> str:
     if config is not None:  # understood, but not spelled the one way it is written
         return f" Did you mean {config.name!r}?"
-    folded = {known.lower(): known for known in _paper_names()}
+    from daco.grids import frontier_grid  # it names more than the paper's, and builds on this
+
+    folded = {known.name.lower(): known.name for known in frontier_grid()}
     nearest = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)
     return f" Did you mean {folded[nearest[0]]!r}?"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,47 @@ def cosine_distances(A: Floats, B: Floats) -> Floats:
     Identical directions differ from 0 by rounding alone; left there, that noise would be
     divided by other noise in the density ratio. Distances below 32 ulp are therefore 0.
     """
-    distances = A @ B.T
-    np.subtract(1, distances, out=distances)
+    return _from_cosines(A @ B.T)
+
+
+def _from_cosines(cosines: Floats) -> Floats:
+    """1 - cos, in place."""
+    distances = np.subtract(1, cosines, out=cosines)
     distances[distances < _NOISE_ULPS * np.finfo(distances.dtype).eps] = 0
     return distances
+
+
+def fits(n: int, dtype: np.dtype[Any], memory_budget: int) -> bool:
+    """Whether the distances of n clips may be kept."""
+    return n * n * dtype.itemsize <= memory_budget
+
+
+def distances_of_bands(unit: Floats, lengths: Floats) -> tuple[list[Floats], Floats]:
+    """Distances in every band and between whole vectors, from one product for each band.
+
+    Parameters
+    ----------
+    unit : (N, D)
+        Whole vectors of length 1, their bands one after the other.
+    lengths : (F, N)
+        Of each band of each vector; none is 0.
+
+    Returns
+    -------
+    (N, N) of each band, and of whole vectors; inf on the diagonals
+    """
+    parts = unit.reshape(len(unit), len(lengths), -1)
+    bands, whole = [], np.zeros((len(unit), len(unit)), unit.dtype)
+    for band, length in enumerate(lengths):
+        rows = np.ascontiguousarray(parts[:, band])
+        cosines = rows @ rows.T
+        whole += cosines
+        cosines *= 1 / length[:, None]
+        cosines *= 1 / length
+        bands.append(_from_cosines(cosines))
+    for distances in (*bands, _from_cosines(whole)):
+        np.fill_diagonal(distances, np.inf)
+    return bands, whole
 
 
 class PairwiseDistances:
@@ -52,11 +90,12 @@ class PairwiseDistances:
     ``blocks`` computes it again, tile by tile, in memory that does not grow with N.
     """
 
-    def __init__(self, unit: Floats, memory_budget: int = MEMORY_BUDGET) -> None:
+    def __init__(
+        self, unit: Floats, memory_budget: int = MEMORY_BUDGET, kept: Floats | None = None
+    ) -> None:
         self.unit = unit
-        n = len(unit)
-        self._kept: Floats | None = None
-        if n * n * unit.itemsize <= memory_budget:
+        self._kept = kept
+        if kept is None and fits(len(unit), unit.dtype, memory_budget):
             self._kept = self._whole()
 
     def __len__(self) -> int:

@@ -147,10 +147,12 @@ def _origin(run: StudyResult) -> Mapping[str, str]:
 
 
 def _method(config: ScoreConfig) -> str:
-    if config.scorer == "knn":
+    if config.scorer == "knn" and not config.bandwise:
         return f"k-NN (k={config.neighbours})"
-    variant = config.scorer.removeprefix("ldn-")
-    return f"k-NN with local density normalisation ({variant}, K={config.neighbours})"
+    if config.scorer in ("ldn-ratio", "ldn-diff") and not config.bandwise:
+        variant = config.scorer.removeprefix("ldn-")
+        return f"k-NN with local density normalisation ({variant}, K={config.neighbours})"
+    return f"{config.base.name} ({config.base.words})"
 
 
 def _calibration(config: ScoreConfig) -> str | None:

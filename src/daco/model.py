@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco import __version__
 from daco.bank import Domains, NormalBank
-from daco.config import DEFAULT_CONFIG, ScoreConfig
+from daco.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
 from daco.domains import Weights
 from daco.errors import InputError
 from daco.modelcheck import check_model, require_bank_size, require_usable
@@ -30,6 +30,9 @@ from daco.validation import as_embeddings
 
 AUTO = "auto"
 """The name that asks for a choice among `daco.config.blind_pool`."""
+
+RECOMMENDED = "recommended"
+"""The name that stands for `daco.config.RECOMMENDED_CONFIG`."""
 
 _KEPT_UPDATES = 100
 
@@ -113,6 +116,8 @@ class MachineModel:
         Why this configuration.
     provenance : dict
         ``created``, ``daco_version``, what it was made from, the selection, the updates.
+    bands : int
+        Each vector is that many bands of equal length; only ``beam`` configurations see them.
 
     Examples
     --------
@@ -141,6 +146,7 @@ class MachineModel:
     threshold: float
     reason: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    bands: int = 1
 
     def __post_init__(self) -> None:
         check_model(self)
@@ -161,6 +167,7 @@ class MachineModel:
         config: str | ScoreConfig = AUTO,
         false_alarm_rate: float = 0.1,
         provenance: Mapping[str, Any] | None = None,
+        bands: int = 1,
     ) -> MachineModel:
         """The model of normal clips.
 
@@ -176,24 +183,29 @@ class MachineModel:
         clip_names : N names, optional
             So that a person can find the most similar normal; row numbers by default.
         config : str or ScoreConfig
-            ``"auto"`` chooses from the normals alone, see :func:`daco.autoconfig.choose_config`.
+            ``"auto"`` chooses from the normals alone, see :func:`daco.autoconfig.choose_config`;
+            ``"recommended"`` is `daco.config.RECOMMENDED_CONFIG`.
         false_alarm_rate : float in (0, 1)
             The share of normals of each domain that may be called anomalous.
         provenance : mapping, optional
             What else to keep. ``created`` overrides the time, which is else
             ``$SOURCE_DATE_EPOCH`` or now.
+        bands : int
+            Of the vectors, for ``beam`` configurations.
         """
         from daco.autoconfig import choose_config
 
         require_rate(false_alarm_rate)
         embeddings = as_float32(as_embeddings(X), "X")
         require_bank_size(len(embeddings))
-        bank = NormalBank(embeddings, domains)
+        bank = NormalBank(embeddings, domains, bands=bands)
         codes = bank.clip_domains
         selection = None
         if config == AUTO:
             choice = choose_config(bank)
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
+        elif config == RECOMMENDED:
+            name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"
         else:
             name, reason = require_usable(config), "named by the user"
         own = _own_scores(bank, name)
@@ -218,6 +230,7 @@ class MachineModel:
                     "selection": selection,
                     "updates": [],
                 },
+                bands=bank.bands,
             ),
             bank,
         )
@@ -235,7 +248,8 @@ class MachineModel:
     @cached_property
     def bank(self) -> NormalBank:
         """The engine that scores; built from the embeddings when first needed."""
-        return NormalBank(self.embeddings, np.array(self.domains)[self.clip_domains])
+        domains = np.array(self.domains)[self.clip_domains]
+        return NormalBank(self.embeddings, domains, bands=self.bands)
 
     @cached_property
     def sha256(self) -> str:
@@ -332,7 +346,7 @@ class MachineModel:
         require_bank_size(len(self) + len(new))
         labels = [self.domains[code] for code in self.clip_domains] + [domain] * len(new)
         embeddings = np.concatenate([self.embeddings, new])
-        bank = NormalBank(embeddings, labels)
+        bank = NormalBank(embeddings, labels, bands=self.bands)
         codes = bank.clip_domains
         own = _own_scores(bank, self.config)
         threshold = _threshold(self.config, own, codes, self.false_alarm_rate)

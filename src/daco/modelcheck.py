@@ -51,9 +51,10 @@ def require_usable(config: str | ScoreConfig) -> str:
             f"{parsed.name!r} needs the true domain of each clip, which no detector has. Use its "
             "'soft' or 'hard' form."
         )
-    if parsed.neighbours > MAX_NEIGHBOURS:
+    reach = max(part.neighbours for part in parsed.base.parts())
+    if reach > MAX_NEIGHBOURS:
         raise ConfigError(
-            f"{parsed.name!r} looks at {parsed.neighbours} neighbours; a model looks at "
+            f"{parsed.name!r} looks at {reach} neighbours; a model looks at "
             f"{MAX_NEIGHBOURS} at most."
         )
     return parsed.name
@@ -113,6 +114,9 @@ def _check_arrays(model: MachineModel) -> None:
             )
         if not np.isfinite(array).all():
             raise InputError(f"The {name} contain NaN or inf.")
+    dim = model.embeddings.shape[1]
+    if type(model.bands) is not int or model.bands < 1 or dim % model.bands:
+        raise InputError(f"The bands must divide the {dim} features. Got {model.bands!r}.")
     require_bank_size(count)
     if len(model.clip_names) != count:
         raise InputError(f"There are {len(model.clip_names)} clip names for {count} clips.")
@@ -128,8 +132,9 @@ def _check_arrays(model: MachineModel) -> None:
 
 
 def _check_frontend(frontend: Frontend) -> None:
-    from daco.audio import DEFAULT_LIMITS, parse_channel
+    from daco.audio import DEFAULT_LIMITS
     from daco.backbones import NAMES, PRECISIONS
+    from daco.channels import parse_channel
 
     known = frontend.backbone in NAMES and frontend.precision in PRECISIONS
     rate = frontend.sample_rate
@@ -139,8 +144,9 @@ def _check_frontend(frontend: Frontend) -> None:
     if not DEFAULT_LIMITS.min_rate <= rate <= DEFAULT_LIMITS.max_rate:
         raise InputError(f"The network's sample rate cannot be {rate} Hz.")
     _require_text("readout", frontend.readout, MAX_NAME)
-    if parse_channel(frontend.channel) != frontend.channel:
-        raise InputError(f"The channel must be an index or 'mix'. Got {frontend.channel!r}.")
+    spelled = parse_channel(frontend.channel)
+    if spelled != frontend.channel:
+        raise InputError(f"The channel {frontend.channel!r} must be written {spelled!r}.")
     pin = frontend.weights_sha256
     if pin is not None and not (isinstance(pin, str) and SHA256.fullmatch(pin)):
         raise InputError(f"The hash of the weights must be a SHA-256. Got {pin!r}.")

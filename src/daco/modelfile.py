@@ -6,7 +6,8 @@ length of a JSON header, the header, and the tensors' bytes without gaps.
 - ``own_scores`` F64 (N,), ``embeddings`` F32 (N, D), ``clip_domains`` I32 (N,);
 - ``clip_names`` U8: UTF-8, one name after the other, separated by a zero byte;
 - ``__metadata__``: ``format``, ``schema``, ``sha256`` (of all the rest), and ``model``, a JSON
-  object as text: machine, config, frontend, domains, rate, threshold, reason, provenance.
+  object as text: machine, config, frontend, domains, rate, threshold, reason, provenance, and
+  in schema 2 ``bands``, the number of bands of each vector.
 
 A file may come from anywhere. Its header is read only after its length was held against a bound
 and the size of the file, nothing is allocated that the file does not really contain, and nothing
@@ -37,7 +38,9 @@ from daco.errors import DacoError, ModelError
 from daco.model import Frontend, MachineModel, expected_threshold, recalibrated
 from daco.modelcheck import SHA256
 
-SCHEMA = 1
+SCHEMA = 2
+"""The newest that is read. Models without bands are written as schema 1, for older readers."""
+
 FORMAT = "daco-model"
 SUFFIX = ".daco"
 
@@ -101,7 +104,7 @@ def is_model(path: Path) -> bool:
 
 def content_hash(model: MachineModel) -> str:
     """SHA-256 of the canonical document and the tensors: the same in memory and on disk."""
-    return _hash(SCHEMA, _document(model), _pack(model).values())
+    return _hash(_schema(model), _document(model), _pack(model).values())
 
 
 def encode(model: MachineModel) -> bytes:
@@ -112,8 +115,8 @@ def encode(model: MachineModel) -> bytes:
         "__metadata__": {
             "format": FORMAT,
             "model": _canonical(document),
-            "schema": str(SCHEMA),
-            "sha256": _hash(SCHEMA, document, packed.values()),
+            "schema": str(_schema(model)),
+            "sha256": _hash(_schema(model), document, packed.values()),
         }
     }
     offset = 0
@@ -142,9 +145,10 @@ def decode(data: bytes) -> MachineModel:
     _check_metadata(metadata)
     arrays = _tensors(header, body)
     document = _parse(metadata["model"], "description")
-    _check_document(document)
+    schema = int(metadata["schema"])
+    _check_document(document, schema)
     names = _unpack_names(arrays.pop("clip_names"), len(arrays["embeddings"]))
-    found = _hash(SCHEMA, document, [body])
+    found = _hash(schema, document, [body])
     if found != metadata["sha256"]:
         raise ModelError(
             f"the content does not fit its hash (expected {metadata['sha256'][:12]}..., got "
@@ -327,10 +331,11 @@ def _counts(values: Any, length: int) -> bool:
     )
 
 
-def _check_document(document: Mapping[str, Any]) -> None:
-    if sorted(document) != sorted(_DOCUMENT):
-        raise ModelError(f"damaged: the description must hold {', '.join(_DOCUMENT)}.")
-    for name, kind in _DOCUMENT.items():
+def _check_document(document: Mapping[str, Any], schema: int) -> None:
+    expected = _DOCUMENT if schema == 1 else _DOCUMENT | {"bands": int}
+    if sorted(document) != sorted(expected):
+        raise ModelError(f"damaged: the description must hold {', '.join(expected)}.")
+    for name, kind in expected.items():
         if not isinstance(document[name], kind):  # type: ignore[arg-type]
             raise ModelError(f"damaged: {name} cannot be {document[name]!r:.60}.")
 
@@ -386,8 +391,13 @@ def _tolerances(model: MachineModel, own: NDArray[np.float64]) -> NDArray[np.flo
     return share * float(np.ptp(own)) + places + 1e-9
 
 
+def _schema(model: MachineModel) -> int:
+    return 1 if model.bands == 1 else SCHEMA
+
+
 def _document(model: MachineModel) -> dict[str, Any]:
-    return {
+    bands = {} if _schema(model) == 1 else {"bands": model.bands}
+    return bands | {
         "machine": model.machine,
         "config": ScoreConfig.parse(model.config).name,
         "frontend": None if model.frontend is None else asdict(model.frontend),

@@ -29,7 +29,8 @@ _SELECTION_BYTES = 32 * 2**20
 class DenseMinima:
     """What one dense scan finds for every (subset, ..., clip).
 
-    ``domain[s, g, i]``: distance of clip i to the nearest member of subset s in domain g.
+    ``domain[s, g, i]``: distance of clip i to the nearest member of subset s in domain g; no
+    domains (G = 0) where they were not asked for.
     ``ratio[s, r, i]``, ``difference[s, f, i]``: smallest distance over, or less, the density.
     """
 
@@ -64,20 +65,23 @@ class NeighbourLists:
 
     def subset_sums(
         self, distances: PairwiseDistances, member: Bools, orders: list[int], orders_outside: int
-    ) -> Floats:
-        """As ``sums``, counting only neighbours in the subset.
+    ) -> tuple[Floats, NDArray[np.int32]]:
+        """As ``sums``, counting only neighbours in the subset; and the nearest of them.
 
         Clips outside the subset have the first ``orders_outside`` sums only: they need no
         density.
         """
-        sums, short = kernels().subset_sums(
+        sums, first, short = kernels().subset_sums(
             self.distance, self.index, member, np.array(orders), orders_outside
         )
         if short.size and not self.complete:
+            members = np.flatnonzero(member)
             for part in np.array_split(short, -(-short.size * member.size // 2**22)):
-                nearest = np.sort(distances.rows(part)[:, member], axis=1)[:, : max(orders)]
+                to_members = distances.rows(part)[:, members]
+                first[part] = members[to_members.argmin(axis=1)]
+                nearest = np.sort(to_members, axis=1)[:, : max(orders)]
                 sums[:, part] = np.cumsum(nearest, axis=1)[:, np.array(orders) - 1].T
-        return sums
+        return sums, first
 
 
 def dense_minima(
@@ -86,6 +90,7 @@ def dense_minima(
     domain_starts: NDArray[np.intp],
     ratio_density: Floats,
     difference_density: Floats,
+    with_domains: bool = True,
 ) -> DenseMinima:
     """One scan of all distances for all subsets.
 
@@ -97,8 +102,8 @@ def dense_minima(
     ratio_density, difference_density : (S, R, n), (S, F, n)
         Density of each member under each number of neighbours.
     """
-    densities = (ratio_density, difference_density)
-    found = _unbounded(members.shape[1], domain_starts, densities)
+    n_domains = len(domain_starts) - 1 if with_domains else 0
+    found = _unbounded(members.shape[1], n_domains, (ratio_density, difference_density))
     domain_of = _domain_of(domain_starts)
     for rows, columns, block in distances.blocks():
         kernels().scan_block(
@@ -119,9 +124,11 @@ def query_minima(
     domain_starts: NDArray[np.intp],
     ratio_density: Floats,
     difference_density: Floats,
+    with_domains: bool = True,
 ) -> DenseMinima:
     """The same for new clips, the columns of ``block``, against the whole bank, its rows."""
-    found = _unbounded(block.shape[1], domain_starts, (ratio_density, difference_density))
+    n_domains = len(domain_starts) - 1 if with_domains else 0
+    found = _unbounded(block.shape[1], n_domains, (ratio_density, difference_density))
     kernels().scan_block(
         block,
         np.ones((1, len(block)), np.bool_),
@@ -135,10 +142,7 @@ def query_minima(
     return found
 
 
-def _unbounded(
-    n: int, domain_starts: NDArray[np.intp], densities: tuple[Floats, Floats]
-) -> DenseMinima:
-    n_domains = len(domain_starts) - 1
+def _unbounded(n: int, n_domains: int, densities: tuple[Floats, Floats]) -> DenseMinima:
     ratio, difference = densities
 
     def infinite(rows: int) -> Floats:

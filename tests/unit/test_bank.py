@@ -148,7 +148,7 @@ BAD = {
     "nan": (lambda X: np.where(np.arange(20)[:, None] == 7, np.nan, X), "first is row 7"),
     "inf": (lambda X: np.where(np.arange(20)[:, None] >= 18, np.inf, X), "2 of 20 rows"),
     "vector": (lambda X: X[0], "must be a 2-D array"),
-    "cube": (lambda X: X[None], "must be a 2-D array"),
+    "cube": (lambda X: X[None, None], "must be a 2-D array"),
     "empty": (lambda X: X[:0], r"0 sample\(s\)"),
     "no features": (lambda X: X[:, :0], r"0 feature\(s\)"),
     "words": (lambda X: [["a", "b"]] * 20, "must be numeric"),

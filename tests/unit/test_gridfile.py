@@ -64,7 +64,7 @@ def test_an_empty_file(tmp_path, text):
 
 
 def test_no_such_grid():
-    with pytest.raises(DataError, match="neither one of 51, 45, 9 nor a file"):
+    with pytest.raises(DataError, match="neither one of 51, 45, 9, frontier nor a file"):
         read_grid("52")
 
 

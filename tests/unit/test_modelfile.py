@@ -270,11 +270,25 @@ class TestTheHeader:
     def test_of_a_newer_schema_is_refused_by_name(self, parts):
         header, body = parts
         header["__metadata__"]["schema"] = "3"
-        message = r"made by a newer daco \(schema 3, this one reads up to 1\): upgrade"
+        message = r"made by a newer daco \(schema 3, this one reads up to 2\): upgrade"
         refused(put_together(header, body), message)
         # whatever else a newer one may look like
         other = {"__metadata__": {"format": "daco-model", "schema": "7"}, "x": []}
         refused(put_together(other, b""), "schema 7")
+
+    def test_of_the_schema_with_bands_must_name_a_number_that_divides_the_vectors(self, parts):
+        header, body = parts
+        header["__metadata__"]["schema"] = "2"
+        refused(put_together(header, body), "the description must hold .*bands")
+        document = json.loads(header["__metadata__"]["model"])
+        for bands, message in (
+            ("2", "bands cannot be"),
+            (7, "bands"),
+            (0, "bands"),
+            (True, "bands"),
+        ):
+            header["__metadata__"]["model"] = json.dumps(document | {"bands": bands})
+            refused(put_together(header, body), message)
 
     @pytest.mark.parametrize("schema", ["", "0", "-1", "1.0", "one", "²", "9" * 5000])
     def test_whose_schema_is_no_number_is_refused(self, parts, schema):
@@ -593,3 +607,26 @@ def _with(model, own):
     bounded = model.config.startswith("conf")
     threshold = threshold_holding(own, model.clip_domains, model.false_alarm_rate, bounded=bounded)
     return replace(model, own_scores=own, threshold=threshold)
+
+
+def test_a_model_of_bands_comes_back_with_them_and_scores_the_same(tmp_path):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 12)) + 1
+    model = MachineModel.fit(
+        X,
+        ["old"] * 50 + ["new"] * 10,
+        machine="press",
+        config="conf-soft-m0-beam-varmin-K4",
+        bands=3,
+    )
+    model.save(tmp_path / "press.daco")
+    again = MachineModel.load(tmp_path / "press.daco")
+    assert again.bands == again.bank.bands == 3
+    assert again.sha256 == model.sha256
+    query = rng.normal(size=(9, 12))
+    np.testing.assert_array_equal(again.score(query).scores, model.score(query).scores)
+    other = MachineModel.fit(
+        X, ["old"] * 50 + ["new"] * 10, machine="press", config="conf-soft-m0-varmin-K4"
+    )
+    assert (other.score(query).scores != model.score(query).scores).any()
+    assert model.updated(query, "new", [f"n{i}" for i in range(9)]).bands == 3

@@ -20,6 +20,7 @@ def test_the_public_names_are_frozen():
         "StudyResult",
         "__version__",
         "backbones",
+        "frontier_grid",
         "machine_metrics",
         "official_score",
         "paper_grid",

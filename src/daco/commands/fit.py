@@ -34,7 +34,7 @@ def fit(
     backbone: Annotated[str, typer.Option(help="Frozen network, such as mn04.")] = "logmel",
     weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
     config: Annotated[
-        str, typer.Option(help="auto chooses from the normals; or a configuration's name.")
+        str, typer.Option(help="auto chooses from the normals; recommended; or a name.")
     ] = "auto",
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of normals of each domain that may be flagged.")
@@ -42,7 +42,9 @@ def fit(
     readout: Annotated[
         str | None, typer.Option(help="How frames become a vector. Default: the network's.")
     ] = None,
-    channel: Annotated[str, typer.Option(help="0 is the first; mix is the mean of all.")] = "0",
+    channel: Annotated[
+        str, typer.Option(help="0 or near, 1 or far, mix, or lsq and others, as for daco embed.")
+    ] = "0",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     on_error: Annotated[
         OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
@@ -144,6 +146,7 @@ def _fit_one(normals: Normals, config: str, false_alarm_rate: float) -> MachineM
             config=config,
             false_alarm_rate=false_alarm_rate,
             provenance=normals.origin,
+            bands=normals.bands,
         )
     except NotEnoughClipsError as error:
         raise NotEnoughClipsError(f"{normals.machine}: {error}") from None
@@ -160,8 +163,8 @@ def _gather(
     on_error: OnError,
     keep: Path | None,
 ) -> Gathered:
-    from daco.audio import parse_channel
     from daco.backbones import load
+    from daco.channels import parse_channel
     from daco.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
@@ -188,8 +191,8 @@ def _gather(
 
 def _require_config(config: str) -> None:
     """A wrong name is said before an hour of embedding."""
-    from daco.model import AUTO
+    from daco.model import AUTO, RECOMMENDED
     from daco.modelcheck import require_usable
 
-    if config != AUTO:
+    if config not in (AUTO, RECOMMENDED):
         require_usable(config)

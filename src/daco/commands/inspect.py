@@ -16,11 +16,6 @@ from daco.commands.modeltext import note, printable, say, show_domains
 if TYPE_CHECKING:
     from daco.model import MachineModel
 
-_BASES = {
-    "knn": "cosine distance to the {k} most similar normals",
-    "ldn-ratio": "distance over the local density of {k} neighbours",
-    "ldn-diff": "distance less the local density of {k} neighbours",
-}
 _CALIBRATIONS = {
     "conf": "turned into its quantile among the normals of each domain",
     "ratio": "divided by the median of each domain",
@@ -98,11 +93,7 @@ def in_words(config: str) -> str:
     from daco.config import ScoreConfig
 
     parsed = ScoreConfig.parse(config)
-    words = _BASES[parsed.scorer].format(k=parsed.neighbours)
-    if parsed.scorer == "knn":
-        one = parsed.neighbours == 1
-        words = words.replace("1 most similar normals", "most similar normal") if one else words
-        words += "" if one else " (mean)"
+    words = parsed.base.words.removeprefix("its ")
     if parsed.calibration is None:
         return words
     parts = [words, _CALIBRATIONS[parsed.calibration]]
@@ -154,14 +145,16 @@ def _facts(model: MachineModel, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _network(model: MachineModel) -> str:
-    frontend, size = model.frontend, model.embeddings.shape[1]
+    frontend, size = model.frontend, f"{model.embeddings.shape[1]} values"
+    if model.bands > 1:
+        size += f" in {model.bands} bands"
     if frontend is None:
-        return f"none: embeddings of your own, {size} values each"
+        return f"none: embeddings of your own, {size} each"
     pin = frontend.weights_sha256
     weights = "no weights" if pin is None else f"weights {pin[:12]}"
     usual = "" if frontend.seconds is None else f", clips of {frontend.seconds:.3g} s"
     return (
-        f"{frontend.backbone} ({weights}), readout {frontend.readout}, {size} values, "
+        f"{frontend.backbone} ({weights}), readout {frontend.readout}, {size}, "
         f"{frontend.sample_rate:,} Hz, channel {frontend.channel}, {frontend.precision}{usual}"
     )
 

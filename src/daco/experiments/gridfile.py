@@ -8,24 +8,29 @@ from pathlib import Path
 
 from daco.config import ScoreConfig, blind_pool, paper_grid, parse_grid
 from daco.errors import ConfigError, DataError
+from daco.grids import frontier_grid
 
-GRID_NAMES: dict[str, Callable[[], list[ScoreConfig]]] = {
-    "51": lambda: paper_grid(51),
-    "45": lambda: paper_grid(45),
-    "9": blind_pool,
+GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
+    "51": lambda bands: paper_grid(51),
+    "45": lambda bands: paper_grid(45),
+    "9": lambda bands: blind_pool(),
+    "frontier": frontier_grid,
 }
-"""The paper's grids, and the nine configurations for choosing without labels."""
+"""The paper's grids, its nine configurations for choosing without labels, and the wide one."""
 
 
-def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
+def read_grid(name_or_path: str | Path, bands: int = 1) -> list[ScoreConfig]:
     """The configurations of a named grid, or those a file lists.
 
     Parameters
     ----------
     name_or_path : str or Path
         ``"51"`` or ``"45"``, the paper's grids; ``"9"``, its pool for choosing without labels;
-        or a text file with one configuration name per line (``#`` starts a comment); or a CSV
-        file with a column ``config``, such as the ``grid.csv`` of a run.
+        ``"frontier"``, the wide one; or a text file with one configuration name per line (``#``
+        starts a comment); or a CSV file with a column ``config``, such as the ``grid.csv`` of a
+        run.
+    bands : int
+        Of the vectors that the grid is for; only ``"frontier"`` depends on it.
 
     Returns
     -------
@@ -39,7 +44,7 @@ def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
     (51, 'conf-soft-m0-k1')
     """
     if str(name_or_path) in GRID_NAMES:
-        return GRID_NAMES[str(name_or_path)]()
+        return GRID_NAMES[str(name_or_path)](bands)
     path = Path(name_or_path)
     try:
         text = path.read_text(encoding="utf-8-sig")
