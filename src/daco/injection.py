@@ -1,0 +1,246 @@
+"""Recordings of a normal machine to embeddings of the same machine with faults.
+
+A fault is added at the recording's own sample rate, before anything else happens to it: a
+network that listens above that would else hear faults where no microphone has heard anything.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco import __version__
+from daco.audio import read_channels, resample
+from daco.backbones.protocol import Backbone
+from daco.channels import embed_waves, heard, parse_channel
+from daco.clips import COLUMNS, Clip, ClipTable
+from daco.errors import AudioError, DataError, InputError
+from daco.faults import KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
+from daco.loader import MAX_SAMPLES
+from daco.readout import bands_of, require_readout
+from daco.table import EmbeddingTable
+
+PER_DOMAIN = 20
+BATCH_SIZE = 16
+
+Progress = Callable[[int, int], None]
+Wave = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which faults are injected: the same fault of a recording at every level.
+
+    Attributes
+    ----------
+    kinds : tuple of str
+    levels : tuple of float
+        Decibels relative to each recording, ascending.
+    seed : int
+        Of the choice of recordings and of what each fault is like.
+    """
+
+    kinds: tuple[str, ...] = KINDS
+    levels: tuple[float, ...] = LEVELS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", tuple(self.kinds))
+        object.__setattr__(self, "levels", tuple(sorted({float(each) for each in self.levels})))
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown or not self.kinds or len(set(self.kinds)) != len(self.kinds):
+            raise InputError(
+                f"Faults are some of {', '.join(KINDS)}, each once. Got {list(self.kinds)!r}."
+            )
+        if not self.levels or not all(-np.inf < each <= LOUDEST_DB for each in self.levels):
+            raise InputError(
+                f"Levels are numbers of decibels below {LOUDEST_DB:g}. Got {list(self.levels)!r}."
+            )
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise InputError(f"The seed must be a whole number >= 0. Got {self.seed!r}.")
+
+    @property
+    def versions(self) -> list[tuple[str, float | None]]:
+        """Fault and level of each version of a recording; the first is clean."""
+        return [("", None), *((kind, level) for kind in self.kinds for level in self.levels)]
+
+
+def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int = 0) -> ClipTable:
+    """Up to `per_domain` training normals of each machine and domain, drawn by `seed`.
+
+    They keep the order of the table. Clips of other splits, and any labelled an anomaly, are
+    never taken.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from daco.clips import Clip, ClipTable
+    >>> from daco.injection import choose_recordings
+    >>> clips = [Clip(f"{n}.wav", "fan", domain="old") for n in range(9)]
+    >>> clips.append(Clip("9.wav", "fan", domain="old", split="test"))
+    >>> [clip.path for clip in choose_recordings(ClipTable(Path(), tuple(clips)), 3)]
+    ['1.wav', '6.wav', '8.wav']
+    """
+    if not isinstance(per_domain, int) or isinstance(per_domain, bool) or per_domain < 1:
+        raise InputError(f"per_domain must be a whole number of at least 1. Got {per_domain!r}.")
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row, clip in enumerate(table.clips):
+        if clip.split == "train" and clip.label != 1:
+            groups.setdefault((clip.year, clip.machine, clip.domain), []).append(row)
+    if not groups:
+        raise DataError("There is no normal training clip. Give recordings of the normal machine.")
+    kept: list[int] = []
+    for key, rows in groups.items():
+        rng = np.random.default_rng([seed, zlib.crc32(repr(key).encode())])
+        kept += rng.permutation(rows)[:per_domain].tolist()
+    return ClipTable(table.root, tuple(table.clips[row] for row in sorted(kept)), table.oddities)
+
+
+def inject_recordings(
+    chosen: ClipTable,
+    net: Backbone,
+    plan: Plan | None = None,
+    *,
+    readouts: Sequence[str] | None = None,
+    channel: int | str = 0,
+    batch_size: int = BATCH_SIZE,
+    progress: Progress | None = None,
+) -> EmbeddingTable:
+    """Embed every recording, clean and with every fault of the plan.
+
+    Parameters
+    ----------
+    chosen : ClipTable
+        As `choose_recordings` gives it. All of it is used, and only one recording at a time is
+        in memory.
+    net : Backbone
+    plan : Plan, optional
+    readouts : sequence of str, optional
+        By default the network's own.
+    channel : int or str
+        As in :func:`daco.embed.embed_clips`. Where a policy hears two microphones, the fault is
+        at the first and leaks to the second (:data:`daco.faults.FAR_DB`).
+    batch_size : int
+    progress : callable, optional
+        Called with the recordings done and in all.
+
+    Returns
+    -------
+    EmbeddingTable
+        A row for each clean recording, followed by its faulted versions. The columns ``fault``
+        and ``level_db`` (text) say which; they are empty and None for the clean one. The split
+        of all rows is ``supplemental`` and the label of the faulted is 1, so that no command
+        takes them for normals.
+    """
+    plan = plan or Plan()
+    policy = parse_channel(channel)
+    names = tuple(readouts or (net.default_readout,))
+    for name in names:
+        require_readout(net, name)
+    if not len(chosen):
+        raise DataError("There is no recording to inject faults into.")
+    parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
+    for done, clip in enumerate(chosen):
+        path = chosen.root / clip.path
+        try:
+            for batch in _batches(_versions(path, clip, net, policy, plan), batch_size):
+                found = embed_waves(net, batch, names, policy)
+                for name in names:
+                    if not np.isfinite(found[name]).all():
+                        raise AudioError(f"the {net.name} embedding of it has NaN or inf.")
+                    parts[name].append(found[name])
+        except AudioError as error:
+            where = "" if str(error).startswith(str(path)) else f"{path}: "
+            raise AudioError(f"{where}{error}") from None
+        if progress is not None:
+            progress(done + 1, len(chosen))
+    matrices = {name: _stacked(name, found) for name, found in parts.items()}
+    return _table(chosen, matrices, plan, _origin(net, names, policy, plan))
+
+
+def _versions(
+    path: Path, clip: Clip, net: Backbone, policy: int | str, plan: Plan
+) -> Iterator[Wave]:
+    """What the network hears of each version of a recording, in the order of the plan."""
+    native, rate = read_channels(path, channel=policy)
+    clean = _at_rate(native, rate, net)
+    yield heard(clean, policy, net.sample_rate)
+    for kind in plan.kinds:
+        # Of the name, not of the place in the list: more recordings leave its faults alone.
+        words = [plan.seed, zlib.crc32(clip.path.encode()), KINDS.index(kind)]
+        change = fault_signal(native, rate, kind, np.random.default_rng(words))
+        change = _at_rate(change, rate, net)  # resampling is linear: once for all levels
+        for level in plan.levels:
+            yield heard(add_fault(clean, change, level), policy, net.sample_rate)
+
+
+def _at_rate(waves: Wave, rate: int, net: Backbone) -> Wave:
+    if rate == net.sample_rate:
+        return waves
+    return resample(waves, rate, net.sample_rate, net.resampler)
+
+
+def _batches(waves: Iterator[Wave], batch_size: int) -> Iterator[Wave]:
+    batch: list[Wave] = []
+    for wave in waves:
+        batch.append(wave)
+        if len(batch) == batch_size or (len(batch) + 1) * wave.size > MAX_SAMPLES:
+            yield np.stack(batch)
+            batch = []
+    if batch:
+        yield np.stack(batch)
+
+
+def _stacked(name: str, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    sizes = {part.shape[1] for part in parts}
+    if len(sizes) > 1:
+        raise DataError(
+            f"Readout {name!r} has {' and '.join(map(str, sorted(sizes)))} values for recordings "
+            "of different lengths. Give recordings of one length."
+        )
+    return np.concatenate(parts)
+
+
+def _origin(
+    net: Backbone, readouts: Sequence[str], policy: int | str, plan: Plan
+) -> dict[str, str]:
+    """Where the vectors come from: as `daco embed` says it, and which faults."""
+    return {
+        "backbone": net.name,
+        "weights_sha256": net.weights_sha256 or "",
+        "precision": net.precision,
+        "device": str(net.device).partition(":")[0],
+        "channel": str(policy),
+        "sample_rate": str(net.sample_rate),
+        "resampler": net.resampler,
+        "bands": json.dumps({name: bands_of(net, name) for name in readouts}),
+        "version": __version__,
+        "faults": json.dumps({"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}),
+    }
+
+
+def _table(
+    chosen: ClipTable,
+    matrices: dict[str, NDArray[np.float32]],
+    plan: Plan,
+    metadata: dict[str, str],
+) -> EmbeddingTable:
+    versions = plan.versions
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for clip in chosen:
+        for name in COLUMNS:
+            columns[name] += [getattr(clip, name)] * len(versions)
+    columns["split"] = ["supplemental"] * len(columns["split"])
+    columns["label"] = [0 if fault == "" else 1 for _ in chosen for fault, _ in versions]
+    levels = [None if level is None else f"{level:g}" for _ in chosen for _, level in versions]
+    faults = [fault for _ in chosen for fault, _ in versions]
+    return EmbeddingTable.from_arrays(
+        matrices, metadata=metadata, fault=faults, level_db=levels, **columns
+    )

@@ -1,0 +1,197 @@
+"""``daco inject`` and ``daco sensitivity`` as people type them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+import typer
+from shared_data import shared
+from typer.testing import CliRunner
+
+from daco.commands.fit import fit
+from daco.commands.inject import inject
+from daco.commands.sensitivity import sensitivity
+from daco.errors import AudioError, DataError, InputError, ModelError
+from daco.model import MachineModel
+from daco.table import EmbeddingTable
+
+RATE = 16000
+KINDS = ("impacts", "tones", "noise", "rub", "modulation", "resonance")
+
+app = typer.Typer()
+for command in (fit, inject, sensitivity):
+    app.command()(command)
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"}, **options)
+
+
+def ok(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    # A path is never wrapped: it could be neither copied nor searched for.
+    lines = [line for line in result.stdout.splitlines() if str(arguments[1].anchor) not in line]
+    assert all(len(line) <= 80 for line in lines), result.stdout
+    return result
+
+
+@pytest.fixture(scope="module")
+def motor(tmp_path_factory):
+    """Recordings of a motor, and a model of them."""
+    root = tmp_path_factory.mktemp("plant")
+    for domain, hertz, count in (("old", 90, 24), ("new", 120, 8)):
+        (root / "motor" / domain).mkdir(parents=True)
+        for number in range(count):
+            rng = np.random.default_rng([hertz, number])
+            t = np.arange(RATE) / RATE
+            wave = 0.1 * np.sin(2 * np.pi * hertz * t + rng.uniform(0, 6))
+            wave += rng.normal(0, 0.03, len(t)) * (1 + 0.1 * rng.normal())
+            soundfile.write(root / "motor" / domain / f"{number:03}.wav", wave, RATE)
+    ok("fit", root / "motor", "--out", root / "motor.daco", "--false-alarm-rate", 0.12)
+    return root
+
+
+def test_inject_writes_the_agreed_table(motor, tmp_path):
+    out = tmp_path / "faults.parquet"
+    levels = ("--level", -12, "--level", -3)
+    said = ok("inject", motor / "motor", "--out", out, "--per-domain", 3, *levels, "--fault", "rub")
+    assert "6 recordings, each clean and with 2 faults" in said.stdout
+    assert "rub at -12, -3 dB" in said.stdout
+    table = EmbeddingTable.read(out)
+    assert table.columns["fault"].tolist() == ["", "rub", "rub"] * 6
+    assert table.columns["level_db"].tolist() == [None, "-12", "-3"] * 6
+    before = out.read_bytes()
+    ok("inject", motor / "motor", "--out", out, "--per-domain", 3, *levels, "--fault", "rub")
+    assert out.read_bytes() == before
+
+
+def test_faulted_rows_are_normals_to_no_command(motor, tmp_path):
+    out = tmp_path / "faults.parquet"
+    ok("inject", motor / "motor", "--out", out, "--per-domain", 2, "--level", 0)
+    result = run("fit", out, "--out", tmp_path / "model.daco")
+    assert isinstance(result.exception, DataError)
+    assert "no normal training clip" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--out", "nowhere/faults.parquet"], "not a folder"),
+        (["--out", "faults.csv"], "parquet"),
+        (["--out", "faults.parquet", "--fault", "crack"], "impacts"),
+        (["--out", "faults.parquet", "--level", "99"], "decibels"),
+        (["--out", "faults.parquet", "--channel", "left"], "channel"),
+    ],
+)
+def test_a_mistake_in_the_call_is_said_before_any_work(
+    arguments, match, motor, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    result = run("inject", motor / "motor", *arguments)
+    assert isinstance(result.exception, InputError | DataError)
+    assert match in str(result.exception)
+
+
+def test_sensitivity_says_what_is_caught(motor, tmp_path):
+    out, rates, picture = (tmp_path / name for name in ("s.json", "s.csv", "s.png"))
+    said = ok(
+        *("sensitivity", motor / "motor.daco", motor / "motor", "--levels=-24,-6,12"),
+        *("--out", out, "--csv", rates, "--picture", picture, "--per-domain", 6),
+    ).stdout
+    assert "modulation is caught from" in said
+    assert "12 are in the model and were left out of it" in " ".join(said.split())
+    assert "caution: 6 new recordings stand behind each rate there" in " ".join(said.split())
+    document = json.loads(out.read_text())
+    assert document["clips"] == {"new": 6, "old": 6}
+    assert document["model_sha256"] == MachineModel.load(motor / "motor.daco").sha256
+    assert set(document["caught_from_db"]) == set(KINDS)
+    assert len(document["rates"]) == 2 + 6 * 2 * 3
+    rows = list(csv.DictReader(rates.read_text().splitlines()))
+    assert [row["fault"] for row in rows[:2]] == ["", ""]
+    assert [float(row["rate"]) for row in rows] == [row["rate"] for row in document["rates"]]
+    for row in document["rates"]:
+        assert row["low"] <= row["rate"] <= row["high"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_louder_alarm_catches_less(motor, tmp_path):
+    caught = []
+    for rate in (0.5, 0.12):
+        ok(
+            *("sensitivity", motor / "motor.daco", motor / "motor", "--levels=-18,-12,-6"),
+            *("--rate", rate, "--out", tmp_path / "s.json", "--fault", "impacts"),
+        )
+        rows = json.loads((tmp_path / "s.json").read_text())["rates"]
+        caught.append(sum(row["caught"] for row in rows))
+    assert caught[0] > caught[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--levels=loud"], "-24,-12,0"),
+        (["--levels=,"], "decibels"),
+        (["--detect", "1.5"], "counts as caught"),
+        (["--fault", "crack"], "impacts"),
+        (["--picture", "nowhere/s.png"], "not a folder"),
+        (["--picture", "s.pdf"], ".svg or .png"),
+    ],
+)
+def test_a_mistake_in_the_question_is_said(arguments, match, motor, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = () if "--levels" in arguments[0] else ("--levels=0",)
+    result = run(
+        *("sensitivity", motor / "motor.daco", motor / "motor", "--per-domain", 1, *few, *arguments)
+    )
+    assert isinstance(result.exception, InputError)
+    assert match in str(result.exception)
+
+
+def test_a_model_of_own_embeddings_cannot_be_measured(motor, tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 4)) + 2
+    MachineModel.fit(X, machine="press").save(tmp_path / "press.daco")
+    result = run("sensitivity", tmp_path / "press.daco", motor / "motor")
+    assert isinstance(result.exception, ModelError)
+    assert "embeddings of your own" in str(result.exception)
+
+
+def test_a_recording_that_cannot_be_read_is_named(motor, tmp_path):
+    shutil.copytree(motor / "motor", tmp_path / "motor")
+    for path in (tmp_path / "motor" / "old").iterdir():
+        path.write_bytes(b"RIFF nonsense")
+    result = run("sensitivity", motor / "motor.daco", tmp_path / "motor", "--levels=0")
+    assert isinstance(result.exception, AudioError)
+    assert ".wav" in str(result.exception)
+
+
+@pytest.mark.parametrize("backbone", ["logmel", "mn04"])
+def test_on_the_recordings_of_a_real_fan(backbone, tmp_path):
+    fan = shared("real", "audio", "fan")
+    weights = ()
+    if backbone == "mn04":
+        pytest.importorskip("torch")
+        weights = ("--weights", shared("real", "mn04_as_mAP_432.pt"))
+    model = tmp_path / "fan.daco"
+    ok(
+        *("fit", fan, "--out", model, "--false-alarm-rate", 0.1, "--backbone", backbone),
+        *("--readout", {"logmel": "mod", "mn04": "mean"}[backbone], *weights),
+    )
+    ok(
+        *("sensitivity", model, fan, "--levels=-80,-6", "--per-domain", 4),
+        *("--fault", "modulation", "--fault", "rub", "--out", tmp_path / "s.json", *weights),
+    )
+    found = json.loads((tmp_path / "s.json").read_text())
+    assert found["in_model"] == 8
+    flagged = {row["domain"]: row["caught"] for row in found["rates"] if row["fault"] == ""}
+    for row in found["rates"]:
+        if row["level_db"] == -6:
+            assert row["rate"] == 1
+        elif row["level_db"] == -80:  # no fault at all
+            assert row["caught"] == flagged[row["domain"]]
+    assert "rub is caught from -6 dB in source, from -6 dB in target." in found["sentences"]

@@ -1,0 +1,115 @@
+"""Pseudo-anomalies of embeddings: how far they are, what they are made of, how they are found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daco.bank import NormalBank
+from daco.errors import DataError, InputError, NotEnoughClipsError
+from daco.pseudo import SHUFFLED, SWAPPED, injected, moved_normals
+from daco.table import EmbeddingTable
+
+
+def normals(seed=0, n_old=30, n_new=8, dim=24):
+    rng = np.random.default_rng(seed)
+    X = np.vstack([rng.normal(1, 0.3, (n_old, dim)), rng.normal(1.5, 0.6, (n_new, dim))])
+    return X, ["old"] * n_old + ["new"] * n_new
+
+
+def cosine(a, b):
+    return 1 - (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6), st.floats(0.1, 3))
+def test_every_pseudo_anomaly_is_as_far_as_its_strength_says(seed, strength):
+    X, domains = normals(seed)
+    made = moved_normals(X, domains, strengths=[strength], repeats=1, seed=seed)
+    own = NormalBank(X, domains).leave_one_out("raw-k1")[:, 0]
+    for domain in ("old", "new"):
+        inside = made.domains[made.origin] == domain
+        expected = strength * np.median(own[np.array(domains) == domain])
+        distance = cosine(made.vectors[inside], made.clean[made.origin[inside]])
+        assert distance == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_pseudo_anomaly_lies_between_its_clip_and_a_mixture_of_others():
+    X, domains = normals()
+    made = moved_normals(X, domains, seed=4)
+    lengths = np.linalg.norm(made.vectors, axis=1)
+    assert lengths == pytest.approx(np.linalg.norm(made.clean[made.origin], axis=1))
+    for kind, least, most in ((SHUFFLED, 0.8, 0.98), (SWAPPED, 0.5, 0.9)):
+        untouched = []
+        for row in np.flatnonzero(made.kinds == kind):
+            # Turning scales all untouched features of the clip alike.
+            ratio = made.vectors[row] / made.clean[made.origin[row]]
+            untouched.append(np.isclose(ratio, np.median(ratio), rtol=1e-6).mean())
+        assert least - 0.1 < np.mean(untouched) < most + 0.1
+
+
+def test_the_same_seed_gives_the_same_and_few_clips_are_all_held_out():
+    X, domains = normals()
+    first, again, other = (moved_normals(X, domains, per_domain=10, seed=s) for s in (0, 0, 1))
+    assert np.array_equal(first.vectors, again.vectors)
+    assert not np.array_equal(first.rows, other.rows)
+    assert (first.domains == "new").sum() == 8
+    assert (first.domains == "old").sum() == 10
+    assert np.array_equal(first.clean, X[first.rows])
+    assert np.array_equal([domains[row] for row in first.rows], first.domains)
+
+
+def test_odd_clips_make_no_nan():
+    X, domains = normals(dim=3)
+    X[3] = 0
+    X[5:9] = X[4]
+    made = moved_normals(X, domains, per_domain=40)
+    assert np.isfinite(made.vectors).all()
+    assert np.isfinite(moved_normals(X[:3], ["a", "b", "b"]).vectors).all()
+    with pytest.raises(NotEnoughClipsError):
+        moved_normals(X[:1])
+
+
+@pytest.mark.parametrize("options", [{"strengths": []}, {"strengths": [0]}, {"repeats": 0}])
+def test_what_cannot_be_made_is_said(options):
+    with pytest.raises(InputError):
+        moved_normals(normals()[0], **options)
+
+
+def faults(paths, kinds, **columns):
+    return EmbeddingTable.from_arrays(
+        np.arange(2 * len(paths), dtype=float).reshape(-1, 2), path=paths, fault=kinds, **columns
+    )
+
+
+def test_recordings_are_found_by_path_and_else_by_a_name_that_only_one_has():
+    names = ["old/1.wav", "new/1.wav", "old/2.wav"]
+    table = faults(
+        ["new/1.wav"] * 2 + ["x/2.flac"] * 2 + ["x/1.flac"] * 2,
+        ["", "rub"] * 3,
+        domain=["a", "a", "b", "b", "c", "c"],
+    )
+    made = injected(table, names, ["old", "new", "old"])
+    assert made.rows.tolist() == [1, 2, -1]
+    assert made.domains.tolist() == ["new", "old", "c"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "kinds", "match"),
+    [
+        (["a", "a"], ["", ""], "clean rows and faulted"),
+        (["a", "a"], ["rub", "rub"], "clean rows and faulted"),
+        (["a", "b"], ["", "rub"], "b"),
+        (["a", "a", "a"], ["", "", "rub"], "twice"),
+    ],
+)
+def test_a_table_of_faults_without_clean_rows_is_refused(paths, kinds, match):
+    with pytest.raises(DataError, match=match):
+        injected(faults(paths, kinds, domain="x"), [])
+
+
+def test_another_table_is_no_table_of_faults():
+    with pytest.raises(DataError, match="daco inject"):
+        injected(EmbeddingTable.from_arrays(np.eye(3)), [])
