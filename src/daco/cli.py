@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco import __version__
+from daco.commands.baseline import baseline
 from daco.commands.clips import clips
 from daco.commands.compare import compare
 from daco.commands.demo import demo
@@ -18,10 +19,12 @@ from daco.commands.embed import embed
 from daco.commands.evaluate import evaluate
 from daco.commands.fit import fit
 from daco.commands.freeze import freeze
+from daco.commands.inject import inject
 from daco.commands.inspect import inspect
 from daco.commands.paper import paper
 from daco.commands.score import score
 from daco.commands.select import select
+from daco.commands.sensitivity import sensitivity
 from daco.commands.serve import serve
 from daco.commands.study import study
 from daco.commands.submission import submission
@@ -55,6 +58,7 @@ def _root(
 
 
 for command in (
+    baseline,
     clips,
     compare,
     demo,
@@ -63,10 +67,12 @@ for command in (
     evaluate,
     fit,
     freeze,
+    inject,
     inspect,
     paper,
     score,
     select,
+    sensitivity,
     serve,
     study,
     submission,
