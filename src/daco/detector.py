@@ -18,9 +18,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from daco.bank import Domains, NormalBank
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.domains import Weights
-from daco.errors import DacoWarning, InputError
+from daco.errors import DacoWarning, InputError, NotEnoughClipsError
+from daco.pseudo import moved_normals
 from daco.thresholds import require_rate, threshold_for
 from daco.validation import Floats, as_embeddings
+from daco.viability import pseudo_scores, viability_veto
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +77,9 @@ class DACo(_Detector):
         recommendation when nothing else is known.
     false_alarm_rate : float in (0, 1)
         The share of normal clips the threshold may flag.
+    bands : int
+        Each row of X is that many bands of equal length, one after the other; only ``beam``
+        configurations see them.
 
     Attributes
     ----------
@@ -103,16 +108,21 @@ class DACo(_Detector):
     """
 
     def __init__(
-        self, config: str | ScoreConfig = DEFAULT_CONFIG, false_alarm_rate: float = 0.1
+        self,
+        config: str | ScoreConfig = DEFAULT_CONFIG,
+        false_alarm_rate: float = 0.1,
+        bands: int = 1,
     ) -> None:
         self.config = config
         self.false_alarm_rate = false_alarm_rate
+        self.bands = bands
 
     def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
         """Keep the normal clips ``X``, (N, D); ``y`` is ignored."""
         require_rate(self.false_alarm_rate)
         ScoreConfig.parse(self.config)
-        return self._fit_bank(NormalBank(self._embeddings(X, reset=True), domains))
+        embeddings = self._embeddings(X, reset=True)
+        return self._fit_bank(NormalBank(embeddings, domains, bands=self.bands))
 
     def _fit_bank(self, bank: NormalBank) -> Self:
         config = ScoreConfig.parse(self.config)
@@ -182,8 +192,10 @@ class LabelFreeSearch(_Detector):
     """Choose a configuration for one machine from its normal clips alone.
 
     The configuration of smallest balance criterion wins; exact ties fall to the first. A
-    balanced configuration may still detect nothing, which no label-free criterion can see:
-    the default pool therefore holds only configurations known to be viable.
+    balanced configuration may still detect nothing, which the criterion cannot see: the default
+    pool therefore holds only configurations known to be viable, and a veto leaves out those
+    that hear much less than the others of pseudo-anomalies made of the normals
+    (:mod:`daco.viability`). It is a veto and no ranker.
 
     Parameters
     ----------
@@ -193,12 +205,17 @@ class LabelFreeSearch(_Detector):
         Of the criterion.
     false_alarm_rate : float
         Of ``best_detector_``.
+    bands : int
+        Of the rows of X, as for :class:`DACo`.
+    veto : bool
+        Whether configurations that do not hear pseudo-anomalies are left out of the choice.
 
     Attributes
     ----------
     results_ : pandas.DataFrame
-        ``config``, ``family``, ``criterion`` (its mean), ``split_sd`` (over splits) and
-        ``rank``, in the order of the pool.
+        ``config``, ``family``, ``criterion`` (its mean), ``split_sd`` (over splits), ``rank``
+        (by the criterion alone), ``pseudo_score`` (what is heard of pseudo-anomalies, chance is
+        0.5; nan without a veto) and ``vetoed``, in the order of the pool.
     best_config_ : str
     best_detector_ : DACo
     reason_ : str
@@ -212,7 +229,7 @@ class LabelFreeSearch(_Detector):
     >>> X[50:] *= 3
     >>> search = daco.LabelFreeSearch(["raw-k1", "conf-soft-m0-k1"])
     >>> search.fit(X, domains=["source"] * 50 + ["target"] * 10).results_.columns.tolist()
-    ['config', 'family', 'criterion', 'split_sd', 'rank']
+    ['config', 'family', 'criterion', 'split_sd', 'rank', 'pseudo_score', 'vetoed']
     """
 
     def __init__(
@@ -221,11 +238,15 @@ class LabelFreeSearch(_Detector):
         n_splits: int = 10,
         seed: int = 0,
         false_alarm_rate: float = 0.1,
+        bands: int = 1,
+        veto: bool = True,
     ) -> None:
         self.configs = configs
         self.n_splits = n_splits
         self.seed = seed
         self.false_alarm_rate = false_alarm_rate
+        self.bands = bands
+        self.veto = veto
 
     def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
         """Compare the pool on the normal clips ``X``; ``y`` is ignored."""
@@ -233,22 +254,28 @@ class LabelFreeSearch(_Detector):
 
         require_rate(self.false_alarm_rate)
         pool = blind_pool() if self.configs is None else parse_grid(self.configs)
-        bank = NormalBank(self._embeddings(X, reset=True), domains)
+        embeddings = self._embeddings(X, reset=True)
+        bank = NormalBank(embeddings, domains, bands=self.bands)
+        heard, kept = np.full(len(pool), np.nan), np.ones(len(pool), bool)
         if len(bank.domains) == 1:
             criterion = spread = np.full(len(pool), np.nan)
             names = [config.name for config in pool]
             best = names.index(DEFAULT_CONFIG) if DEFAULT_CONFIG in names else 0
             taken = "the fixed default" if DEFAULT_CONFIG in names else "the first of the pool"
-            self.reason_ = f"one domain: nothing to balance, {taken} is used"
+            self.reason_ = f"one domain: nothing to balance, {taken} is used (no veto)"
             rank = criterion
         else:
             balance = bank.exact_balance(pool, self.n_splits, self.seed)
             criterion, spread = balance.values, balance.splits.std(axis=1)
-            best = balance.best()
             order = sorted(range(len(pool)), key=balance.exact().__getitem__)
             rank = np.argsort(order) + 1.0
+            said = "no veto"
+            if self.veto:
+                heard, kept, said = self._hears(embeddings, domains, pool)
+            best = next(at for at in order if kept[at])
             self.reason_ = (
-                f"smallest balance criterion of {len(pool)} configurations: {criterion[best]:.4f}"
+                f"smallest balance criterion of {int(kept.sum())} configurations: "
+                f"{criterion[best]:.4f} ({said})"
             )
         self.results_: pd.DataFrame = pd.DataFrame(
             {
@@ -257,14 +284,37 @@ class LabelFreeSearch(_Detector):
                 "criterion": criterion,
                 "split_sd": spread,
                 "rank": rank,
+                "pseudo_score": heard,
+                "vetoed": ~kept,
             }
         )
         self.best_config_ = pool[best].name
-        self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate)._fit_bank(bank)
+        self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate, self.bands)._fit_bank(
+            bank
+        )
         validate_data(self.best_detector_, X, reset=True, skip_check_array=True)
         self.threshold_ = self.best_detector_.threshold_
         self.domains_ = bank.domains
         return self
+
+    def _hears(
+        self, X: ArrayLike, domains: Domains | None, pool: list[ScoreConfig]
+    ) -> tuple[Scores, NDArray[np.bool_], str]:
+        """Pseudo scores, what the veto keeps, and what to say about it."""
+        try:
+            made = moved_normals(X, domains, seed=self.seed)
+            scores = pseudo_scores(X, domains, made, pool, bands=self.bands)
+        except NotEnoughClipsError:
+            unknown = np.full(len(pool), np.nan)
+            return unknown, np.ones(len(pool), bool), "no veto: too few clips"
+        veto = viability_veto(scores)
+        if np.isnan(veto.limit):
+            said = "the veto abstains: pseudo-anomalies are hardly heard"
+        elif veto.cut:
+            said = f"the veto cut {', '.join(veto.cut)}"
+        else:
+            said = "the veto cut none"
+        return veto.score, veto.kept, said
 
     def fit_predict(
         self, X: ArrayLike, y: object = None, *, domains: Domains | None = None

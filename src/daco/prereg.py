@@ -21,7 +21,7 @@ from daco import __version__
 from daco.config import DEFAULT_CONFIG
 from daco.errors import DataError, InputError
 from daco.experiments.aggregate import metrics_of, plain
-from daco.experiments.decision import Decision, decide
+from daco.experiments.decision import Decision, decide_with
 from daco.experiments.provenance import sha256_of
 from daco.experiments.result import (
     DOCUMENTS,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KNOWN = "evaluation_scores_were_known_when_this_was_frozen"
+LABEL_FREE = "label_free_veto"
 SETTINGS = ("seed", "n_splits", "readout", "false_alarm_rate", "domains")
 COLUMNS = ("dev_omega", "crit_dev")
 """What a choice may rest on."""
@@ -91,7 +92,8 @@ def freeze(
         for path in _artifact_paths(folder)
     }
     _require_untouched(folder, result.provenance.get("artifacts") or {}, artifacts)
-    decision = derived(result.grid)
+    label_free = _label_free(result.selection)
+    decision = derived(result.grid, label_free)
     chosen = result.selection.get("chosen") or {}
     if chosen and chosen.get("config") != decision.config:
         raise DataError(
@@ -119,6 +121,7 @@ def freeze(
             "floor": decision.floor,
             "removed": list(decision.vetoed),
         },
+        **({} if label_free is None else {LABEL_FREE: label_free}),
         "settings": {name: provenance.get(name) for name in SETTINGS},
         "run": {
             "folder": None if beside is None else _relative(folder, Path(beside)),
@@ -169,8 +172,12 @@ def is_intact(document: Mapping[str, Any]) -> bool:
     return document.get(_HASH) == document_hash(document)
 
 
-def derived(grid: Table) -> Decision:
-    """What the rule picks from a grid: its dev scores and criteria, nothing else."""
+def derived(grid: Table, label_free: Mapping[str, Any] | None = None) -> Decision:
+    """What the rule picks from a grid: its dev scores and criteria, nothing else.
+
+    ``label_free`` is the part of a document about the label-free veto, where that guarded the
+    choice.
+    """
     names = config_names(column(grid, "config"))
     known = {
         name: numbers(name, grid[name], len(names), allow_nan=True)
@@ -179,7 +186,23 @@ def derived(grid: Table) -> Decision:
         for name in COLUMNS
     }
     dev = known["dev_omega"] if np.isfinite(known["dev_omega"]).all() else None
-    return decide(names, known["crit_dev"], dev)
+    said = label_free or {"guard": "dev", "cut": None}
+    hears = None if said["cut"] is None else ~np.isin(names, said["cut"])
+    return decide_with(said["guard"], names, known["crit_dev"], dev, hears=hears)
+
+
+def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What of a run's label-free veto its choice rests on; None where it rests on none."""
+    guard, veto = selection.get("guard", "dev"), selection.get("label_free_veto")
+    if guard == "dev" or not veto:
+        return None
+    abstains = veto.get("limit") is None
+    return {
+        "guard": guard,
+        "basis": veto.get("basis"),
+        "limit": veto.get("limit"),
+        "cut": None if abstains else list(veto.get("cut", {})),
+    }
 
 
 def grid_rows(grid: pd.DataFrame) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from daco.experiments.result import REQUIRED_TABLES, StudyResult, read_csv_table
 from daco.prereg import (
     COLUMNS,
     KNOWN,
+    LABEL_FREE,
     SETTINGS,
     as_columns,
     derived,
@@ -144,7 +145,7 @@ def _follows(content: Mapping[str, Any], grid: Any, what: str) -> Check:
     """Whether the rule picks the frozen configuration from a grid."""
     wanted = content["frozen"]["config"]
     try:
-        decision = derived(grid)
+        decision = derived(grid, content.get(LABEL_FREE))
     except DacoError as error:
         return Check(what, CHANGED, f"cannot be derived again: {error}")
     if decision.config == wanted:

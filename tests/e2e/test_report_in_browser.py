@@ -322,7 +322,9 @@ def test_print_is_light_and_has_everything_open(browser, published):
         assert page.locator("nav").is_hidden()
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details:not([open])").count() == 0
-        assert page.locator("#transfer details table").is_visible()
+        tables = page.locator("#transfer details table").all()
+        assert len(tables) == 2
+        assert all(table.is_visible() for table in tables)
         assert page.evaluate("document.documentElement.scrollWidth") <= 688
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details[open]").count() == 0

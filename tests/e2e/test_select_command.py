@@ -80,6 +80,32 @@ def test_a_dev_grid_guards_a_larger_grid(real, tmp_path):
     assert {choice["pick"] for choice in document["machines"]} <= set(document["candidates"])
 
 
+def test_the_label_free_veto_is_shown_and_guards_what_nothing_else_does(real):
+    plain = run("--train", real)
+    assert "Label-free veto (embedding-space pseudo-anomalies): cuts none of the 9" in " ".join(
+        plain.stdout.split()
+    )
+    wide = run("--train", real, "--grid", "51")
+    assert wide.exit_code == 0
+    said = " ".join(wide.stdout.split())
+    assert "bearing: cuts ldn-diff-K16." in said
+    assert "Not chosen from, because the label-free veto cuts them" in said
+    assert "use ldn-diff-K16" not in said
+    assert all(len(line) <= 80 for line in wide.stdout.splitlines())
+
+
+def test_a_wide_grid_follows_the_bands_of_the_readout(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3, 4)).astype(np.float32) + 2
+    table = EmbeddingTable.from_arrays(
+        {"flat": X.reshape(60, -1), "band": X}, domain=["old"] * 50 + ["new"] * 10
+    )
+    table.write(tmp_path / "emb.parquet")
+    for readout, bands in (("flat", 1), ("band", 3)):
+        options = ("--grid", "frontier", "--readout", readout, "--splits", 2, "--json")
+        found = json.loads(run("--train", tmp_path / "emb.parquet", *options).stdout)
+        assert found["candidates"] == [config.name for config in daco.frontier_grid(bands)]
+
+
 def test_out_holds_what_json_prints(real, document, tmp_path):
     result = run("--train", real, "--out", tmp_path / "choice.json")
     assert result.exit_code == 0

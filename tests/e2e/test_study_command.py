@@ -57,6 +57,26 @@ def test_it_prints_the_choice_and_where_the_report_lies(run):
     assert max(map(len, result.stdout.splitlines()[:-1])) <= 80
 
 
+def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_keep_it_out(
+    tables, tmp_path
+):
+    """The bearing's labels pass what detects nothing; the roles of the machines are swapped."""
+    options = ("--dev", tables / "eval.parquet", "--eval", tables / "dev.parquet")
+    options += ("--out", tmp_path / "run", "--workers", "1", "--no-report")
+    first = daco_command("study", *options)
+    assert first.returncode == 0, first.stderr
+    said = " ".join(first.stdout.split())
+    assert said.startswith("ldn-diff-K16 chosen by guarded criterion")
+    assert "warning: ldn-diff-K16 is cut by the label-free veto" in said
+    assert "dev-score veto: cuts raw-k4, conf-soft-m100-k4, conf-soft-m300-k4 and 3 more" in said
+    assert "label-free veto (embedding-space pseudo-anomalies): cuts ldn-diff-K16" in said
+    assert max(map(len, first.stdout.splitlines())) <= 80
+    second = daco_command("study", *options, "--veto", "both")
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.startswith("conf-soft-m0-ldnK1 chosen by criterion, both vetoes")
+    assert "warning" not in second.stdout
+
+
 def test_score_files_evaluate_to_the_same_metrics(run):
     out, _ = run
     folder = out / "scores" / "raw-k1"

@@ -6,11 +6,13 @@ import inspect
 
 import numpy as np
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import daco
+from daco import pseudo, viability
 from daco.config import paper_grid
-from daco.experiments import aggregate, decision, floor, labelfree
+from daco.experiments import aggregate, decision, floor, hearing, labelfree
 from daco.experiments.choice import choose
 from daco.experiments.labelfree import select_label_free
 from daco.experiments.stability import stability_table
@@ -24,6 +26,8 @@ FORBIDDEN = ("label", "truth", "eval", "anomal", "score")
 def test_what_decides_has_no_argument_for_an_evaluation_label():
     for function in (
         decision.decide,
+        decision.decide_with,
+        hearing.hearing_arrays,
         aggregate.pool_within,
         floor.bank_floor,
         floor.study_floor,
@@ -31,6 +35,19 @@ def test_what_decides_has_no_argument_for_an_evaluation_label():
     ):
         for parameter in inspect.signature(function).parameters:
             assert not any(word in parameter for word in FORBIDDEN), (function, parameter)
+
+
+def test_what_vetoes_without_labels_has_no_argument_for_one():
+    """Pseudo scores are its own, of clips that it made; a test clip is never given."""
+    for function in (
+        pseudo.injected,
+        pseudo.moved_normals,
+        viability.pseudo_scores,
+        viability.viability_veto,
+        hearing.study_veto,
+    ):
+        for parameter in inspect.signature(function).parameters:
+            assert not any(word in parameter for word in ("label", "truth", "eval", "test"))
 
 
 def study(seed):
@@ -125,3 +142,41 @@ def test_test_clips_move_no_label_free_choice(seed, other):
         changes.permutation(test_domains).tolist(),
         changes.permutation(labels).tolist(),
     )
+
+
+HEARD = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
+def test_test_labels_and_test_domains_move_no_label_free_veto(seed, other, remove):
+    """Neither on development nor on evaluation machines, and no choice that it guards."""
+
+    def machines(role, changes=None):
+        rng = np.random.default_rng([seed, len(role)])
+        X = rng.normal(size=(80, 16)).astype(np.float32) + 2
+        labels, domains = [0, 1] * 15, ["source"] * 15 + ["target"] * 15
+        if changes is not None:
+            labels = changes.permutation(labels).tolist()
+            domains = changes.permutation(domains).tolist()
+            if remove:
+                labels = domains = [None] * 30
+        return EmbeddingTable.from_arrays(
+            X,
+            machine=f"{role} machine",
+            split=["train"] * 50 + ["test"] * 30,
+            domain=["source"] * 40 + ["target"] * 10 + list(domains),
+            label=[0] * 50 + list(labels),
+        )
+
+    def found(changes=None):
+        tables = machines("dev", changes), machines("eval", changes)
+        result = daco.study(*tables, grid=HEARD, veto="faults", n_splits=2, workers=1)
+        chosen = {key: result.selection["chosen"][key] for key in ("config", "rule", "reason")}
+        return result.viability, chosen, result.selection["label_free_veto"]
+
+    table, *choice = found()
+    assume(choice[1]["limit"] is not None)  # else there is nothing to move
+    again, *other_choice = found(np.random.default_rng(other))
+    pd.testing.assert_frame_equal(again, table)
+    assert other_choice == choice

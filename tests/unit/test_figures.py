@@ -24,9 +24,11 @@ from daco.figures import (
     plot_gain_separability,
     plot_heat,
     plot_transfer,
+    plot_vetoes,
 )
 from daco.figures.labels import label_points
 from daco.figures.style import METHODS, PALETTE, look_of, png_bytes, svg_bytes
+from daco.grids import frontier_grid
 
 PLOTS = {
     "transfer": plot_transfer,
@@ -34,6 +36,7 @@ PLOTS = {
     "gain_separability": plot_gain_separability,
     "coverage": plot_coverage,
     "distributions": plot_distributions,
+    "vetoes": plot_vetoes,
     "per_machine": lambda result: plot_heat(result, ["raw-k1"]),
 }
 
@@ -220,6 +223,17 @@ def test_every_published_configuration_has_a_look_of_its_own_family():
     assert look_of("a system of my own").title == "other"
 
 
+def test_every_configuration_of_the_frontier_has_a_look_and_the_published_keep_theirs():
+    looks = {config.name: look_of(config.name) for config in frontier_grid()}
+    assert "other" not in {look.title for look in looks.values()}
+    assert {look.title for look in looks.values()} == {
+        look.title for look in METHODS.values() if look.title != "other"
+    }
+    assert looks["conf-soft-m0-beam-varmin-K4"].title == "calibrated band by band"
+    assert looks["zmin-k1+ldnK1+varmin-K4"].title == "mixtures, fusion, PCA"
+    assert looks["ldn-mean-K16"] == looks["ldn-ratio-K1"]
+
+
 # Machado, Oliveira & Fernandes (2009), severity 1.0, for linear RGB
 DEFICIENCIES = {
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
@@ -237,6 +251,9 @@ def lab(rgb):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
+CALIBRATED_MIXTURES = ("calibrated mixtures", "mixtures, fusion, PCA")
+
+
 @pytest.mark.parametrize("deficiency", DEFICIENCIES)
 def test_no_two_methods_look_alike_to_a_colour_blind_reader(deficiency):
     matrix = np.array(DEFICIENCIES[deficiency])
@@ -246,6 +263,8 @@ def test_no_two_methods_look_alike_to_a_colour_blind_reader(deficiency):
         linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
         seen[look.title] = lab(matrix @ linear)
     for first, second in combinations(seen, 2):
+        if second == f"calibrated {first}" or (second, first) == CALIBRATED_MIXTURES:
+            continue  # the same colour on purpose, and another shape
         # 10 is several times a just noticeable difference; shapes differ as well
         assert np.linalg.norm(seen[first] - seen[second]) > 10, (first, second)
     assert len({look.marker for look in METHODS.values()}) == len(METHODS)

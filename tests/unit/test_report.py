@@ -11,15 +11,20 @@ from html.parser import HTMLParser
 import pytest
 from report_runs import FIVE, NAUGHTY, published_study, small_study
 
+import daco
 from daco.config import paper_grid
 from daco.errors import DataError
 from daco.experiments.result import StudyResult
+from daco.grids import frontier_grid
 from daco.report import render_html, summarise, write_report
 from daco.report.pictures import page_pictures
 from daco.report.summary import tables_of
 from daco.report.wording import explain, noise_note, reading
 
-FIGURES = ("transfer", "frontier", "gain_separability", "coverage", "distributions", "per_machine")
+FIGURES = (
+    *("transfer", "frontier", "gain_separability", "coverage", "distributions", "per_machine"),
+    "vetoes",
+)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +179,7 @@ def test_published_numbers_are_on_the_page(published):
     text = page_of(published).text
     for number in ("61.05", "59.34", "55.83", "59.63", "49.68", "+0.81", "−0.03", "+13.85"):
         assert number in text
-    assert "conf-soft-m0-k1" in text.split("Veto.")[1][:200]  # removed by the strict veto
+    assert "conf-soft-m0-k1" in text.split("Dev-score veto.")[1][:200]  # removed by the strict veto
 
 
 def test_a_choice_that_failed_is_called_a_failure(published):
@@ -303,6 +308,65 @@ def test_evaluation_labels_that_are_not_known_are_not_spoken_of():
         "chosen", "dev pick", "fixed default"
     }  # fmt: skip
     assert "Nothing here was tried on evaluation machines." in headline["reading"][0]
+
+
+def warned(small):
+    """The study as if the label-free veto had cut what was chosen."""
+    chosen = small.selection["chosen"]["config"]
+    names = [str(name) for name in small.grid["config"]]
+    veto = {
+        "basis": "injected faults",
+        "limit": 60.0,
+        "median": 65.0,
+        "plain": 66.0,
+        "cut": {chosen: "pseudo score 51.0, below the limit of 60.0"},
+        "notes": ["A note of the veto."],
+        "machines": [{"split": "dev", "machine": "fan"}],
+        "by_role": {},
+        "configs": [
+            {"config": n, "pseudo_score": 51.0 if n == chosen else 70.0, "kept": n != chosen}
+            for n in names
+        ],
+        "picks": names[0],
+        "chosen_passes": False,
+    }
+    selection = {**small.selection, "label_free_veto": veto, "warnings": ["It is cut."]}
+    return replace(small, selection=selection)
+
+
+def test_a_warning_is_on_the_first_screen_and_both_vetoes_are_side_by_side(small):
+    result = warned(small)
+    summary = summarise(result)
+    assert summary["headline"]["warnings"] == ["It is cut."]
+    assert (summary["vetoes"]["n_heard"], summary["vetoes"]["obeyed"]) == (1, ["dev-score veto"])
+    rows = {row[0]: row[1] for row in summary["tables"]["vetoes"]["rows"]}
+    chosen = result.selection["chosen"]["config"]
+    assert rows[chosen] == "label-free veto"
+    assert set(rows) == {chosen, *result.selection["veto"]["removed"]}
+    page = page_of(result).text
+    assert page.index("It is cut.") < page.index("What predicts the evaluation score")
+    for words in ("a veto and not a ranker", "A note of the veto.", "with synthetic faults"):
+        assert words in page
+
+
+def test_a_wide_grid_is_shown_by_family():
+    grid = [config.name for config in frontier_grid(bands=1)]
+    result = small_study(eval=("pump",), dev=("fan",), grid=grid)
+    summary = summarise(result)
+    rows = summary["tables"]["families"]["rows"]
+    assert [row[0] for row in rows] == list(
+        dict.fromkeys(daco.ScoreConfig.parse(name).family for name in grid)
+    )
+    assert sum(row[1] for row in rows) == len(grid)
+    criterion = result.grid.set_index("config")["crit_dev"]
+    for family, _, best, value, *_ in rows:
+        members = [name for name in grid if daco.ScoreConfig.parse(name).family == family]
+        assert value == pytest.approx(criterion[members].min())
+        assert best in members
+    local = [row[0] for row in summary["tables"]["ldn"]["rows"]]
+    assert "ldn-mean-K16" in local
+    assert not any("varmin" in name or "zmin" in name for name in local)
+    assert "By family" in page_of(result).text
 
 
 def test_two_published_files_are_enough_for_a_report(published, tmp_path):

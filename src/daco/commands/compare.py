@@ -103,7 +103,11 @@ def _selection_tables(found: Comparison, names: Sequence[str]) -> list[Table]:
 
 
 def _picks(found: Comparison, names: Sequence[str]) -> Table:
-    rules = ("dev score", "guarded criterion", "oracle")
+    from daco.experiments.decision import LABEL_FREE
+
+    rules = ["dev score", "guarded criterion", "oracle"]
+    if LABEL_FREE in set(found.rules["rule"]):
+        rules.insert(2, LABEL_FREE)
     picks = found.rules.dropna(subset=["config"])
     table = _table(["", *rules], left=4)
     for name in names:

@@ -24,7 +24,8 @@ def select(
         typer.Option(help="grid.csv of a study of labelled machines, to veto broken candidates."),
     ] = None,
     grid: Annotated[
-        str, typer.Option(help="Candidates: 9, 45, 51, or a file with one name per line.")
+        str,
+        typer.Option(help="Candidates: 9, 45, 51, frontier, or a file with one name per line."),
     ] = "9",
     readout: Annotated[
         str | None, typer.Option(help="Which vectors of the table. Default: its first.")
@@ -38,16 +39,19 @@ def select(
 
     The criterion is small when normal clips of all domains score alike. It cannot see what a
     configuration detects, so the candidates are nine that are known to work, unless --grid names
-    others; --dev-grid then vetoes those that failed on labelled machines.
+    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto is
+    shown beside it: which candidates do not hear pseudo-anomalies made of the normals. It takes
+    a candidate out of the choice where nothing else guards it.
     """
     from daco.experiments.gridfile import read_grid
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.result import read_csv_table, write_json
     from daco.table import EmbeddingTable
 
-    candidates = read_grid(grid)
+    read_grid(grid)  # a mistake in it is told before the table is read
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = EmbeddingTable.read(train)
+    candidates = read_grid(grid, table.bands(readout))
     with stages(Console(stderr=True)) as progress:
         found = select_label_free(
             table,
@@ -93,8 +97,28 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
             f"One for all machines: use [bold]{found.common.use}[/bold]; {found.common.advice}.",
             highlight=False,
         )
+    for line in _veto_lines(found):
+        say(escape(line), highlight=False)
     for note in found.notes:
         say(f"[yellow]note:[/yellow] {escape(note)}", highlight=False)
+
+
+def _veto_lines(found: LabelFreeSelection) -> list[str]:
+    """What the label-free veto cuts, machine by machine; one line where it is the same."""
+    from daco.clips import some
+
+    judged = [choice for choice in found.machines if choice.pseudo_scores]
+    if not judged:
+        return []
+    cuts = {choice.machine: tuple(choice.cut) for choice in judged}
+    head = f"Label-free veto ({found.basis})"
+    if not any(cuts.values()):
+        return [f"{head}: cuts none of the {len(found.candidates)} candidates."]
+    lines = [
+        f"{head}, {machine}: cuts {some(cut, 4) if cut else 'none'}."
+        for machine, cut in cuts.items()
+    ]
+    return [*lines, "It is a veto and no ranker: its scores say little about the rest."]
 
 
 def _cells(choice: LabelFreeChoice) -> tuple[str, str, str, str]:

@@ -25,9 +25,20 @@ def study(
     truth: Annotated[
         Path | None, typer.Option(help="Checkout of the official evaluator, for eval labels.")
     ] = None,
+    baselines: Annotated[
+        list[Path] | None,
+        typer.Option(help="Scores by other systems, of daco baseline; repeat for more files."),
+    ] = None,
     grid: Annotated[
-        str, typer.Option(help="51, 45, 9, or a file with one configuration per line.")
+        str, typer.Option(help="51, 45, 9, frontier, or a file with one configuration per line.")
     ] = "51",
+    faults: Annotated[
+        list[Path] | None,
+        typer.Option(help="Injected faults, of daco inject, for the label-free veto; repeatable."),
+    ] = None,
+    veto: Annotated[
+        str, typer.Option(help="What guards the choice: dev (scores), faults (no labels), both.")
+    ] = "dev",
     readout: Annotated[
         list[str] | None,
         typer.Option(help="Which vectors; repeat to compare. Default: the table's first."),
@@ -46,8 +57,9 @@ def study(
 ) -> None:
     """Study a grid of configurations: choose one, and see how far to trust the choice.
 
-    Evaluation labels enter metrics only, never a choice. An interrupted study goes on where it
-    was: run the same command again.
+    Evaluation labels enter metrics only, never a choice. A veto keeps configurations out that
+    detect nothing: by dev scores, or without labels by what they hear of pseudo-anomalies; the
+    report shows both. An interrupted study goes on where it was: run the same command again.
     """
     from daco.experiments.run import study as run_study
 
@@ -63,7 +75,10 @@ def study(
                     dev,
                     eval,
                     truth=truth,
+                    baselines=baselines or (),
                     grid=grid,
+                    faults=faults or (),
+                    veto=veto,
                     readout=name or None,
                     out=folder,
                     seed=seed,
@@ -97,6 +112,8 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
         highlight=False,
     )
     console.print(escape(chosen["reason"]), highlight=False)
+    for sentence in result.selection.get("warnings") or ():
+        console.print(f"[yellow]warning:[/yellow] {escape(sentence)}", highlight=False)
     table = Table(title="\nWhat each rule picks (official scores, percent)", title_justify="left")
     table.add_column("rule")
     table.add_column("picks", overflow="fold")
@@ -106,17 +123,45 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
         score = _number(row["eval_omega"], 2)
         spread = row.get("eval_sd")
         table.add_row(
-            row["rule"].replace(" on evaluation normals", " on eval"),
+            _short(row["rule"]),
             row["config"] or ("its own for each" if "machine" in row["rule"] else "-"),
             _number(row["criterion"], 3),
             _number(row["dev_omega"], 2),
             score if spread is None else f"{score} ± {spread:.1f}",
         )
     console.print(table)
+    for sentence in _veto_lines(result):
+        console.print(escape(sentence), highlight=False)
     for sentence in result.missing:
         console.print(f"[yellow]missing:[/yellow] {escape(sentence)}", highlight=False)
     if page is not None:
         console.print(f"report: {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _short(rule: str) -> str:
+    """The name of a rule as it fits a terminal."""
+    for long, short in (
+        (" on evaluation normals", " on eval"),
+        ("label-free veto", "label-free"),
+        ("both vetoes", "both"),
+    ):
+        rule = rule.replace(long, short)
+    return rule
+
+
+def _veto_lines(result: StudyResult) -> list[str]:
+    """What each of the two vetoes cuts, whichever of them was obeyed."""
+    from daco.clips import some
+
+    lines = []
+    veto, heard = result.selection.get("veto"), result.selection.get("label_free_veto")
+    if veto is not None:
+        lines.append(f"dev-score veto: cuts {some(veto['removed'], 3) or 'none'}")
+    if heard is not None:
+        said = some(heard["cut"], 3) or "none"
+        said = f"cuts {said}" if heard["limit"] is not None else "abstains"
+        lines.append(f"label-free veto ({heard['basis']}): {said}")
+    return lines
 
 
 def _machine_counts(result: StudyResult) -> dict[str, int]:

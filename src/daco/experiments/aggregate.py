@@ -15,6 +15,7 @@ from daco.results import (
     column,
     composed_score,
     config_names,
+    numbers,
     pivot_machines,
     require_known,
 )
@@ -116,6 +117,19 @@ def blind_score(per_machine: pd.DataFrame, choices: dict[str, str], split: str) 
     labelled = set(part["machine"])
     chosen = {machine: config for machine, config in choices.items() if machine in labelled}
     return composed_score(part, chosen) if chosen else None
+
+
+def complete_column(grid: pd.DataFrame, name: str) -> FloatArray | None:
+    """A column of scores, or None where the table does not have it for every configuration."""
+    values = known_column(grid, name)
+    return values if np.isfinite(values).all() else None
+
+
+def known_column(grid: pd.DataFrame, name: str) -> FloatArray:
+    """A column of a grid table; nan where it is not known."""
+    if name not in grid:
+        return np.full(len(grid), np.nan)
+    return numbers(name, grid[name], len(grid), allow_nan=True)
 
 
 def plain(value: Any) -> Any:

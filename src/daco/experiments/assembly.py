@@ -56,8 +56,12 @@ def main_tables(scored: Sequence[Arrays]) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(grid), pd.concat(parts, ignore_index=True)
 
 
-def baselines_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.DataFrame:
-    """E1: other scorers on the same embeddings, and calibration with the true domains."""
+def baselines_table(
+    scored: Sequence[Arrays],
+    examined: Sequence[Arrays],
+    others: Sequence[Mapping[str, Any]] = (),
+) -> pd.DataFrame:
+    """E1: other scorers on the same embeddings, calibration with the true domains, and `others`."""
     rows = [
         {**_place(machine), "backend": backend, **dict(zip(QUANTITIES, metrics, strict=True))}
         for machine, extra in zip(scored, examined, strict=True)
@@ -65,7 +69,7 @@ def baselines_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.
             extra["backends"].tolist(), extra["backend_metrics"].tolist(), strict=True
         )
     ]
-    return _frame(rows, ["split", "machine", "backend", *QUANTITIES])
+    return _frame([*rows, *others], ["split", "machine", "backend", *QUANTITIES])
 
 
 def diagnostics_table(

@@ -20,14 +20,23 @@ from daco.experiments.aggregate import (
     CRITERION_DIGITS,
     blind_choices,
     blind_score,
+    complete_column,
+    known_column,
     metrics_of,
     plain,
     pool_within,
     rows_of,
 )
-from daco.experiments.decision import GUARDED, Decision, decide
+from daco.experiments.decision import GUARDED, GUARDS, Decision, decide_with
 from daco.experiments.floor import study_floor
-from daco.results import FloatArray, column, config_names, numbers, pivot_machines
+from daco.experiments.guards import (
+    add_guarded,
+    hears_of,
+    label_free_document,
+    veto_warnings,
+)
+from daco.experiments.hearing import Hearing
+from daco.results import FloatArray, column, config_names, pivot_machines
 from daco.selection import SelectionRow, Veto, selection_table, viable
 from daco.stats import machine_jackknife
 
@@ -47,6 +56,8 @@ def choose(
     *,
     scores: Sequence[MachineScores] | None = None,
     veto: Veto = viable,
+    hearing: Hearing | None = None,
+    guard: str = "dev",
     pool: Iterable[str | ScoreConfig] | None = None,
     seed: int = 0,
     n_splits: int = 10,
@@ -64,6 +75,10 @@ def choose(
         Adds intervals over test clips, and the domain sizes for the criterion's floor.
     veto : callable or array of bool
         As for :func:`daco.selection.guarded_selection`.
+    hearing : Hearing, optional
+        The label-free veto of the same grid.
+    guard : {"dev", "faults", "both"}
+        Which of the two vetoes the choice obeys. What the other one says is always told.
     pool : iterable of str or ScoreConfig, optional
         Candidates for choosing per machine; the paper's nine, as far as the grid has them.
     seed : int
@@ -79,9 +94,10 @@ def choose(
     -------
     dict
         The content of ``selection.json``: ``chosen``, ``rows`` (every rule), ``deltas`` (the
-        chosen one against the others), ``per_machine_blind``, ``veto``, ``floor`` and
-        ``within_noise``: configurations whose criterion cannot be told from the chosen one's,
-        because they differ by less than ``floor["sd_of_mean"]``.
+        chosen one against the others), ``per_machine_blind``, ``guard``, ``veto`` (by dev
+        scores), ``label_free_veto``, ``warnings`` (the chosen one is cut by a veto that it was
+        not asked to pass), ``floor`` and ``within_noise``: configurations whose criterion cannot
+        be told from the chosen one's, because they differ by less than ``floor["sd_of_mean"]``.
 
     Examples
     --------
@@ -96,9 +112,14 @@ def choose(
     'conf-soft-m0-k1'
     """
     names = config_names(column(grid, "config"))
-    dev = _complete(grid, "dev_omega")
-    criterion = _known(grid, "crit_dev", len(names))
-    decision = decide(names, criterion, dev, veto=veto, pool=pool)
+    dev = complete_column(grid, "dev_omega")
+    criterion = known_column(grid, "crit_dev")
+    hears = hears_of(hearing, names)
+    decisions = {
+        each: decide_with(each, names, criterion, dev, veto=veto, hears=hears, pool=pool)
+        for each in dict.fromkeys(["dev", guard] if hears is None else [*GUARDS, guard])
+    }
+    decision, by_dev = decisions[guard], decisions["dev"]
     split = "dev" if rows_of(per_machine, "eval").empty else "eval"
     candidates = pool_within(names, pool)
     choices = blind_choices(per_machine, candidates, split) if candidates else {}
@@ -106,7 +127,8 @@ def choose(
     close = _within_noise(names, criterion, decision, floor)
 
     # Everything is chosen; only now are evaluation scores read.
-    rows = _rows(grid, decision, veto)
+    rows = _rows(grid, by_dev, veto)
+    add_guarded(rows, grid, decisions)
     if choices:
         above_oracle = sum(row.rule != "oracle" for row in rows)
         rows.insert(above_oracle, _blind_row(per_machine, choices, split))
@@ -117,20 +139,23 @@ def choose(
             "rule": decision.rule,
             "reason": decision.reason,
             "dev_omega": _at(dev, names, decision.config),
-            "eval_omega": _at(_complete(grid, "eval_omega"), names, decision.config),
+            "eval_omega": _at(complete_column(grid, "eval_omega"), names, decision.config),
             "criterion": plain(criterion[names.index(decision.config)]),
             "interval": _score_interval(per_machine, decision.config),
         },
         "rows": [{key: plain(value) for key, value in asdict(row).items()} for row in rows],
         "deltas": _deltas(per_machine, scores or (), decision.config, picks, n_draws, seed),
         "per_machine_blind": {"split": split, "pool": candidates, "choices": choices},
+        "guard": guard,
         "veto": None
-        if decision.vetoed is None
+        if by_dev.vetoed is None
         else {
             "rule": _veto_rule(veto),
-            "floor": decision.floor,
-            "removed": list(decision.vetoed),
+            "floor": by_dev.floor,
+            "removed": list(by_dev.vetoed),
         },
+        "label_free_veto": label_free_document(hearing, decisions, decision),
+        "warnings": veto_warnings(guard, decision, by_dev, hearing),
         "floor": floor,
         "within_noise": close,
     }
@@ -147,18 +172,12 @@ def compare_scores(
     return {"first": first, "second": second, **asdict(result), "method": JACKKNIFE}
 
 
-def _complete(grid: pd.DataFrame, name: str) -> FloatArray | None:
-    """A column of scores, or None where the table does not have it for every configuration."""
-    values = _known(grid, name, len(grid))
-    return values if np.isfinite(values).all() else None
-
-
-def _known(grid: pd.DataFrame, name: str, n: int) -> FloatArray:
-    return numbers(name, grid[name], n, allow_nan=True) if name in grid else np.full(n, np.nan)
-
-
 def _at(values: FloatArray | None, names: list[str], config: str) -> float | None:
-    return None if values is None else float(values[names.index(config)])
+    return _value(values, names.index(config))
+
+
+def _value(values: FloatArray | None, at: int) -> float | None:
+    return None if values is None else float(values[at])
 
 
 def _rows(grid: pd.DataFrame, decision: Decision, veto: Veto) -> list[SelectionRow]:
@@ -168,17 +187,17 @@ def _rows(grid: pd.DataFrame, decision: Decision, veto: Veto) -> list[SelectionR
     that would have read it are dropped.
     """
     n = len(grid)
-    known = {name: _known(grid, name, n) for name in SIGNALS}
+    known = {name: known_column(grid, name) for name in SIGNALS}
     for name in ("crit_dev", "crit_eval"):
         known[name] = known[name].round(CRITERION_DIGITS)
     missing = {name for name, values in known.items() if np.isnan(values).all()}
-    if _complete(grid, "dev_omega") is None:
+    if complete_column(grid, "dev_omega") is None:
         missing.add("dev_omega")
     columns: dict[str, Any] = {"config": list(grid["config"])}
     columns |= {name: np.zeros(n) if name in missing else known[name] for name in SIGNALS}
     if "crit_eval" in missing:
         del columns["crit_eval"]
-    if (omega := _complete(grid, "eval_omega")) is not None:
+    if (omega := complete_column(grid, "eval_omega")) is not None:
         columns["eval_omega"] = omega
     guarded = decision.rule == GUARDED
     undefined = {"dev score"} if "dev_omega" in missing else set()

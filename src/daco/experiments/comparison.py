@@ -16,7 +16,8 @@ from daco.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.errors import DacoError, DataError, InputError
 from daco.experiments.aggregate import plain
 from daco.experiments.choice import choose, compare_scores
-from daco.experiments.decision import GUARDED
+from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
+from daco.experiments.hearing import Hearing
 from daco.experiments.result import StudyResult, write_json
 from daco.experiments.statistics import transfer_statistics
 from daco.tables import Key, to_csv, to_latex, to_markdown, written
@@ -31,10 +32,15 @@ RULES = {
     "dev score": "dev score",
     "criterion": "criterion, no veto",
     GUARDED: GUARDED,
+    TWICE_GUARDED: TWICE_GUARDED,
+    LABEL_FREE: LABEL_FREE,
     "per-machine blind": "per-machine blind",
     "oracle": "oracle",
 }
 """Rules of the table, as selection rows call them, and how the table calls them."""
+
+WITH_HEARING = (TWICE_GUARDED, LABEL_FREE)
+"""Rules of runs that computed the label-free veto; left out where no run has."""
 
 HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibration on LDN"}
 """Single configurations that did well in the published settings; no rule had named them."""
@@ -59,9 +65,8 @@ class Comparison:
         n_families``. Intervals are over families, the p-value is two-sided, the partial
         correlation is given strength and family.
     deltas : DataFrame
-        ``run, first, against, second, delta, se, low, high, loo_low, loo_high``: the guarded
-        pick (the chosen one where nothing could be guarded) minus another, by a jackknife
-        over machines.
+        ``run, first, against, second, delta, se, low, high, loo_low, loo_high``: what the run
+        chose (by default the guarded pick) minus another, by a jackknife over machines.
     means : DataFrame
         ``rule, eval_omega, n_runs``: the mean over the runs that have the rule, also of two
         configurations ``in_hindsight``.
@@ -157,7 +162,7 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
     deltas: list[dict[str, Any]] = []
     for name, run in runs.items():
         try:
-            choice = choose(run.grid, run.per_machine)
+            choice = _choice(run)
             mine = _rules(name, run, choice)
             rules += mine
             correlations += _correlations(name, run)
@@ -165,6 +170,8 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
             deltas += _deltas(name, run, choice["chosen"]["config"], picks)
         except DacoError as error:
             raise DataError(f"Run {name!r}: {error}") from None
+    heard = {row["rule"] for row in rules if row["config"] is not None}
+    rules = [r for r in rules if r["rule"] in heard or r["rule"] not in WITH_HEARING]
     return Comparison(
         selection=_selection_table(list(runs), rules, correlations),
         rules=pd.DataFrame(rules, columns=["run", "rule", "config", "eval_omega", "sd", "labels"]),
@@ -185,6 +192,14 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
         means=_means(rules, runs),
         notes=tuple(_notes(runs)),
     )
+
+
+def _choice(run: StudyResult) -> dict[str, Any]:
+    """The choice again, from the run's tables and under the vetoes it was made with."""
+    stored = run.selection.get("label_free_veto")
+    hearing = None if stored is None else Hearing.from_dict(stored)
+    guard = run.selection.get("guard", "dev")
+    return choose(run.grid, run.per_machine, hearing=hearing, guard=guard)
 
 
 def _rules(name: str, run: StudyResult, choice: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -266,7 +281,8 @@ def _selection_table(
         return interval_text(row["low"], row["high"])
 
     lines: list[tuple[str, Callable[[str, str], str], str]]
-    lines = [(title, score, title) for title in RULES.values()]
+    known = {row["rule"] for row in rules}
+    lines = [(title, score, title) for title in RULES.values() if title in known]
     for signal, title in SIGNALS.items():
         lines += [(title, correlation, signal), (INTERVAL, interval, signal)]
     cells = {run: [text(run, key) for _, text, key in lines] for run in names}
@@ -334,4 +350,9 @@ def _notes(runs: Mapping[str, StudyResult]) -> list[str]:
             notes.append(f"{name} has no dev labels: nothing could be guarded there.")
         if DEFAULT_CONFIG not in grids[name]:
             notes.append(f"The grid of {name} does not have the fixed default, {DEFAULT_CONFIG}.")
+        notes += [f"{name}: {warning}" for warning in run.selection.get("warnings") or ()]
+    guards = {name: run.selection.get("guard", "dev") for name, run in runs.items()}
+    if len(set(guards.values())) > 1:
+        listed = ", ".join(f"{name} {guard}" for name, guard in guards.items())
+        notes.append(f"The runs chose under different vetoes: {listed}.")
     return notes

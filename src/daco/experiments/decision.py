@@ -6,12 +6,13 @@ Nothing here has an argument that could carry an evaluation label.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from daco.config import DEFAULT_CONFIG, ScoreConfig
+from daco.errors import InputError
 from daco.experiments.aggregate import CRITERION_DIGITS, pool_within
 from daco.results import config_names, numbers
 from daco.selection import (
@@ -23,6 +24,10 @@ from daco.selection import (
 )
 
 GUARDED = "guarded criterion"
+LABEL_FREE = "criterion, label-free veto"
+TWICE_GUARDED = "criterion, both vetoes"
+GUARDS = {"dev": GUARDED, "faults": LABEL_FREE, "both": TWICE_GUARDED}
+"""Which veto guards a choice, and what the rule is then called."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ def decide(
     *,
     veto: Veto = viable,
     pool: Iterable[str | ScoreConfig] | None = None,
+    by: str = "the veto leaves",
+    unguarded: str = "Without dev labels nothing vetoes degenerate configurations",
 ) -> Decision:
     """Choose from criteria and dev scores; no argument could carry an evaluation label.
 
@@ -65,6 +72,9 @@ def decide(
         As for :func:`daco.selection.guarded_selection`; a mask needs no dev scores.
     pool : iterable of str or ScoreConfig, optional
         As for :func:`daco.experiments.aggregate.pool_within`.
+    by, unguarded : str
+        Words of the reason: what leaves the configurations to choose from, and why there is no
+        veto where there is none.
 
     Examples
     --------
@@ -89,7 +99,7 @@ def decide(
             pick = guarded_selection({"config": names, "crit_dev": balance}, keep)
             reason = (
                 f"The smallest criterion, {balance[names.index(pick)]:.4f}, of the "
-                f"{int(keep.sum())} configurations that the veto leaves."
+                f"{int(keep.sum())} configurations that {by}."
             )
             removed = tuple(name for name, kept in zip(names, keep, strict=True) if not kept)
             floor = float(np.quantile(dev, 0.10)) if dev is not None and veto is viable else None
@@ -98,7 +108,7 @@ def decide(
     elif dev is not None:
         why = "The criterion is not defined: the dev machines do not have two domains"
     else:
-        why = "Without dev labels nothing vetoes degenerate configurations"
+        why = unguarded
     if DEFAULT_CONFIG in names:
         return Decision(DEFAULT_CONFIG, "fixed default", f"{why}: the default is kept.")
     candidates = pool_within(names, pool)
@@ -115,3 +125,67 @@ def decide(
         )
         return Decision(select_by_criterion(names, balance), "criterion", reason)
     return Decision(names[0], "first of the grid", "Neither dev scores nor criteria are known.")
+
+
+def decide_with(
+    guard: str,
+    configs: Iterable[str | ScoreConfig],
+    criterion: ArrayLike,
+    dev_omega: ArrayLike | None,
+    *,
+    veto: Veto = viable,
+    hears: ArrayLike | None = None,
+    pool: Iterable[str | ScoreConfig] | None = None,
+) -> Decision:
+    """As :func:`decide`, guarded by the dev veto, by the label-free one, or by both.
+
+    Parameters
+    ----------
+    guard : {"dev", "faults", "both"}
+    configs, criterion, dev_omega, veto, pool
+        As for `decide`.
+    hears : array of bool, optional
+        What the label-free veto keeps; None where it says nothing. ``"faults"`` then keeps the
+        fixed default, and ``"both"`` is the dev veto alone.
+
+    Examples
+    --------
+    >>> from daco.experiments.decision import decide_with
+    >>> grid, dev = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"], [50.4, 56.3, 58.7]
+    >>> [decide_with(guard, grid, [0.62, 0.49, 0.45], dev, hears=[True, True, False]).config
+    ...  for guard in ("dev", "faults", "both")]
+    ['ldn-diff-K16', 'conf-soft-m0-k1', 'conf-soft-m0-k1']
+    """
+    if guard not in GUARDS:
+        known = ", ".join(GUARDS)
+        raise InputError(f"The veto of a choice is one of {known}. Got {guard!r}.")
+    if guard == "dev":
+        return decide(configs, criterion, dev_omega, veto=veto, pool=pool)
+    if hears is None:
+        if guard == "both":
+            return decide(configs, criterion, dev_omega, veto=veto, pool=pool)
+        why = "The label-free veto says nothing about these machines"
+        return decide(configs, criterion, None, pool=pool, unguarded=why)
+    keep = np.asarray(hears, dtype=bool)
+    if guard == "faults":
+        by = "the label-free veto leaves"
+        found = decide(configs, criterion, dev_omega, veto=keep, pool=pool, by=by)
+    else:
+        why = "Without dev labels there is no dev veto"
+        both = _intersection(veto, keep)
+        by = "both vetoes leave"
+        found = decide(configs, criterion, dev_omega, veto=both, pool=pool, by=by, unguarded=why)
+    return replace(found, rule=GUARDS[guard]) if found.rule == GUARDED else found
+
+
+def veto_of(guard: str, hears: NDArray[np.bool_] | None, veto: Veto = viable) -> Veto | None:
+    """The veto that `guard` names; None where the label-free one was asked and says nothing."""
+    if guard == "faults":
+        return hears
+    return veto if guard == "dev" or hears is None else _intersection(veto, hears)
+
+
+def _intersection(veto: Veto, keep: NDArray[np.bool_]) -> Veto:
+    if not callable(veto):
+        return np.asarray(veto) & keep
+    return lambda dev: np.asarray(veto(dev) & keep)

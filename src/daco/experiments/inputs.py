@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daco.clips import Clip, counted, some
 from daco.errors import DataError, InputError
+from daco.pseudo import PseudoAnomalies
 from daco.table import EmbeddingTable, Matrix
 from daco.truth import inject_truth
 
@@ -29,7 +30,9 @@ class MachineData:
     """One machine and section: training normals, and test clips as far as they are known.
 
     ``title`` is the machine's name in tables, with its section where it has several. ``labels``
-    are -1 and ``test_domains`` are "" where nothing is known.
+    are -1 and ``test_domains`` are "" where nothing is known. ``bands`` are the equal consecutive
+    parts of a vector. ``normals`` are the paths of the training normals, by which injected faults
+    find the clip they were made of; ``pseudo`` are those faults, where there are any.
     """
 
     split: str
@@ -42,6 +45,9 @@ class MachineData:
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
     test_domains: NDArray[np.str_]
+    normals: tuple[str, ...] = ()
+    bands: int = 1
+    pseudo: PseudoAnomalies | None = None
 
     @property
     def labelled(self) -> bool:
@@ -58,16 +64,20 @@ class MachineData:
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the scores, so that stale results are not reused."""
         digest = hashlib.sha256()
-        for text in (self.split, self.machine, self.section):
+        for text in (self.split, self.machine, self.section, str(self.bands)):
             digest.update(text.encode() + b"\0")
-        for array in (
+        arrays: list[NDArray[Any]] = [
             self.X,
             self.domains,
             self.X_test,
             self.names,
             self.labels,
             self.test_domains,
-        ):
+        ]
+        if self.pseudo is not None:
+            made = self.pseudo
+            arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
+        for array in arrays:
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -139,7 +149,7 @@ def machines_of(
             f"The {split} table mixes the years {', '.join(map(str, sorted(years)))}; machines of "
             "one name differ between years. Study one year at a time: table.select(year=...)."
         )
-    matrix = table.matrix(readout)
+    matrix, bands = table.matrix(readout), table.bands(readout)
     columns = table.columns
     keys = list(zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True))
     rows: dict[tuple[str, str], list[int]] = {}
@@ -161,18 +171,64 @@ def machines_of(
                 section=section,
                 title=title,
                 X=matrix[at[train]],
-                domains=_renamed(part["domain"][train], names),
+                domains=renamed(part["domain"][train], names),
                 X_test=matrix[at[test]],
                 names=_file_names(where, part["path"][test].tolist()),
                 labels=np.array(
                     [UNKNOWN_LABEL if v is None else v for v in part["label"][test]], dtype=np.int64
                 ),
-                test_domains=_renamed(part["domain"][test], names),
+                test_domains=renamed(part["domain"][test], names),
+                normals=tuple(map(str, part["path"][train])),
+                bands=bands,
             )
         )
     if not result:
         raise InputError(f"The {split} table holds no clips.")
     return result
+
+
+def normals_of(table: EmbeddingTable, readout: str | None) -> list[tuple[str, Any, list[str]]]:
+    """Title, vectors and domains of each machine's training clips, in order of appearance."""
+    train = table.select(split="train")
+    if not len(train):
+        raise InputError(
+            "The table has no clip of split 'train'. A choice needs normal recordings: correct the "
+            "'split' column, or embed the training clips."
+        )
+    columns = {name: train.columns[name].tolist() for name in ("year", "machine", "section")}
+    domains, labels = train.columns["domain"].tolist(), train.columns["label"].tolist()
+    if missing := [m for m, d in zip(columns["machine"], domains, strict=True) if d is None]:
+        raise InputError(
+            f"{counted(missing, 'training clip')} without a domain (machines: "
+            f"{some(dict.fromkeys(missing))}). The criterion compares domains: fill the 'domain' "
+            "column."
+        )
+    if odd := [m for m, label in zip(columns["machine"], labels, strict=True) if label == 1]:
+        raise InputError(
+            f"{counted(odd, 'training clip')} labelled as anomaly (machines: "
+            f"{some(dict.fromkeys(odd))}). Training clips are normal: remove them."
+        )
+    rows: dict[tuple[Any, str, str], list[int]] = {}
+    for row, key in enumerate(zip(*columns.values(), strict=True)):
+        rows.setdefault(key, []).append(row)
+    matrix = train.matrix(readout)
+    titles = _titles(list(rows))
+    return [
+        (title, matrix[mine], [domains[row] for row in mine])
+        for title, mine in zip(titles, rows.values(), strict=True)
+    ]
+
+
+def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
+    """A machine's name, with section and year where the name alone would not do."""
+    sections = Counter((year, machine) for year, machine, _ in keys)
+    years = {machine: len({y for y, m, _ in keys if m == machine}) for _, machine, _ in keys}
+    return [
+        machine
+        + (f"_{section}" if sections[year, machine] > 1 else "")
+        + (f" ({year})" if years[machine] > 1 and year is not None else "")
+        for year, machine, section in keys
+    ]
 
 
 def _require_normals(
@@ -193,7 +249,8 @@ def _require_normals(
             )
 
 
-def _renamed(domains: NDArray[Any], names: DomainNames) -> NDArray[np.str_]:
+def renamed(domains: NDArray[Any], names: DomainNames) -> NDArray[np.str_]:
+    """Domains of the data as ``source`` and ``target``; "" for what is neither."""
     known = {names.source: SOURCE, names.target: TARGET, None: ""}
     # A test clip of a third domain is as good as unknown: no quantile map was fitted for it.
     return np.array([known.get(domain, "") for domain in domains.tolist()], dtype=np.str_)

@@ -2,28 +2,32 @@
 
 Only training clips and their domains are read. A balanced configuration may still detect
 nothing, which no label-free criterion can see; the candidates are therefore the paper's pool
-of known viable ones, unless a dev grid is there to veto the others.
+of known viable ones, unless a dev grid is there to veto the others. Where neither guards a
+candidate, the label-free veto does: what cannot hear pseudo-anomalies is not taken.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daco.bank import NormalBank
-from daco.clips import counted, some
+from daco.clips import some
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.criterion import Balance, Floor
 from daco.errors import InputError, NotEnoughClipsError
 from daco.experiments.floor import bank_floor
+from daco.experiments.inputs import normals_of
+from daco.pseudo import moved_normals
 from daco.results import column, config_names, numbers
 from daco.selection import viable
 from daco.table import EmbeddingTable
+from daco.viability import PseudoScores, pseudo_scores, viability_veto
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +60,13 @@ class LabelFreeChoice:
         The criterion of every candidate.
     within_noise : tuple of str
         Other candidates that cannot be told from the pick.
+    pseudo_scores : dict
+        What every candidate hears of pseudo-anomalies, in percent; empty where it was not
+        computed.
+    cut : dict
+        Candidates that the label-free veto cuts, and why.
+    left_out : tuple of str
+        Those among them that nothing else guards: they were not chosen from.
     """
 
     machine: str
@@ -68,13 +79,17 @@ class LabelFreeChoice:
     floor: Floor | None
     criteria: dict[str, float]
     within_noise: tuple[str, ...]
+    pseudo_scores: dict[str, float] = field(default_factory=dict)
+    cut: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class LabelFreeSelection:
     """A choice per machine, and one for all of them.
 
-    ``common`` is None when no machine has a criterion; ``vetoed`` is None without a dev grid.
+    ``common`` is None when no machine has a criterion; ``vetoed`` is None without a dev grid;
+    ``basis`` says what the label-free veto rests on, None where it could not be made.
     """
 
     machines: tuple[LabelFreeChoice, ...]
@@ -84,6 +99,7 @@ class LabelFreeSelection:
     seed: int
     n_splits: int
     notes: tuple[str, ...]
+    basis: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -118,6 +134,12 @@ def select_label_free(
     progress : callable, optional
         Called with the machines done and their number.
 
+    Notes
+    -----
+    The label-free veto (:mod:`daco.viability`, on embedding-space pseudo-anomalies) is shown for
+    every candidate. It takes a candidate out of the choice only where nothing else guards it:
+    without a dev grid, and if it is not one of the paper's pool.
+
     Examples
     --------
     >>> import numpy as np
@@ -129,24 +151,92 @@ def select_label_free(
     'conf-soft-m0-k1'
     """
     names = config_names(blind_pool() if candidates is None else parse_grid(candidates))
+    for name in names:
+        if ScoreConfig.parse(name).assignment == "oracle":
+            raise InputError(
+                f"{name!r} reads true domains; selection must not. Remove it from the grid."
+            )
     names, vetoed, notes = _guard(names, dev_grid)
-    banks = _normals(table, readout)
+    banks, bands = normals_of(table, readout), table.bands(readout)
+    known = {config.name for config in blind_pool()}
+    open_to_veto = set() if dev_grid is not None else set(names) - known
     found: list[tuple[LabelFreeChoice, list[Fraction] | None]] = []
+    heard: list[PseudoScores] = []
     for done, (machine, vectors, domains) in enumerate(banks):
         if progress is not None:
             progress(done, len(banks))
-        found.append(_choose(machine, vectors, domains, names, n_splits, seed))
+        own = _heard(vectors, domains, names, bands, seed)
+        heard += [] if own is None else [own]
+        guard = _Guard.of([] if own is None else [own], open_to_veto)
+        found.append(_choose(machine, vectors, domains, names, n_splits, seed, bands, guard))
     if progress is not None:
         progress(len(banks), len(banks))
+    common = _Guard.of(heard, open_to_veto)
     return LabelFreeSelection(
         machines=tuple(choice for choice, _ in found),
-        common=_common(found, names),
+        common=_common(found, names, common),
         candidates=tuple(names),
         vetoed=vetoed,
         seed=seed,
         n_splits=n_splits,
-        notes=tuple(notes),
+        notes=(*notes, *_veto_notes(found, heard, common)),
+        basis=heard[0].basis if heard else None,
     )
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """What the label-free veto says of the candidates, and which of them may not be chosen."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    cut: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, heard: Sequence[PseudoScores], open_to_veto: set[str]) -> _Guard:
+        if not heard:
+            return cls()
+        veto = viability_veto(heard)
+        scores = {
+            name: 100 * float(score)
+            for name, score in zip(veto.configs, veto.score.tolist(), strict=True)
+        }
+        left_out = tuple(name for name in veto.cut if name in open_to_veto)
+        return cls(scores, dict(veto.reasons), left_out, veto.notes)
+
+    def on(self, choice: LabelFreeChoice) -> LabelFreeChoice:
+        return replace(choice, pseudo_scores=self.scores, cut=self.cut, left_out=self.left_out)
+
+
+def _veto_notes(
+    found: Sequence[tuple[LabelFreeChoice, list[Fraction] | None]],
+    heard: Sequence[PseudoScores],
+    guard: _Guard,
+) -> list[str]:
+    notes = list(guard.notes)
+    if any(exact is not None for _, exact in found) and not heard:
+        notes.append("No machine has enough normals for the label-free veto.")
+    left_out = dict.fromkeys(name for choice, _ in found for name in choice.left_out)
+    if left_out:
+        notes.append(
+            "Not chosen from, because the label-free veto cuts them and no dev grid says "
+            f"otherwise: {some(left_out)}."
+        )
+    return notes
+
+
+def _heard(
+    vectors: Any, domains: list[str], names: list[str], bands: int, seed: int
+) -> PseudoScores | None:
+    """What the candidates hear of pseudo-anomalies; None for too few clips or one candidate."""
+    if len(set(domains)) < 2:
+        return None
+    try:
+        made = moved_normals(vectors, domains, seed=seed)
+        return pseudo_scores(vectors, domains, made, names, bands=bands)
+    except NotEnoughClipsError:
+        return None
 
 
 def _guard(
@@ -174,52 +264,15 @@ def _guard(
     return left, vetoed, notes
 
 
-def _normals(table: EmbeddingTable, readout: str | None) -> list[tuple[str, Any, list[str]]]:
-    """Title, vectors and domains of each machine's training clips, in order of appearance."""
-    train = table.select(split="train")
-    if not len(train):
-        raise InputError(
-            "The table has no clip of split 'train'. A choice needs normal recordings: correct the "
-            "'split' column, or embed the training clips."
-        )
-    columns = {name: train.columns[name].tolist() for name in ("year", "machine", "section")}
-    domains, labels = train.columns["domain"].tolist(), train.columns["label"].tolist()
-    if missing := [m for m, d in zip(columns["machine"], domains, strict=True) if d is None]:
-        raise InputError(
-            f"{counted(missing, 'training clip')} without a domain (machines: "
-            f"{some(dict.fromkeys(missing))}). The criterion compares domains: fill the 'domain' "
-            "column."
-        )
-    if odd := [m for m, label in zip(columns["machine"], labels, strict=True) if label == 1]:
-        raise InputError(
-            f"{counted(odd, 'training clip')} labelled as anomaly (machines: "
-            f"{some(dict.fromkeys(odd))}). Training clips are normal: remove them."
-        )
-    rows: dict[tuple[Any, str, str], list[int]] = {}
-    for row, key in enumerate(zip(*columns.values(), strict=True)):
-        rows.setdefault(key, []).append(row)
-    matrix = train.matrix(readout)
-    titles = _titles(list(rows))
-    return [
-        (title, matrix[mine], [domains[row] for row in mine])
-        for title, mine in zip(titles, rows.values(), strict=True)
-    ]
-
-
-def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
-    """A machine's name, with section and year where the name alone would not do."""
-    sections = Counter((year, machine) for year, machine, _ in keys)
-    years = {machine: len({y for y, m, _ in keys if m == machine}) for _, machine, _ in keys}
-    return [
-        machine
-        + (f"_{section}" if sections[year, machine] > 1 else "")
-        + (f" ({year})" if years[machine] > 1 and year is not None else "")
-        for year, machine, section in keys
-    ]
-
-
 def _choose(
-    machine: str, vectors: Any, domains: list[str], names: list[str], n_splits: int, seed: int
+    machine: str,
+    vectors: Any,
+    domains: list[str],
+    names: list[str],
+    n_splits: int,
+    seed: int,
+    bands: int,
+    guard: _Guard,
 ) -> tuple[LabelFreeChoice, list[Fraction] | None]:
     """One machine's choice, and the exact criteria of the candidates and the default."""
     sizes = {str(name): size for name, size in sorted(Counter(domains).items())}
@@ -227,16 +280,19 @@ def _choose(
     if len(sizes) < 2:
         return _fallback(machine, sizes, names, "it has one domain, nothing to balance"), None
     try:
-        balance = NormalBank(vectors, domains).exact_balance(scored, n_splits, seed)
+        bank = NormalBank(vectors, domains, bands=bands)
+        balance = bank.exact_balance(scored, n_splits, seed)
     except NotEnoughClipsError as error:
         return _fallback(machine, sizes, names, str(error).rstrip(".")), None
     exact = _fractions(balance)
     floor = bank_floor(list(sizes.values()), n_splits, seed)
-    return _judge(machine, sizes, names, exact, floor), exact
+    return _judge(machine, sizes, names, exact, floor, guard), exact
 
 
 def _common(
-    found: Sequence[tuple[LabelFreeChoice, list[Fraction] | None]], names: list[str]
+    found: Sequence[tuple[LabelFreeChoice, list[Fraction] | None]],
+    names: list[str],
+    guard: _Guard,
 ) -> LabelFreeChoice | None:
     """One configuration for all machines: the smallest mean criterion."""
     known = [(choice, exact) for choice, exact in found if exact is not None]
@@ -250,7 +306,7 @@ def _common(
         float(np.mean([floor.mean for floor in floors])),
         float(np.sqrt(sum(floor.sd**2 for floor in floors)) / len(floors)),
     )
-    return _judge(ALL_MACHINES, {"machines": len(known)}, names, means, floor)
+    return _judge(ALL_MACHINES, {"machines": len(known)}, names, means, floor, guard)
 
 
 def _fractions(balance: Balance) -> list[Fraction]:
@@ -269,13 +325,16 @@ def _judge(
     names: list[str],
     exact: list[Fraction],
     floor: Floor | None,
+    guard: _Guard,
 ) -> LabelFreeChoice:
-    """The smallest criterion, and whether it can be told from the default's."""
-    own = exact[: len(names)]
-    pick = names[own.index(min(own))]
+    """The smallest criterion of what may be chosen, and whether the default's is as good."""
+    criteria = dict(zip(names, exact, strict=False))
+    own = {name: value for name, value in criteria.items() if name not in guard.left_out}
+    pick = min(own, key=own.__getitem__)
+    smallest = own[pick]
     noise = 0.0 if floor is None else floor.sd
     default = exact[names.index(DEFAULT_CONFIG) if DEFAULT_CONFIG in names else -1]
-    use, gain = pick, float(default - min(own))
+    use, gain = pick, float(default - smallest)
     if DEFAULT_CONFIG not in names:
         advice = "the default is not a candidate"
     elif pick == DEFAULT_CONFIG:
@@ -288,22 +347,21 @@ def _judge(
         )
     else:
         advice = f"{gain:.3f} better than the default, more than the noise of {noise:.3f}"
-    return LabelFreeChoice(
+    choice = LabelFreeChoice(
         machine=machine,
         domains=sizes,
         pick=pick,
         use=use,
         advice=advice,
-        criterion=float(min(own)),
+        criterion=float(smallest),
         default_criterion=float(default),
         floor=floor,
-        criteria={name: float(value) for name, value in zip(names, own, strict=True)},
+        criteria={name: float(value) for name, value in criteria.items()},
         within_noise=tuple(
-            name
-            for name, value in zip(names, own, strict=True)
-            if name != pick and float(value - min(own)) <= noise
+            name for name, value in own.items() if name != pick and float(value - smallest) <= noise
         ),
     )
+    return guard.on(choice)
 
 
 def _fallback(machine: str, sizes: dict[str, int], names: list[str], why: str) -> LabelFreeChoice:

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.atomic import atomic_write
+from daco.backends import gaussian_mixture, selective_mahalanobis
 from daco.bank import NormalBank
 from daco.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.embedcost import peak_memory
+from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
 from daco.metrics import grid_metrics, machine_metrics
-from daco.scorers import gaussian_mixture, selective_mahalanobis
 
 HARD = "conf-hard-m0-k1"
 ORACLE = "conf-oracle-m30-k1"
@@ -50,7 +51,7 @@ def score_machine(data: MachineData, settings: Settings) -> Arrays:
     """Scores, metrics and criterion of every configuration; arrays as they are filed."""
     started = time.perf_counter()
     configs = parse_grid(settings.configs)
-    bank = NormalBank(data.X, data.domains)
+    bank = NormalBank(data.X, data.domains, bands=data.bands)
     n_configs = len(configs)
     scores = bank.score(data.X_test, configs) if len(data.X_test) else np.empty((0, n_configs))
     metrics = np.full((n_configs, 3), np.nan)
@@ -78,8 +79,8 @@ def score_machine(data: MachineData, settings: Settings) -> Arrays:
 
 
 def examine_machine(data: MachineData, settings: Settings) -> Arrays:
-    """Baselines, diagnostics of the domains, and the criterion under other seeds and splits."""
-    bank = NormalBank(data.X, data.domains)
+    """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria."""
+    bank = NormalBank(data.X, data.domains, bands=data.bands)
     configs = parse_grid(settings.configs)
     seeds, n_splits, balances = _other_balances(bank, configs, settings)
     return {
@@ -88,6 +89,9 @@ def examine_machine(data: MachineData, settings: Settings) -> Arrays:
         "balances": balances,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
+        **hearing_arrays(
+            data.X, data.domains, configs, data.pseudo, bands=data.bands, seed=settings.seed
+        ),
     }
 
 
@@ -153,15 +157,22 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
     """E1's backends, and calibration with the true domains: what assignment errors cost."""
     if not data.labelled:
         return {"backends": np.array([], dtype=np.str_), "backend_metrics": np.empty((0, 3))}
+    # A covariance of all bands together has more features than clips, and takes minutes.
+    normals, test = (_over_bands(vectors, data.bands) for vectors in (data.X, data.X_test))
     systems = {
         "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
-        "sel-maha": selective_mahalanobis(data.X, data.domains, data.X_test, SOURCE),
-        "gmm2": gaussian_mixture(data.X, data.X_test),
+        "sel-maha": selective_mahalanobis(normals, data.domains, test, SOURCE),
+        "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
     }
     metrics = [machine_metrics(s, data.labels, data.test_domains) for s in systems.values()]
     values = [[m["auc_source"], m["auc_target"], m["pauc"]] for m in metrics]
     return {"backends": np.array(list(systems)), "backend_metrics": 100 * np.array(values)}
+
+
+def _over_bands(vectors: NDArray[Any], bands: int) -> NDArray[Any]:
+    """The mean of the bands of each vector."""
+    return vectors if bands == 1 else vectors.reshape(len(vectors), bands, -1).mean(axis=1)
 
 
 def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:

@@ -39,6 +39,7 @@ def provenance_of(
     settings: Settings,
     readout: str | None,
     false_alarm_rate: float,
+    veto: str = "dev",
 ) -> dict[str, Any]:
     """Where a study's numbers come from: inputs and their hashes, settings, versions."""
     inputs = []
@@ -66,6 +67,7 @@ def provenance_of(
         "seed": settings.seed,
         "n_splits": settings.n_splits,
         "false_alarm_rate": false_alarm_rate,
+        "veto": veto,
         "domains": {"source": names.source, "target": names.target},
         "versions": {"python": platform.python_version(), **_versions()},
         "platform": f"{platform.system()} {platform.machine()}",

@@ -8,6 +8,7 @@ A run's folder holds files a person can open; all tables are CSV, scores in perc
     grid.csv          a row per configuration: config,dev_omega,eval_omega,crit_dev,crit_eval
     per_machine.csv   split,machine,config,auc_source,auc_target,pauc,balance_ks,...
     baselines.csv frontier.csv diagnostics.csv fpr_coverage.csv balances.csv stability.csv cost.csv
+    viability.csv     what every configuration hears of pseudo-anomalies, machine by machine
     selection.json    what each rule picked, and what was chosen
     stats.json        correlations, intervals, permutation tests
 
@@ -43,6 +44,7 @@ OPTIONAL_TABLES = {
     "balances": "balances.csv",
     "stability": "stability.csv",
     "cost": "cost.csv",
+    "viability": "viability.csv",
 }
 DOCUMENTS = {"selection": "selection.json", "stats": "stats.json", "provenance": "run.json"}
 MACHINES = "machines"
@@ -108,6 +110,12 @@ class MachineScores:
         return self.configs.index(config)
 
 
+def _no_table() -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class StudyResult:
     """What a study found, as tidy tables.
@@ -128,6 +136,9 @@ class StudyResult:
         Where the run lies.
     machines : tuple of MachineScores or None
         Scores of all clips; None: read from the folder when asked for.
+    viability : DataFrame
+        ``split, machine, config, basis, pseudo_score`` and what it is the mean of, in percent:
+        what the label-free veto rests on. Empty when it was not computed.
     """
 
     grid: pd.DataFrame
@@ -144,6 +155,7 @@ class StudyResult:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     machines: tuple[MachineScores, ...] | None = None
+    viability: pd.DataFrame = field(default_factory=_no_table)
 
     @classmethod
     def read(cls, folder: Path | str) -> StudyResult:

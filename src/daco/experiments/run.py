@@ -10,9 +10,14 @@ from typing import Any
 from daco.config import ScoreConfig, parse_grid
 from daco.errors import InputError
 from daco.experiments import assembly
+from daco.experiments.baselines import baseline_inputs, baseline_rows
 from daco.experiments.choice import choose
+from daco.experiments.decision import GUARDS, veto_of
+from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
 from daco.experiments.frontier import frontier_table
 from daco.experiments.gridfile import read_grid
+from daco.experiments.guards import hears_of
+from daco.experiments.hearing import hearing_of, study_veto, viability_table
 from daco.experiments.inputs import (
     MachineData,
     Source,
@@ -45,7 +50,10 @@ def study(
     eval: Source | None = None,
     *,
     truth: Path | str | None = None,
+    baselines: Path | str | Iterable[Path | str] = (),
     grid: str | Path | Iterable[str | ScoreConfig] = "51",
+    faults: Source | Iterable[Source] = (),
+    veto: str = "dev",
     readout: str | None = None,
     out: Path | str | None = None,
     seed: int = 0,
@@ -64,7 +72,17 @@ def study(
         The machines that count. Labels, where known, enter metrics only, never a choice.
     truth : path, optional
         A checkout of the official evaluator, for evaluation clips without labels.
-    grid : "51", "45", "9", a file, or configurations
+    baselines : path or iterable of paths
+        Scores of the test clips by other systems, such as ``daco baseline`` writes. They are shown
+        in E1 and take part in no choice.
+    grid : "51", "45", "9", "frontier", a file, or configurations
+        ``"frontier"`` has band-wise configurations where the readout has bands.
+    faults : table or path, or several
+        Injected into normals of the machines, as ``daco inject`` writes them, for the label-free
+        veto. Without them it rests on pseudo-anomalies made in the embedding space.
+    veto : {"dev", "faults", "both"}
+        What guards the choice: dev scores (the paper's Algorithm 1), the label-free veto, or
+        both. The other one is computed and reported all the same.
     readout : str, optional
         Which vectors of the tables; by default their first.
     out : path, optional
@@ -96,14 +114,16 @@ def study(
     ['config', 'dev_omega', 'crit_dev']
     """
     started = time.perf_counter()
-    configs = read_grid(grid) if isinstance(grid, str | Path) else parse_grid(grid)
-    settings = Settings(tuple(config.name for config in configs), seed, n_splits)
-    _require_settings(configs, false_alarm_rate)
+    if not isinstance(grid, str | Path):
+        grid = parse_grid(grid)
+    _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
     folder = None if out is None else _prepared(Path(out))
     notes: list[str] = []
     with worker_pool(workers) as pool:
         tables = _tables(dev, eval, truth, notes)
         names = name_domains(tables.values())
+        configs = _configs(grid, _bands(tables, readout))
+        settings = Settings(tuple(config.name for config in configs), seed, n_splits)
         machines = [
             machine
             for role, table in tables.items()
@@ -111,6 +131,11 @@ def study(
         ]
         if folder is not None:
             _require_own(folder, machines)
+        files = _paths(baselines)
+        others = baseline_rows(files, machines, _years(tables)) if files else []
+        fault_tables = fault_sources(faults)
+        examinees, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
+        notes += fault_notes
         scored = run_machines(
             score_machine,
             machines,
@@ -127,7 +152,7 @@ def study(
         seconds_to_grid = time.perf_counter() - started
         examined = run_machines(
             examine_machine,
-            machines,
+            examinees,
             settings,
             pool=pool,
             folder=None if folder is None else folder / EXAMINED,
@@ -136,22 +161,40 @@ def study(
         )
     scores = tuple(scores_of(arrays) for arrays in scored)
     missing = assembly.missing_parts(machines, "eval" in tables)
-    selection = choose(grid_table, per_machine, scores=list(scores), seed=seed, n_splits=n_splits)
+    places = [(machine.split, machine.title) for machine in machines]
+    heard = [hearing_of(arrays, settings.configs) for arrays in examined]
+    hearing, hearing_notes = study_veto(places, heard)
+    notes += hearing_notes
+    selection = choose(
+        grid_table,
+        per_machine,
+        scores=list(scores),
+        hearing=hearing,
+        guard=veto,
+        seed=seed,
+        n_splits=n_splits,
+    )
     chosen = selection["chosen"]["config"]
     found |= {
-        "baselines": assembly.baselines_table(scored, examined),
+        "baselines": assembly.baselines_table(scored, examined, others),
         "frontier": frontier_table(per_machine),
         "diagnostics": assembly.diagnostics_table(scored, examined, per_machine),
         "coverage": assembly.coverage_table(scores, chosen),
         "balances": assembly.balances_table(scored, examined),
+        "viability": viability_table(places, heard),
     }
-    found["stability"] = stability_table(per_machine, found["balances"])
+    guard = veto_of(veto, hears_of(hearing, list(settings.configs)))
+    found["stability"] = stability_table(per_machine, found["balances"], veto=guard)
     sources = {"dev": dev, "eval": eval}
     found["cost"] = assembly.cost_table(scored, seconds_to_grid, embedding_costs(sources))
     stats = transfer_statistics(
         grid_table, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
     )
-    provenance = provenance_of(tables, sources, names, settings, readout, false_alarm_rate)
+    provenance = provenance_of(tables, sources, names, settings, readout, false_alarm_rate, veto)
+    if files:
+        provenance["baselines"] = baseline_inputs(files)
+    if fault_tables:
+        provenance["faults"] = fault_inputs(fault_tables)
     provenance["missing"] = [*missing, *notes]
     documents: dict[str, Any] = {"selection": selection, "stats": stats, "provenance": provenance}
     if folder is not None:
@@ -187,12 +230,40 @@ def _tables(
     return tables
 
 
+def _paths(files: Path | str | Iterable[Path | str]) -> list[Path]:
+    return [Path(file) for file in ([files] if isinstance(files, Path | str) else files)]
+
+
+def _years(tables: Mapping[str, EmbeddingTable]) -> dict[str, int | None]:
+    """The year of each table, where it has one."""
+    known = {role: set(table.columns["year"].tolist()) - {None} for role, table in tables.items()}
+    return {role: years.pop() if years else None for role, years in known.items()}
+
+
 def _machine_keys(table: EmbeddingTable) -> set[tuple[Any, str]]:
     columns = table.columns
     return set(zip(columns["year"].tolist(), columns["machine"].tolist(), strict=True))
 
 
-def _require_settings(configs: Sequence[ScoreConfig], rate: float) -> None:
+def _configs(grid: str | Path | Sequence[ScoreConfig], bands: int = 1) -> list[ScoreConfig]:
+    return read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
+
+
+def _bands(tables: Mapping[str, EmbeddingTable], readout: str | None) -> int:
+    """Bands of the readout, the same in all tables."""
+    found = {role: table.bands(readout) for role, table in tables.items()}
+    if len(set(found.values())) > 1:
+        counts = " and ".join(f"{n} in the {role} table" for role, n in found.items())
+        raise InputError(
+            f"The readout has other frequency bands in one table than in the other: {counts}. "
+            "Embed both with the same network, and name the readout."
+        )
+    return found["dev"]
+
+
+def _require_settings(configs: Sequence[ScoreConfig], rate: float, veto: str) -> None:
+    if veto not in GUARDS:
+        raise InputError(f"The veto is one of {', '.join(GUARDS)}. Got {veto!r}.")
     for config in configs:
         if config.assignment == "oracle":
             raise InputError(

@@ -34,7 +34,7 @@ def stability_table(
     per_machine: pd.DataFrame,
     balances: pd.DataFrame,
     *,
-    veto: Veto = viable,
+    veto: Veto | None = viable,
     pool: Iterable[str | ScoreConfig] | None = None,
 ) -> pd.DataFrame:
     """What is picked, and what it scores, under other seeds and numbers of splits.
@@ -46,7 +46,7 @@ def stability_table(
     balances : DataFrame
         ``split, machine, config, seed, n_splits, balance_ks``.
     veto : callable or array of bool
-        As for :func:`daco.selection.guarded_selection`.
+        As for :func:`daco.selection.guarded_selection`; None where there is none.
     pool : iterable of str or ScoreConfig, optional
         As for :func:`daco.experiments.aggregate.pool_within`.
 
@@ -96,8 +96,10 @@ def stability_table(
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 
-def _guarded(names: list[str], dev: FloatArray, criterion: FloatArray, veto: Veto) -> str | None:
-    if callable(veto) and np.isnan(dev).any():
+def _guarded(
+    names: list[str], dev: FloatArray, criterion: FloatArray, veto: Veto | None
+) -> str | None:
+    if veto is None or (callable(veto) and np.isnan(dev).any()):
         return None
     try:
         return guarded_selection({"config": names, "dev_omega": dev, "crit_dev": criterion}, veto)

@@ -225,7 +225,7 @@ def _signal(
         rhos = [rho for rho in rhos if not np.isnan(rho)]
         left_out = {"low": min(rhos), "high": max(rhos)} if rhos else None
     conformal = known & table.conformal
-    base = np.array(["{}-{}".format(*config.base) for config in table.configs])
+    base = np.array([config.base.name for config in table.configs])
     assignment = np.array([str(config.assignment) for config in table.configs])
     return {
         **whole,

@@ -10,6 +10,7 @@ from daco.figures.frontier import plot_frontier
 from daco.figures.heat import plot_heat
 from daco.figures.separability import plot_gain_separability
 from daco.figures.transfer import plot_transfer
+from daco.figures.vetoes import plot_vetoes
 
 __all__ = [
     "plot_coverage",
@@ -18,4 +19,5 @@ __all__ = [
     "plot_gain_separability",
     "plot_heat",
     "plot_transfer",
+    "plot_vetoes",
 ]

@@ -79,13 +79,14 @@ def save_picture(figure: Figure, path: Path) -> None:
 
 def _draw_maps(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
     config = ScoreConfig.parse(model.config)
-    base = model.bank.leave_one_out(ScoreConfig(*config.base).name)[:, 0]
+    base = model.bank.leave_one_out(config.base.name)[:, 0]
     parts = {name: base[model.clip_domains == code] for code, name in enumerate(model.domains)}
     quantiles = config.calibration in (None, "conf")
     low, high = float(base.min()), float(base.max())
     margin = 0.35 * max(high - low, 1e-9)
-    x = np.linspace(min(low, max(0.0, low - margin)), high + margin, _POINTS)
-    pooled = QuantileMap.fit(base)
+    floor = -np.inf if config.base.signed else 0.0
+    x = np.linspace(min(low, max(floor, low - margin)), high + margin, _POINTS)
+    pooled = QuantileMap.fit(base, signed=config.base.signed)
     if quantiles and len(parts) > 1:
         label = "all normals together"
         ax.plot(x, pooled(x), color=MUTED, linestyle=":", linewidth=1.6, label=label, zorder=2)
@@ -114,7 +115,8 @@ def _map_of(
     if config.calibration == "zscore":
         spread = (part if len(part) > 1 else base).std() + 1e-12
         return lambda scores: (scores - part.mean()) / spread
-    own, size, strength = QuantileMap.fit(part), len(part), config.prior_strength
+    own = QuantileMap.fit(part, signed=config.base.signed)
+    size, strength = len(part), config.prior_strength
     return lambda scores: (size * own(scores) + strength * pooled(scores)) / (size + strength)
 
 
@@ -159,9 +161,11 @@ def _threshold_at(ax: Axes, model: MachineModel, *, vertical: bool) -> None:
 
 def _base_title(config: ScoreConfig) -> str:
     count = config.neighbours
-    if config.scorer == "knn":
+    if config.scorer == "knn" and not config.bandwise:
         return "distance to the nearest normal" if count == 1 else f"distance to {count} normals"
-    return f"density-normalised distance ({config.scorer})"
+    if config.scorer in ("ldn-ratio", "ldn-diff") and not config.bandwise:
+        return f"density-normalised distance ({config.scorer})"
+    return f"base score ({config.base.name})"
 
 
 def _looks(domains: tuple[str, ...]) -> list[Look]:

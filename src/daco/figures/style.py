@@ -34,6 +34,8 @@ PALETTE = {
     "plum": "#7b2d8e",
     "orange": "#d55e00",
     "brown": "#7a4f00",
+    "indigo": "#4848e0",
+    "wine": "#a8003c",
     "slate": "#5f7088",
     "silver": "#9aa5b1",
 }
@@ -124,8 +126,15 @@ METHODS = {
     "zscore": Look("z-score", PALETTE["rose"], "D"),
     "ldn": Look("LDN", PALETTE["orange"], "v"),
     "stack": Look("calibrated LDN", PALETTE["brown"], "P"),
+    "varmin": Look("VarMin", PALETTE["plum"], ">"),
+    "varmin-stack": Look("calibrated VarMin", PALETTE["plum"], "<"),
+    "band": Look("band by band", PALETTE["indigo"], "h"),
+    "band-stack": Look("calibrated band by band", PALETTE["indigo"], "d"),
+    "mixed": Look("mixtures, fusion, PCA", PALETTE["wine"], "*"),
+    "mixed-stack": Look("calibrated mixtures", PALETTE["wine"], "p"),
     "other": Look("other", MUTED, "X"),
 }
+"""By kind of configuration; the published ones first, as they were."""
 
 
 def look_of(config: str) -> Look:
@@ -141,16 +150,23 @@ def look_of(config: str) -> Look:
         parsed = ScoreConfig.parse(config)
     except ConfigError:
         return METHODS["other"]
-    if parsed.calibration is None:
-        kind = "raw" if parsed.scorer == "knn" else "ldn"
-    else:
-        kind = parsed.calibration if parsed.scorer == "knn" else "stack"
     fill: Fill = "full"
     if parsed.assignment == "hard" or parsed.scorer == "ldn-diff":
         fill = "none"
     elif parsed.assignment == "oracle":
         fill = "left"
-    return replace(METHODS[kind], fill=fill)
+    return replace(METHODS[_kind(parsed)], fill=fill)
+
+
+def _kind(config: ScoreConfig) -> str:
+    stacked = "" if config.calibration is None else "-stack"
+    if config.bandwise:
+        return f"band{stacked}"
+    if config.scorer == "knn":
+        return config.calibration or "raw"
+    if config.scorer.startswith(("ldn", "dldn")):
+        return "stack" if stacked else "ldn"
+    return ("varmin" if config.scorer.startswith("varmin") else "mixed") + stacked
 
 
 def system_looks(systems: Iterable[str]) -> dict[str, Look]:

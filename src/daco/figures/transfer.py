@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PREDICTORS = {"dev": "dev_omega", "criterion": "crit_dev"}
 """The two panels, and the column of the grid each has on its horizontal axis."""
 
+_LEGEND_COLUMNS, _LEGEND_ROW = 6, 0.15  # inches
+
 _SIGNALS = {"dev": "dev_score", "criterion": "criterion"}  # as in stats.json
 
 _AXES = {
@@ -46,12 +48,14 @@ def plot_transfer(result: StudyResult, ax: Any = None) -> Figure:
     Figure
         Each point's ``gid`` is its panel and its row in the grid, such as ``"dev-0"``.
     """
-    figure, axes = panels(ax, 2, TEXT_WIDTH, 3.1, bottom=0.62, top=0.24)
+    legend = legend_of(result.grid["config"])
+    further = _LEGEND_ROW * (-(-len(legend) // _LEGEND_COLUMNS) - 1)
+    figure, axes = panels(ax, 2, TEXT_WIDTH, 3.1 + further, bottom=0.62 + further, top=0.24)
     for letter, each, predictor in zip("ab", axes, PREDICTORS, strict=True):
         draw_transfer(each, result, predictor)
         each.set_title(f"({letter}) {each.get_title(loc='left')}", loc="left")
     if ax is None:
-        figure.legend(handles=legend_of(result.grid["config"]), loc="lower center", ncols=6)
+        figure.legend(handles=legend, loc="lower center", ncols=_LEGEND_COLUMNS)
     return figure
 
 

@@ -13,6 +13,8 @@ from daco.report.wording import RULES
 from daco.tables import Key
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from daco.experiments.result import StudyResult
 
 _SCORES: dict[Key, str] = {"dev_omega": "dev score", "eval_omega": "eval score"}
@@ -79,6 +81,7 @@ def grid_table(result: StudyResult) -> ReportTable:
     grid = result.grid
     columns: Columns = {"config": [str(name) for name in grid["config"]]}
     columns["method"] = [look_of(name).title for name in columns["config"]]
+    columns["family"] = [family_of(name) for name in columns["config"]]
     for name in ("dev_omega", "eval_omega", "crit_dev", "crit_eval"):
         if name in grid:
             columns[name] = grid[name].tolist()
@@ -94,6 +97,64 @@ def grid_table(result: StudyResult) -> ReportTable:
         },
         formats={"crit_dev": ".3f", "crit_eval": ".3f"},
     )
+
+
+def family_of(name: str) -> str:
+    """The family that block statistics resample; a name of the study's own is one by itself."""
+    try:
+        return ScoreConfig.parse(name).family
+    except ConfigError:
+        return name
+
+
+def family_table(result: StudyResult) -> ReportTable:
+    """Families of configurations, and of each the one of smallest criterion."""
+    grid = result.grid
+    names = [str(name) for name in grid["config"]]
+    rows: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        rows.setdefault(family_of(name), []).append(at)
+    known = [name for name in ("dev_omega", "eval_omega") if name in grid]
+    order = "crit_dev" if "crit_dev" in grid and grid["crit_dev"].notna().any() else None
+    columns: Columns = {}
+    if len(rows) > 1:
+        best = [_smallest(grid[order], mine) if order else mine[0] for mine in rows.values()]
+        columns = {"family": list(rows), "count": [len(mine) for mine in rows.values()]}
+        columns["config"] = [names[at] for at in best]
+        if order:
+            columns[order] = [grid[order].iloc[at] for at in best]
+        for name in known:
+            columns[name] = [grid[name].iloc[at] for at in best]
+        for name in known:
+            columns[f"{name}_range"] = [_range(grid[name].iloc[mine]) for mine in rows.values()]
+    return ReportTable(
+        "families",
+        "Families, whose members differ in a number only (k, K, m) and are near copies: of each "
+        "the configuration of smallest criterion with its scores (%), and the scores of all.",
+        columns,
+        titles={
+            "count": "members",
+            "config": "smallest criterion",
+            "crit_dev": "criterion",
+            **_SCORES,
+            "dev_omega_range": "dev, all",
+            "eval_omega_range": "eval, all",
+        },
+        formats={"crit_dev": ".3f"},
+    )
+
+
+def _smallest(values: pd.Series, rows: list[int]) -> int:
+    part = values.iloc[rows]
+    return rows[int(part.fillna(float("inf")).to_numpy().argmin())]
+
+
+def _range(values: pd.Series) -> str | None:
+    known = values.dropna()
+    if known.empty:
+        return None
+    low, high = f"{known.min():.1f}", f"{known.max():.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def ldn_table(result: StudyResult) -> ReportTable:
@@ -177,7 +238,13 @@ def _row(
 
 
 def _is_ldn(name: str) -> bool:
+    """Local density normalisation, as it is, under the default's calibration, or published."""
     try:
-        return ScoreConfig.parse(name).scorer != "knn"
+        config = ScoreConfig.parse(name)
     except ConfigError:
         return False
+    if not config.scorer.startswith(("ldn", "dldn")):
+        return False
+    default = ScoreConfig.of(config.base, "conf", "soft", 0)
+    published = config.scorer in ("ldn-ratio", "ldn-diff") and not config.bandwise
+    return config.calibration is None or config == default or published

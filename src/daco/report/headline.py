@@ -58,6 +58,7 @@ def headline(result: StudyResult) -> dict[str, Any]:
         "machines": machines if measure in ("eval", "dev") else _machines(result, "dev"),
         "comparison": _placed(rows),
         "floor": (result.selection.get("floor") or {}).get("mean"),
+        "warnings": list(result.selection.get("warnings") or []),
         "reading": [*sentences, *([note] if note else [])],
     }
 

@@ -24,7 +24,14 @@ _BACKENDS = {
     "sel-maha": "selective Mahalanobis",
     "gmm2": "Gaussian mixture (2)",
     "conf-oracle-m30-k1": "quantile maps with true domains (m = 30)",
+    "ae-mse": "simple autoencoder",
+    "ae-maha": "selective Mahalanobis autoencoder, as published",
+    "ae-maha-row": "selective Mahalanobis autoencoder, distance of the textbook",
 }
+_FROM_OUTSIDE = (
+    " * Not on the embeddings: another system’s scores of the same clips, which took part in no "
+    "choice."
+)
 
 
 def shown_configs(result: StudyResult) -> list[str]:
@@ -169,21 +176,25 @@ def stability_table(result: StudyResult) -> ReportTable:
 
 
 def baselines_table(result: StudyResult) -> ReportTable:
-    """E1: other scorers on the same embeddings, averaged over machines."""
+    """E1: other scorers on the same embeddings, and systems from outside; means over machines."""
     table = result.baselines
     rows = []
+    files = result.provenance.get("baselines") or ()
+    others = {str(system) for file in files for system in file["systems"]}
     if not table.empty:
         for (split, backend), part in table.groupby(["split", "backend"], sort=False):
             values = part[list(QUANTITIES)].to_numpy(dtype=float)
             if np.isfinite(values).all():
                 name = _BACKENDS.get(str(backend), str(backend))
+                if backend in others:
+                    name += " *"
                 means = values.mean(axis=0).tolist()
                 score = float(harmonic_mean(values))
                 rows.append([SPLIT_WORDS.get(str(split), split), name, len(part), *means, score])
     return ReportTable(
         "baselines",
         "Other scorers on the same embeddings: mean AUC and partial AUC over machines, and the "
-        "official score (%).",
+        "official score (%)." + (_FROM_OUTSIDE if others else ""),
         columns_from(rows, ("split", "backend", "machines", *QUANTITIES, "score")),
         titles={
             "split": "machines",

@@ -19,6 +19,7 @@ from daco.figures import (
     plot_gain_separability,
     plot_heat,
     plot_transfer,
+    plot_vetoes,
 )
 from daco.figures.coverage import draw_imbalance, draw_realised, legend_below
 from daco.figures.distributions import chosen_config, draw_distribution, false_alarm_rate
@@ -26,6 +27,7 @@ from daco.figures.frontier import draw_frontier
 from daco.figures.separability import draw_gain_separability
 from daco.figures.style import COLUMN_WIDTH, PALETTE, panels, png_bytes, styled, svg_bytes
 from daco.figures.transfer import draw_transfer
+from daco.figures.vetoes import PANELS, draw_veto, veto_height
 from daco.report.machine_tables import shown_configs
 from daco.tables import written
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from daco.experiments.result import MachineScores, StudyResult
 
 _NOISE = re.compile(
-    r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>",
+    r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>"
+    r"|<g id=\"[^\"]*\"\s*/>",
     re.DOTALL,
 )
 _OPENING = re.compile(r"<svg[^>]*?viewBox=\"([^\"]+)\"[^>]*>")
@@ -51,6 +54,7 @@ def available_pictures(summary: Mapping[str, Any]) -> set[str]:
         "coverage": "coverage" in tables,
         "distributions": bool(summary["distributions"]),
         "per_machine": "per_machine" in tables,
+        "vetoes": summary["vetoes"] is not None,
     }
     return {name for name, there in known.items() if there}
 
@@ -64,6 +68,7 @@ def picture_files(result: StudyResult, names: set[str]) -> Iterator[tuple[str, b
         "per_machine": lambda: plot_heat(result, shown_configs(result)),
         "distributions": lambda: plot_distributions(result),
         "coverage": lambda: plot_coverage(result),
+        "vetoes": lambda: plot_vetoes(result),
     }
     for name, plot in plots.items():
         if name in names:
@@ -110,6 +115,15 @@ def _panels(result: StudyResult, names: set[str]) -> Iterator[_Panel]:
             partial(draw_frontier, result=result),
             margins={"top": 0.1},
         )
+    if "vetoes" in names:
+        for panel, axis in PANELS.items():
+            yield _Panel(
+                f"veto_{panel}",
+                f"Every configuration by method and {axis}, with the limit of the veto",
+                partial(draw_veto, result=result, panel=panel),
+                height=veto_height(result),
+                margins={"left": 1.45, "bottom": 0.4, "top": 0.24},
+            )
     if "gain_separability" in names:
         yield _Panel(
             "gain_separability",

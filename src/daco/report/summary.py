@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from daco.figures.distributions import chosen_config, false_alarm_rate
 from daco.figures.style import PALETTE, look_of, system_looks
 from daco.figures.transfer import roles
-from daco.report import choice_tables, machine_tables
+from daco.report import choice_tables, machine_tables, veto_tables
 from daco.report.headline import headline, labelled_machines
 from daco.report.table import ReportTable
 from daco.thresholds import supported_rate, threshold_for
@@ -25,7 +25,10 @@ SCHEMA = 1
 _MAKERS = (
     choice_tables.selection_table,
     choice_tables.difference_table,
+    choice_tables.family_table,
     choice_tables.grid_table,
+    veto_tables.veto_table,
+    veto_tables.role_table,
     machine_tables.frontier_table,
     machine_tables.diagnostics_table,
     machine_tables.per_machine_table,
@@ -59,8 +62,9 @@ def summarise(
     dict
         ``headline`` (the first screen), ``study`` (machines and grid), ``points`` (a row per
         configuration, for the interactive picture) and their ``legend``, ``tables`` by name,
-        ``distributions`` (per machine: threshold and what it flags), ``stability`` and
-        ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
+        ``vetoes`` (what each of the two cuts), ``distributions`` (per machine: threshold and
+        what it flags), ``stability`` and ``coverage`` in brief, ``missing`` (sentences) and
+        ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
     first = headline(result)
@@ -72,8 +76,9 @@ def summarise(
         "legend": _legend(result),
         "selection": {
             name: result.selection.get(name)
-            for name in ("veto", "floor", "within_noise", "per_machine_blind")
+            for name in ("guard", "veto", "floor", "within_noise", "per_machine_blind")
         },
+        "vetoes": veto_tables.vetoes(result),
         "tables": {name: table.as_dict() for name, table in tables.items()},
         "distributions": _distributions(result),
         "stability": _stability(result),

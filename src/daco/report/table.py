@@ -15,7 +15,7 @@ Columns = dict[Key, Sequence[Any]]
 CODES = frozenset({"config", "criterion_pick", "guarded_pick", "system"})
 """Columns that hold names of configurations."""
 
-COUNTS = frozenset({"seed", "n_splits", "machines"})
+COUNTS = frozenset({"seed", "n_splits", "machines", "count"})
 """Columns of whole numbers; in others a whole number is a float that lost its point in a file."""
 
 

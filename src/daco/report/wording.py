@@ -16,6 +16,8 @@ RULES = {
     "criterion": "smallest criterion on development machines",
     "criterion on evaluation normals": "smallest criterion on evaluation machines’ normals",
     "guarded criterion": "smallest criterion after the development-score veto",
+    "criterion, both vetoes": "smallest criterion after both vetoes",
+    "criterion, label-free veto": "smallest criterion of what hears pseudo-anomalies",
     "per-machine blind": "each machine its own, by the criterion on its normals",
     "oracle": "best in hindsight: an upper bound, not a rule",
 }
@@ -51,6 +53,8 @@ _ASSIGNED = {
 
 
 def _scorer(config: ScoreConfig) -> str:
+    if config.bandwise or config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
+        return config.base.words
     count = config.neighbours
     if config.scorer == "knn" and count > 1:
         return f"its mean distance to the {count} nearest normal clips"
