@@ -48,6 +48,10 @@ PAGES = (
     "tutorials/library-author.md",
     "how-a-number-gets-here.md",
     "from-ten-recordings-to-an-alarm.md",
+    "readouts.md",
+    "scorers.md",
+    "channels.md",
+    "faults.md",
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"
