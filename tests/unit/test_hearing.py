@@ -301,6 +301,16 @@ def test_faults_of_another_network_or_of_no_fault_table():
         daco.study(dev, grid=GRID, workers=1, faults=faults_of(wide))
 
 
+def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
+    dev = table("fan")
+    faults = faults_of(dev)
+    two = {"mean": faults.matrix()[:, :4], "embedding": faults.matrix()}
+    several = daco.EmbeddingTable(faults.columns, two, faults.metadata)
+    expected = daco.study(dev, grid=GRID, workers=1, faults=faults).viability
+    found = daco.study(dev, grid=GRID, workers=1, faults=several).viability
+    pd.testing.assert_frame_equal(found, expected)
+
+
 # Bands
 
 

@@ -51,7 +51,7 @@ def with_faults(
         return list(machines), []
     given = [(_title(source, at), _checked(source, at, tables)) for at, source in enumerate(faults)]
     found = [
-        _of_machine(given, machine, _year(tables[machine.split]), names, readout)
+        _of_machine(given, machine, tables[machine.split], names, readout)
         for machine in machines
     ]
     if not any(found):
@@ -108,12 +108,13 @@ def _checked(source: Source, at: int, tables: dict[str, EmbeddingTable]) -> Embe
 def _of_machine(
     given: Sequence[tuple[str, EmbeddingTable]],
     machine: MachineData,
-    year: int | None,
+    clips: EmbeddingTable,
     names: DomainNames,
     readout: str | None,
 ) -> PseudoAnomalies | None:
-    """The faults of one machine; None where no table has any."""
-    found = None
+    """The faults of one machine, in the study's readout; None where no table has any."""
+    found, year = None, _year(clips)
+    wanted = readout or clips.readouts[0]
     for title, table in given:
         columns = table.columns
         rows = (columns["machine"] == machine.machine) & (columns["section"] == machine.section)
@@ -125,7 +126,9 @@ def _of_machine(
         if found is not None:
             raise InputError(f"{where}: another table has its faults, too. Give them once.")
         try:
-            found = _pseudo(table, rows, machine, names, readout or table.readouts[0])
+            # The first readout of a table of one's own may have any name.
+            named = wanted if readout or wanted in table.readouts else table.readouts[0]
+            found = _pseudo(table, rows, machine, names, named)
         except DacoError as error:
             raise type(error)(f"{where}: {error}") from None
     return found
