@@ -52,6 +52,7 @@ PAGES = (
     "scorers.md",
     "channels.md",
     "faults.md",
+    "fleet.md",
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"

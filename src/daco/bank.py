@@ -33,7 +33,14 @@ from daco.scorers import (
     scores_against,
     scores_within,
 )
-from daco.validation import Floats, as_embeddings, encode_domains, match_domains
+from daco.validation import (
+    Floats,
+    as_embeddings,
+    encode_domains,
+    flat_bands,
+    match_domains,
+    split_bands,
+)
 from daco.views import Views
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
@@ -64,6 +71,9 @@ class NormalBank:
     memory_budget : int
         Bytes the N x N distances may take. A larger bank computes them block by block,
         more than once. Results agree to rounding.
+    device : str
+        ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
+        computed there (:class:`daco.fleet.DeviceBank`), all others as ever.
 
     Attributes
     ----------
@@ -84,6 +94,14 @@ class NormalBank:
     (2,)
     """
 
+    def __new__(cls, *given: Any, device: str = "cpu", **options: Any) -> NormalBank:
+        """A bank, of the class that computes on the device where one is named."""
+        if device != "cpu" and cls is NormalBank:
+            from daco.fleet import DeviceBank  # it builds on this class, and needs torch
+
+            cls = DeviceBank
+        return object.__new__(cls)
+
     def __init__(
         self,
         X: ArrayLike,
@@ -91,8 +109,9 @@ class NormalBank:
         *,
         bands: int | None = None,
         memory_budget: int = MEMORY_BUDGET,
+        device: str = "cpu",
     ) -> None:
-        X, self.bands = _split_bands(X, bands)
+        X, self.bands = split_bands(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
             raise InputError(f"memory_budget must be a number of bytes. Got {memory_budget!r}.")
         self.domains, codes = encode_domains(domains, len(X))
@@ -299,7 +318,7 @@ class NormalBank:
 
     def _query(self, X: ArrayLike) -> Floats:
         """Unit rows in the bank's precision, scaled in the wider of the two: no overflow."""
-        X = as_embeddings(_flat(X)[0], dim=self.dim)
+        X = as_embeddings(flat_bands(X)[0], dim=self.dim)
         dtype = self._unit.dtype
         return unit_rows(X.astype(np.result_type(X, dtype), copy=False)).astype(dtype, copy=False)
 
@@ -371,29 +390,6 @@ def _calibrated(configs: Iterable[ScoreConfig]) -> tuple[list[Base], list[str]]:
     scales = [temperature_base(base) for base in soft]
     geometries = list(dict.fromkeys(geometry_of(base) for base in bases))
     return list(dict.fromkeys([*bases, *scales])), geometries
-
-
-def _split_bands(X: ArrayLike, bands: int | None) -> tuple[Floats, int]:
-    """Checked vectors, and how many bands each of them has."""
-    flat, found = _flat(X)
-    if found is not None and bands not in (None, found):
-        raise InputError(f"X has {found} bands, but bands={bands!r}. Leave 'bands' out.")
-    rows, bands = as_embeddings(flat), bands if found is None else found
-    bands = 1 if bands is None else bands
-    whole = isinstance(bands, int | np.integer) and not isinstance(bands, bool) and bands >= 1
-    if not whole or rows.shape[1] % bands:
-        raise InputError(
-            f"bands must divide the {rows.shape[1]} features of X. Got {bands!r} instead."
-        )
-    return rows, int(bands)
-
-
-def _flat(X: ArrayLike) -> tuple[ArrayLike, int | None]:
-    """Bands of a 3-D array one after the other, and their number; anything else as it is."""
-    if getattr(X, "ndim", None) != 3:
-        return X, None
-    array = np.asarray(X)
-    return array.reshape(len(array), -1), array.shape[1]
 
 
 def _refuse_oracle(configs: list[ScoreConfig]) -> None:

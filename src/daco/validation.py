@@ -135,3 +135,26 @@ def match_domains(
             f"{', '.join(map(repr, names))}. Fit the bank with normal clips of that domain."
         )
     return np.array([names.index(label) for label in found], dtype=np.intp)[codes]
+
+
+def split_bands(X: ArrayLike, bands: int | None) -> tuple[Floats, int]:
+    """Checked vectors, and how many bands each of them has."""
+    flat, found = flat_bands(X)
+    if found is not None and bands not in (None, found):
+        raise InputError(f"X has {found} bands, but bands={bands!r}. Leave 'bands' out.")
+    rows, bands = as_embeddings(flat), bands if found is None else found
+    bands = 1 if bands is None else bands
+    whole = isinstance(bands, int | np.integer) and not isinstance(bands, bool) and bands >= 1
+    if not whole or rows.shape[1] % bands:
+        raise InputError(
+            f"bands must divide the {rows.shape[1]} features of X. Got {bands!r} instead."
+        )
+    return rows, int(bands)
+
+
+def flat_bands(X: ArrayLike) -> tuple[ArrayLike, int | None]:
+    """Bands of a 3-D array one after the other, and their number; anything else as it is."""
+    if getattr(X, "ndim", None) != 3:
+        return X, None
+    array = np.asarray(X)
+    return array.reshape(len(array), -1), array.shape[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance.test_golden_method import MACHINES, Machine, scaled_error
+from golden_machines import MACHINES, Machine, scaled_error
 
 import daco
 from daco.fleet import evaluate_machines

@@ -1,0 +1,195 @@
+"""The method for many machines on one GPU: seconds with transfer, and agreement with the CPU.
+
+``PYTHONPATH=src python benchmarks/fleet_gpu.py`` prints the table of docs/fleet.md. Machines have
+the paper's size: 990 + 10 normals, 200 test clips, 768-d, 51 configurations, 10 splits. Everything
+starts and ends in ordinary host memory. ``--golden FOLDER`` compares with the golden vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import importlib.util
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+import daco
+from daco.fleet import Evaluated, Fleet, staging
+from daco.fleet.work import Work
+
+GRID = daco.paper_grid()
+DOMAINS = np.array(["source"] * 990 + ["target"] * 10)
+STAGES = {
+    "upload": (staging.Stager, "load"),
+    "distances": (Fleet, "_banks"),
+    "scores": (Work, "scores"),
+    "criterion": (Work, "criterion"),
+    "download": (staging.Stager, "file"),
+}
+
+
+def machines(count: int, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """Normals and test clips: a common mean, a displaced target domain, faults in half the test."""
+    generator = torch.Generator(device).manual_seed(0)
+    X, tests = np.empty((count, 1000, 768), np.float32), np.empty((count, 200, 768), np.float32)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, device=device)
+
+    for m in range(count):
+        mean, shift, fault = 2 * normal(768), 0.3 * normal(768), 0.3 * normal(768)
+        clips = mean + 0.5 * normal(1200, 768) + 0.2 * normal(1200, 6) @ normal(6, 768)
+        clips[990:1100] += shift
+        clips[1050:1150] += fault
+        X[m], tests[m] = clips[:1000].cpu().numpy(), clips[1000:].cpu().numpy()
+    return X, tests
+
+
+def wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def timed(function: Callable[[], Any], device: str) -> float:
+    wait(device)
+    start = time.perf_counter()
+    function()
+    wait(device)
+    return time.perf_counter() - start
+
+
+def run(X: np.ndarray, tests: np.ndarray, device: str) -> list[Evaluated]:
+    return Fleet(X, DOMAINS, device=device).evaluate(tests, GRID)
+
+
+def breakdown(X: np.ndarray, tests: np.ndarray, device: str) -> dict[str, float]:
+    """Seconds in each stage, waiting after each: nothing overlaps here."""
+    seconds = dict.fromkeys(STAGES, 0.0)
+
+    def clocked(stage: str, owner: type, name: str) -> Any:
+        original = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            wait(device)
+            start = time.perf_counter()
+            result = original(*arguments, **options)
+            wait(device)
+            seconds[stage] += time.perf_counter() - start
+            return result
+
+        return mock.patch.object(owner, name, call)
+
+    class InTurn(ThreadPoolExecutor):
+        def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+            if self._max_workers > 1:
+                return super().submit(work, *arguments)
+            done: Future[Any] = Future()
+            done.set_result(work(*arguments))
+            return done
+
+    patches = [clocked(stage, *target) for stage, target in STAGES.items()]
+    patches.append(mock.patch.object(staging, "ThreadPoolExecutor", InTurn))
+    for patch in patches:
+        patch.start()
+    try:
+        run(X, tests, device)
+    finally:
+        for patch in patches:
+            patch.stop()
+    return seconds
+
+
+def agreement(X: np.ndarray, tests: np.ndarray, found: list[Evaluated], sample: list[int]) -> None:
+    worst = own = 0.0
+    integers = differing = 0
+    start = time.perf_counter()
+    for m in sample:
+        bank = daco.NormalBank(X[m], DOMAINS)
+        expected = bank.score(tests[m], GRID)
+        worst = max(worst, float((np.abs(found[m].scores - expected) / spread(expected)).max()))
+        expected = bank.leave_one_out(GRID)
+        own = max(own, float((np.abs(found[m].own - expected) / spread(expected)).max()))
+        counts = bank.exact_balance(GRID).counts
+        differing += int((found[m].balance.counts != counts).sum())
+        integers += counts.size
+    each = (time.perf_counter() - start) / len(sample)
+    print(
+        f"\n{len(sample)} machines against the CPU engine ({each:.2f} s each): scores differ by at "
+        f"most {worst:.1e}, leave-one-out scores by {own:.1e} of a configuration's unit; "
+        f"{differing} of {integers} KS integers differ."
+    )
+
+
+def spread(scores: np.ndarray) -> np.ndarray:
+    """The golden vectors' unit of each configuration: 1 for quantiles, else the spread."""
+    quantiles = [config.calibration == "conf" for config in GRID]
+    return np.where(quantiles, 1.0, scores.std(axis=0))
+
+
+def golden(folder: Path, device: str) -> None:
+    spec = importlib.util.spec_from_file_location("recipe", folder / "recipe.py")
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
+    print("\n| golden machine | precision | scores | criterion | KS of 510 that differ |")
+    print("|---|---|---|---|---|")
+    for file in sorted(folder.glob("*.npz")):
+        stored = np.load(file)
+        made = recipe.make_machine(**json.loads(str(stored["recipe_json"])))
+        for prefix, dtype in (("", np.float32), ("f64_", np.float64)):
+            X, tests = made[0].astype(dtype), made[2].astype(dtype)
+            found = Fleet(X[None], [made[1]], device=device).evaluate(tests[None], GRID)[0]
+            expected = stored[prefix + "scores"].T
+            error = np.abs(found.scores - expected) / spread(expected)
+            criterion = np.abs(found.balance.values - stored[prefix + "balance_ks"])
+            splits = np.abs(found.balance.splits - stored[prefix + "balance_ks_splits"]) > 1e-9
+            print(
+                f"| {file.stem} | {np.dtype(dtype)} | {error.max():.1e} | {criterion.max():.1e} "
+                f"| {splits.sum()} |"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--machines", type=int, nargs="+", default=[1, 10, 100, 1000])
+    parser.add_argument("--sample", type=int, default=10, help="machines compared with the CPU's")
+    parser.add_argument("--golden", type=Path)
+    options = parser.parse_args()
+    device, most = options.device, max(options.machines)
+    X, tests = machines(most, device)
+    name = torch.cuda.get_device_name() if device != "cpu" else "CPU"
+    first = timed(lambda: run(X[:1], tests[:1], device), device)
+    print(f"{name}, torch {torch.__version__}; first machine of a process: {first:.1f} s.\n")
+    print("| machines | seconds | ms each | " + " | ".join(STAGES) + " | peak GiB |")
+    print("|---" * (4 + len(STAGES)) + "|")
+    for count in options.machines:
+        part = X[:count], tests[:count], device
+        run(*part)
+        if device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+        seconds = min(timed(lambda: run(*part), device) for _ in range(3))  # noqa: B023
+        peak = torch.cuda.max_memory_allocated() / 2**30 if device != "cpu" else float("nan")
+        stages = " | ".join(f"{value:.3f}" for value in breakdown(*part).values())
+        each = 1000 * seconds / count
+        print(f"| {count:,} | {seconds:.3f} | {each:.2f} | {stages} | {peak:.1f} |", flush=True)
+    if options.sample:
+        sample = np.unique(np.linspace(0, most - 1, options.sample).astype(int)).tolist()
+        agreement(X, tests, run(X, tests, device), sample)
+    if options.golden:
+        golden(options.golden, device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""A fleet agrees with NormalBank, machine by machine, on banks a person would not think of."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import daco
+from daco.bases import parse_base
+from daco.config import ScoreConfig
+from daco.fleet import Fleet
+
+torch = pytest.importorskip("torch")
+
+SIGNED = [ScoreConfig.of(parse_base("ldn-diff-K1"), "conf", "soft", 10)]
+SIGNED += [ScoreConfig.of(parse_base("ldn-diff-K1"), "zscore", "hard")]
+GRID = [*daco.paper_grid(), *SIGNED]
+
+
+@st.composite
+def fleets(draw):
+    """Machines of one shape, their domains in any order, and test clips."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    sizes = draw(st.sampled_from([(30, 4), (20, 2), (4, 30), (12, 12, 3), (2, 3, 40), (60, 60)]))
+    dim = draw(st.sampled_from([1, 2, 3, 8, 33]))
+    count, n, n_test = draw(st.integers(1, 3)), sum(sizes), draw(st.integers(1, 6))
+    X = rng.standard_normal((count, n + n_test, dim))
+    kind = draw(st.sampled_from(["generic", "lattice", "offset"]))
+    if kind == "lattice":  # many exact ties and opposite directions
+        X = np.round(X)
+    elif kind == "offset":  # all cosines near 1, as in real embeddings
+        X = X + 6
+    if draw(st.booleans()):
+        X[:, rng.integers(0, n, 4)] = X[:, rng.integers(0, n + n_test, 4)]  # duplicates
+    if draw(st.booleans()):
+        X[:, rng.integers(0, n + n_test, 2)] = 0  # zero rows: digital silence
+    X = (X * 10.0 ** draw(st.sampled_from([0, 0, -30, 30]))).astype(dtype)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    domains = [rng.permutation(codes) if draw(st.booleans()) else codes for _ in range(count)]
+    return X[:, :n], domains, X[:, n:]
+
+
+def fitting(n_clips):
+    return [config for config in GRID if config.neighbours + 1 <= n_clips]
+
+
+def products(A, B):
+    """NumPy's: exact ties are decided by the last bit, so both sides start from the same."""
+    pairs = zip(A.numpy(), B.numpy(), strict=True)
+    return torch.from_numpy(np.stack([a @ (a if A is B else b).T for a, b in pairs]))
+
+
+def of_queries(A, B):
+    """As the bank multiplies: its own rows stand on the left."""
+    if A is B:
+        return products(A, B)
+    return products(B, A).mT.contiguous()
+
+
+def close(got, expected):
+    scale = np.maximum(np.abs(expected).max(axis=0), 1e-300)
+    assert (np.abs(got - expected).max(axis=0) <= 1e-9 * scale).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(given_fleet=fleets(), n_splits=st.integers(1, 4), seed=st.integers(0, 99))
+def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
+    X, domains, tests = given_fleet
+    sizes = np.bincount(domains[0])
+    grid = fitting(int((sizes - sizes // 2).sum()))
+    with mock.patch("daco.fleet.scores._products", of_queries):
+        found = Fleet(X, domains, device="cpu").evaluate(tests, grid, n_splits, seed)
+    for m, each in enumerate(found):
+        bank = daco.NormalBank(X[m], domains[m])
+        close(each.scores, bank.score(tests[m], grid))
+        close(each.own, bank.leave_one_out(grid))
+        expected = bank.exact_balance(grid, n_splits, seed)
+        assert (each.balance.counts == expected.counts).all()
+        assert (each.balance.denominators == expected.denominators).all()
+        np.testing.assert_allclose(each.uniformity, bank.uniformity(grid, n_splits, seed), 1e-9)
+        assert each.separability == pytest.approx(bank.separability(), abs=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), dim=st.sampled_from([5, 32, 500]))
+def test_own_products_change_no_integer_of_a_well_conditioned_machine(seed, dim):
+    rng = np.random.default_rng(seed)
+    X, tests = rng.normal(size=(2, 50, dim)) + 1, rng.normal(size=(2, 7, dim)) + 1
+    domains = ["a"] * 40 + ["b"] * 10
+    found = Fleet(X, domains, device="cpu").evaluate(tests, GRID)
+    for m, each in enumerate(found):
+        bank = daco.NormalBank(X[m], domains)
+        close(each.scores, bank.score(tests[m], GRID))
+        assert (each.balance.counts == bank.exact_balance(GRID).counts).all()
