@@ -51,8 +51,7 @@ def with_faults(
         return list(machines), []
     given = [(_title(source, at), _checked(source, at, tables)) for at, source in enumerate(faults)]
     found = [
-        _of_machine(given, machine, tables[machine.split], names, readout)
-        for machine in machines
+        _of_machine(given, machine, tables[machine.split], names, readout) for machine in machines
     ]
     if not any(found):
         raise DataError(
