@@ -40,17 +40,17 @@ def densities(base, own, codes):
     mean = summed / K
     if not base.scorer.startswith("varmin"):
         return mean
-    u, v = nearest[:, 0], mean
-    if base.scorer == "varmin-log":
-        u, v = np.log(np.maximum(u, FLOOR)), np.log(v)
-    v_of_nearest = v[own.argmin(axis=1)].astype(np.float64)
-    variance = v_of_nearest.var()
-    alpha = 0.0
-    if variance > 4e-12:
-        covariance = np.mean((v_of_nearest - v_of_nearest.mean()) * (u - u.mean(dtype=np.float64)))
-        alpha = covariance / variance
-    alpha = own.dtype.type(alpha)
-    return np.exp(alpha * v) if base.scorer == "varmin-log" else alpha * v
+    u, v = nearest[:, 0], mean[own.argmin(axis=1)]
+    if base.scorer == "varmin":
+        return own.dtype.type(slope(u, v)) * mean
+    real = (u > 0) & (v > FLOOR)  # the logarithm of a copy's distance would drown all others
+    alpha = slope(np.log(u[real]), np.log(v[real])) if real.any() else 0.0
+    return alpha, np.log(mean)
+
+
+def slope(u, v):
+    u, v = u.astype(np.float64), v.astype(np.float64)
+    return np.mean((v - v.mean()) * (u - u.mean())) / v.var() if v.var() > 4e-12 else 0.0
 
 
 def local(base, own, query, codes):
@@ -59,6 +59,12 @@ def local(base, own, query, codes):
         k = base.neighbours
         return textbook.mean_of_nearest(own, k), textbook.mean_of_nearest(query, k)
     density = densities(base, own, codes)
+    if base.scorer == "varmin-log":
+        alpha, logs = density
+        typical = np.median(logs)  # distances are floored relative to the typical density
+        relative = np.exp(np.clip(alpha * (logs - typical), -80, 80))
+        ratios = [np.maximum((d / relative).min(axis=1), 1e-12) for d in (own, query)]
+        return tuple(np.log(ratio) - alpha * typical for ratio in ratios)
     results = []
     for d in (own, query):
         if base.scorer in ("ldn-diff", "ldn-mean", "varmin", "dldn-mean"):
@@ -67,8 +73,6 @@ def local(base, own, query, codes):
         ratio = (d / density).min(axis=1)
         if base.scorer == "ldn-log":
             ratio = np.log(np.maximum(ratio * base.neighbours, 1e-12))
-        elif base.scorer == "varmin-log":
-            ratio = np.log(np.maximum(ratio, 1e-12))
         results.append(ratio)
     return tuple(results)
 

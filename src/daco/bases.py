@@ -15,7 +15,7 @@ A base is a scorer with its number, taken on whole vectors or band by band::
     pca-d{d}                     what d principal directions of the normals leave over
     memmix                       nearest normal, the smallest domain enriched by mixtures
     genrep, genrep-mix           nearest normal per domain, standardised; with mixtures
-    zmin-<base>+<base>+...       smallest of several scores, each standardised
+    zmin-<base>+<base>+...       smallest of two to eight scores, each standardised
 """
 
 from __future__ import annotations
@@ -192,7 +192,8 @@ def parse_base(code: str) -> Base | None:
     if code in _BARE:
         return Base(code)
     if code.startswith("zmin-"):
-        members = [parse_base(part) for part in code.removeprefix("zmin-").split("+", MAX_FUSED)]
+        codes = code.removeprefix("zmin-").split("+")
+        members = [parse_base(part) for part in codes] if len(codes) <= MAX_FUSED else []
         known = tuple(member for member in members if member is not None)
         simple = all(member.scorer != "zmin" for member in known)
         if len(members) == len(known) == len(set(known)) >= 2 and simple:

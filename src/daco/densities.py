@@ -24,6 +24,7 @@ Starts = NDArray[np.intp]
 
 _VARIANCE_FLOOR = 4e-12  # 1e-12 of the published distance, which is half of ours
 _RATIO_FLOOR = 1e-12
+_EXPONENT = 80.0  # its powers of e are float32 numbers
 _DIVIDING = ("ldn-ratio", "ldn-log", "varmin-log", "dldn-ratio")
 
 
@@ -65,7 +66,8 @@ def local_within(
         density.stacked(subtracting),
         with_domains,
     )
-    return scores | _named(dividing, subtracting, found_minima), found_minima.domain
+    named = _named(dividing, subtracting, found_minima, density.shift)
+    return scores | named, found_minima.domain
 
 
 def local_against(
@@ -85,13 +87,15 @@ def local_against(
         knn = [base for base in bases if base.scorer == "knn"]
         scores.update({b: sums[None, :, b.neighbours - 1] / b.neighbours for b in knn})
     dividing, subtracting = _corrected(bases)
+    shift: dict[Base, Floats] = {}
     if dividing or subtracting:
         density = whole_bank_densities(view, domain_starts, [*dividing, *subtracting])
         over, less = density.stacked(dividing), density.stacked(subtracting)
+        shift = density.shift
     else:
         over = less = np.empty((1, 0, len(view)), view.unit.dtype)
     found = query_minima(distances, domain_starts, over, less, with_domains)
-    return scores | _named(dividing, subtracting, found), found.domain
+    return scores | _named(dividing, subtracting, found, shift), found.domain
 
 
 def whole_bank_densities(view: View, domain_starts: Starts, bases: Sequence[Base]) -> _Densities:
@@ -118,6 +122,8 @@ class _Densities:
         self._view, self._lists, self._starts = view, lists, domain_starts
         self._members, self._sum_of, self._first = members, sum_of, first
         self._in_domain: dict[int, Floats] = {}
+        self.shift: dict[Base, Floats] = {}
+        """What logarithms of a ratio are less, (S, 1), where densities are relative ones."""
 
     def stacked(self, bases: Sequence[Base]) -> Floats:
         """(S, len(bases), N)."""
@@ -138,18 +144,34 @@ class _Densities:
         if base.scorer == "varmin":
             return self._slope(self._sum_of[1], mean)[:, None] * mean
         if base.scorer == "varmin-log":
-            logs = np.log(mean)
-            slope = self._slope(np.log(np.maximum(self._sum_of[1], DENSITY_FLOOR)), logs)
-            return np.exp(slope[:, None] * logs)
+            return self._powers(base, mean)
         return mean
 
-    def _slope(self, nearest: Floats, density: Floats) -> Floats:
+    def _powers(self, base: Base, mean: Floats) -> Floats:
+        """Densities to the power of VarMin's slope in logarithms, relative to the typical one.
+
+        A copy of a clip is at no distance from it, and the logarithm of that would drown all
+        others: pairs without a distance have no part in the slope.
+        """
+        nearest, logs = self._sum_of[1], np.log(mean)
+        real = (nearest > 0) & (np.take_along_axis(mean, self._first, axis=1) > DENSITY_FLOOR)
+        slope = self._slope(np.log(np.maximum(nearest, DENSITY_FLOOR)), logs, real)
+        typical = np.array(
+            [np.median(row[member]) for row, member in zip(logs, self._members, strict=True)],
+            logs.dtype,
+        )
+        self.shift[base] = (slope * typical)[:, None]
+        exponent = slope[:, None] * (logs - typical[:, None])
+        return np.exp(np.clip(exponent, -_EXPONENT, _EXPONENT))
+
+    def _slope(self, nearest: Floats, density: Floats, real: Bools | None = None) -> Floats:
         """(S,): least-squares slope of members' distance to their nearest on its density."""
-        count = self._members.sum(axis=1)
-        u = np.where(self._members, nearest, 0).astype(np.float64)
+        members = self._members if real is None else self._members & real
+        count = np.maximum(members.sum(axis=1), 1)
+        u = np.where(members, nearest, 0).astype(np.float64)
         v = np.take_along_axis(density, self._first, axis=1).astype(np.float64)
-        v -= (np.where(self._members, v, 0).sum(axis=1) / count)[:, None]
-        v[~self._members] = 0  # what lies outside the subset has no part in it
+        v -= (np.where(members, v, 0).sum(axis=1) / count)[:, None]
+        v[~members] = 0  # what lies outside the subset has no part in it
         variance = np.einsum("sn,sn->s", v, v) / count
         covariance = np.einsum("sn,sn->s", v, u) / count
         flat = variance <= _VARIANCE_FLOOR
@@ -188,7 +210,9 @@ def _corrected(bases: Sequence[Base]) -> tuple[list[Base], list[Base]]:
     return dividing, list(rest)
 
 
-def _named(dividing: list[Base], subtracting: list[Base], found: DenseMinima) -> BaseScores:
+def _named(
+    dividing: list[Base], subtracting: list[Base], found: DenseMinima, shift: dict[Base, Floats]
+) -> BaseScores:
     # Densities here are of the distance d; the published ones of d/2, as is their distance.
     # That cancels in the ratio and halves the difference.
     named: BaseScores = {base: found.difference[:, i] / 2 for i, base in enumerate(subtracting)}
@@ -197,6 +221,6 @@ def _named(dividing: list[Base], subtracting: list[Base], found: DenseMinima) ->
         if base.scorer == "ldn-log":  # the density was a sum
             ratio = np.log(np.maximum(ratio * base.neighbours, _RATIO_FLOOR))
         elif base.scorer == "varmin-log":
-            ratio = np.log(np.maximum(ratio, _RATIO_FLOOR))
+            ratio = np.log(np.maximum(ratio, _RATIO_FLOOR)) - shift[base]
         named[base] = ratio
     return named

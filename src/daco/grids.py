@@ -12,6 +12,7 @@ _WHOLE = (
     "varmin-K1",
     "varmin-K4",
     "varmin-K16",
+    "varmin-log-K1",
     "varmin-log-K4",
     "dldn-mean-K16",
     "dldn-ratio-K16",
@@ -50,7 +51,7 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
     --------
     >>> import daco
     >>> len(daco.frontier_grid()), len(daco.frontier_grid(bands=1))
-    (202, 126)
+    (210, 134)
     >>> daco.frontier_grid()[:51] == daco.paper_grid()
     True
     """

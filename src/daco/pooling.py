@@ -1,7 +1,8 @@
 """Pooling over time: a grid (clips, time, bands, features) to what it was as a whole.
 
 Grids are float32 of NumPy or torch, results are of the same kind. NumPy adds up in float64, torch
-in float32, which it does in blocks. No finite grid gives NaN, however large its values are.
+in float32, which it does in blocks. Silence and frames that are all alike give no NaN, and powers
+are taken of shares of the largest value, so that they do not overflow.
 """
 
 from __future__ import annotations

@@ -248,6 +248,20 @@ def test_a_cube_of_bands_is_a_bank_of_bands(rng):
         daco.NormalBank(X, bands=5)
 
 
+def test_copies_of_clips_do_not_decide_on_the_slope_of_logarithms(rng):
+    """One pair of copies among sixty clips used to move alpha from 0.7 to 25."""
+    X = rng.normal(size=(60, 24)) + 1
+    query = rng.normal(size=(30, 24)) + 1
+    copied = np.vstack([X, X[:8]])
+    for kernels in ("numba", "numpy"):
+        with use_kernels(kernels):
+            for name in ("varmin-log-K4", "varmin-log-K1"):
+                before = daco.NormalBank(X.astype(np.float32)).score(query, name)[:, 0]
+                after = daco.NormalBank(copied.astype(np.float32)).score(query, name)[:, 0]
+                assert np.isfinite(after).all()
+                assert np.corrcoef(before, after)[0, 1] > 0.9
+
+
 def test_duplicates_and_silence_give_finite_scores(rng):
     X = rng.normal(size=(30, 8))
     X[5:12] = X[4]

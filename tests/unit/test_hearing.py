@@ -311,6 +311,30 @@ def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
     pd.testing.assert_frame_equal(found, expected)
 
 
+def test_faults_of_another_readout_of_a_network_are_refused():
+    named = table("fan")
+    dev = daco.EmbeddingTable(named.columns, {"band": named.matrix()}, {"backbone": "mn04"})
+    faults = faults_of(named, backbone="mn04")
+    other = daco.EmbeddingTable(faults.columns, {"rdp-g4": faults.matrix()}, faults.metadata)
+    with pytest.raises(InputError, match="no readout 'band'"):
+        daco.study(dev, grid=GRID, workers=1, faults=other)
+
+
+def test_labels_have_no_way_into_a_choice_by_the_label_free_veto():
+    """Not even where what it leaves has no criterion."""
+    names, nan = ["ldn-mean-K4", "varmin-K4", "ldn-diff-K16"], float("nan")
+    for dev in ([10, 50, 90], [90, 50, 10]):
+        found = decide_with("faults", names, [0.5, nan, nan], dev, hears=[False, True, True])
+        assert found.config == "varmin-K4"
+
+
+def test_both_vetoes_without_dev_labels_are_the_label_free_one():
+    names = ["ldn-mean-K4", "varmin-K4", "ldn-diff-K16"]
+    found = decide_with("both", names, [0.62, 0.49, 0.45], None, hears=[True, True, False])
+    assert found.config == "varmin-K4"
+    assert "without dev labels there is no dev veto" in found.reason
+
+
 # Bands
 
 

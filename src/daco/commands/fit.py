@@ -168,6 +168,11 @@ def _gather(
     from daco.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
+        if (backbone, weights, channel, device) != ("logmel", None, "0", "cpu"):
+            raise InputError(
+                f"{clips} holds embeddings, made already. --backbone, --weights, --channel and "
+                "--device are for recordings: leave them out."
+            )
         return normals_of_table(clips, readout=readout)
     policy = parse_channel(channel)
     with errors.status(f"loading {backbone}..."):

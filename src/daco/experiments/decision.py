@@ -168,14 +168,33 @@ def decide_with(
         return decide(configs, criterion, None, pool=pool, unguarded=why)
     keep = np.asarray(hears, dtype=bool)
     if guard == "faults":
-        by = "the label-free veto leaves"
-        found = decide(configs, criterion, dev_omega, veto=keep, pool=pool, by=by)
+        found = _by_hearing(configs, criterion, keep, pool, "the label-free veto leaves")
     else:
         why = "Without dev labels there is no dev veto"
         both = _intersection(veto, keep)
         by = "both vetoes leave"
         found = decide(configs, criterion, dev_omega, veto=both, pool=pool, by=by, unguarded=why)
+        if found.rule == "criterion":  # no default, no pool: the one veto there is guards alone
+            by = "the label-free veto leaves (without dev labels there is no dev veto)"
+            found, guard = _by_hearing(configs, criterion, keep, pool, by), "faults"
     return replace(found, rule=GUARDS[guard]) if found.rule == GUARDED else found
+
+
+def _by_hearing(
+    configs: Iterable[str | ScoreConfig],
+    criterion: ArrayLike,
+    keep: NDArray[np.bool_],
+    pool: Iterable[str | ScoreConfig] | None,
+    by: str,
+) -> Decision:
+    """The choice of the label-free veto; dev scores, which are made of labels, have no way in."""
+    names = config_names(configs)
+    found = decide(names, criterion, None, veto=keep, pool=pool, by=by)
+    if found.rule == "criterion" and keep.any():
+        kept = names[int(np.argmax(keep))]
+        reason = "None that the label-free veto leaves has a criterion: the first of them."
+        return Decision(kept, "first of the grid", reason)
+    return found
 
 
 def veto_of(guard: str, hears: NDArray[np.bool_] | None, veto: Veto = viable) -> Veto | None:

@@ -125,8 +125,9 @@ def _of_machine(
         if found is not None:
             raise InputError(f"{where}: another table has its faults, too. Give them once.")
         try:
-            # The first readout of a table of one's own may have any name.
-            named = wanted if readout or wanted in table.readouts else table.readouts[0]
+            # Vectors of one's own may have any name; a network's have that of their readout.
+            own = not (table.metadata.get("backbone") and clips.metadata.get("backbone"))
+            named = table.readouts[0] if own and wanted not in table.readouts else wanted
             found = _pseudo(table, rows, machine, names, named)
         except DacoError as error:
             raise type(error)(f"{where}: {error}") from None
