@@ -37,7 +37,8 @@ class Machine:
         self.balance: Balance = bank.exact_balance(grid)
         made = moved_normals(train.matrix(readout), domains)
         if faults is not None:
-            made = injected(faults, train.column("path").tolist(), domains, readout=readout)
+            names = train.column("path").tolist()
+            made = injected(faults, names, domains, readout=readout, X=train.matrix(readout))
         X = train.matrix(readout)
         self.pseudo: PseudoScores = pseudo_scores(X, domains, made, grid, bands=bands)
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco import __version__
-from daco.audio import read_channels, resample
+from daco.audio import probe, read_channels, resample
 from daco.backbones.protocol import Backbone
-from daco.channels import embed_waves, heard, parse_channel
+from daco.channels import NEAR, embed_waves, heard, needs_both, parse_channel
 from daco.clips import COLUMNS, Clip, ClipTable
 from daco.errors import AudioError, DataError, InputError
-from daco.faults import KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
+from daco.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
 from daco.loader import MAX_SAMPLES
 from daco.readout import bands_of, require_readout
 from daco.table import EmbeddingTable
@@ -125,8 +125,9 @@ def inject_recordings(
     readouts : sequence of str, optional
         By default the network's own.
     channel : int or str
-        As in :func:`daco.embed.embed_clips`. Where a policy hears two microphones, the fault is
-        at the first and leaks to the second (:data:`daco.faults.FAR_DB`).
+        As in :func:`daco.embed.embed_clips`. In a recording of several channels the fault is at
+        the first, whose level counts, and leaks to the others (:data:`daco.faults.FAR_DB`),
+        whichever of them the policy hears.
     batch_size : int
     progress : callable, optional
         Called with the recordings done and in all.
@@ -170,15 +171,29 @@ def _versions(
 ) -> Iterator[Wave]:
     """What the network hears of each version of a recording, in the order of the plan."""
     native, rate = read_channels(path, channel=policy)
+    origin, gain = _fault_at(path, policy, native)
     clean = _at_rate(native, rate, net)
     yield heard(clean, policy, net.sample_rate)
     for kind in plan.kinds:
         # Of the name, not of the place in the list: more recordings leave its faults alone.
         words = [plan.seed, zlib.crc32(clip.path.encode()), KINDS.index(kind)]
-        change = fault_signal(native, rate, kind, np.random.default_rng(words))
+        change = gain * fault_signal(origin, rate, kind, np.random.default_rng(words))
         change = _at_rate(change, rate, net)  # resampling is linear: once for all levels
         for level in plan.levels:
             yield heard(add_fault(clean, change, level), policy, net.sample_rate)
+
+
+def _fault_at(path: Path, policy: int | str, taken: Wave) -> tuple[Wave, np.float32]:
+    """What a fault is made of, and how loud it is in what the policy takes of the recording.
+
+    One channel and the mean of all are linear: what is added to every channel adds to them.
+    """
+    channels = probe(path).channels
+    if channels == 1 or needs_both(policy) or policy == NEAR:
+        return taken, np.float32(1)
+    near, _ = read_channels(path, channel=NEAR)
+    far = 10 ** (FAR_DB / 20)
+    return near, np.float32((1 + (channels - 1) * far) / channels if policy == "mix" else far)
 
 
 def _at_rate(waves: Wave, rate: int, net: Backbone) -> Wave:

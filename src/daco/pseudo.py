@@ -19,12 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 from daco.bank import Domains, NormalBank
 from daco.clips import some, stem_of
 from daco.config import RAW_CONFIG
+from daco.distances import unit_rows
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.table import EmbeddingTable
 from daco.validation import Floats, as_embeddings, encode_domains
 
 INJECTED = "injected faults"
 EMBEDDED = "embedding-space pseudo-anomalies"
+
+SAME = 1e-6
+"""Cosine distance below which two embeddings are of one recording: rounding is less, and the
+closest two recordings of the machines it was tried on were farther apart."""
 
 PER_DOMAIN = 20
 STRENGTHS = (0.5, 1.0, 2.0)
@@ -78,6 +83,7 @@ def injected(
     domains: Domains | None = None,
     *,
     readout: str | None = None,
+    X: ArrayLike | None = None,
 ) -> PseudoAnomalies:
     """Injected faults as pseudo-anomalies of a machine.
 
@@ -87,12 +93,17 @@ def injected(
         As :func:`daco.injection.inject_recordings` makes it, the rows of one machine. Nothing
         but ``path``, ``domain``, ``fault`` and the vectors is read.
     names : sequence of str
-        The paths of the machine's normals, row by row. A recording is found by its path, or by
-        its name without folder and ending where only one has that name.
+        The paths of the machine's normals, row by row.
     domains : N labels, optional
         Of the normals. A recording that is among them has their domain, another its own.
     readout : str, optional
         By default the table's first.
+    X : (N, D), optional
+        Embeddings of the normals, by which a recording is found: the one within `SAME` of its
+        clean vector, whatever it is called. Names decide between copies, and count alone only
+        for the nearest of all normals (it may have been embedded with another precision).
+        Without X a recording is found by its path, or by its name without folder and ending
+        where only one has that name: that can be another recording, or miss one renamed.
 
     Examples
     --------
@@ -105,6 +116,8 @@ def injected(
     >>> made = injected(faults, ["x/b.wav", "x/c.wav"], ["old", "old"])
     >>> made.rows, made.kinds, made.origin
     (array([-1,  0]), array(['rub', 'rub'], dtype='<U3'), array([0, 1]))
+    >>> injected(faults, ["x/b.wav", "x/c.wav"], ["old", "old"], X=np.eye(4)[[3, 0]]).rows
+    array([ 1, -1])
     """
     matrix, kinds = faults.matrix(readout), _faults_of(faults)
     paths = [str(path) for path in faults.columns["path"]]
@@ -118,7 +131,10 @@ def injected(
             "Every recording of a table of faults has one clean row. "
             f"Not so: {some(dict.fromkeys(lost)) or 'some are there twice'}."
         )
-    rows = _found(list(at), names)
+    if X is None:
+        rows = _named(list(at), names)
+    else:
+        rows = _found(matrix[is_clean], list(at), as_embeddings(X), names)
     given = [str(each) for each in faults.columns["domain"][is_clean]]
     labels = [str(each) for each in np.asarray(domains)] if domains is not None else None
     own = [
@@ -248,7 +264,26 @@ def _faults_of(table: EmbeddingTable) -> NDArray[np.str_]:
     return np.array(["" if each is None else str(each) for each in table.columns["fault"]])
 
 
-def _found(paths: Sequence[str], names: Sequence[str]) -> Indices:
+def _found(clean: Floats, paths: Sequence[str], X: Floats, names: Sequence[str]) -> Indices:
+    """The row of each clean vector among the normals, by sound; -1 where it is not there."""
+    if len(X) != len(names) or X.shape[1] != clean.shape[1]:
+        raise InputError(
+            f"There are {len(names)} names of normals and X has the shape {X.shape}; the faults "
+            f"have {clean.shape[1]} values. Give X row by row as the names, in the same readout."
+        )
+    bank, known = unit_rows(X.astype(np.float64)), [str(name) for name in names]
+    found = []
+    for vector, path in zip(unit_rows(clean.astype(np.float64)), paths, strict=True):
+        distances = 1 - bank @ vector
+        nearest = float(distances.min())
+        near = np.flatnonzero(distances <= max(SAME, nearest)).tolist()
+        near.sort(key=lambda row: (known[row] != path, stem_of(known[row]) != stem_of(path)))
+        named = len(near) == 1 and stem_of(known[near[0]]) == stem_of(path)
+        found.append(near[0] if nearest <= SAME or named else -1)
+    return np.array(found, np.intp)
+
+
+def _named(paths: Sequence[str], names: Sequence[str]) -> Indices:
     """The row of each path among the names: the same path, else the only one of that stem."""
     rows = {str(name): row for row, name in enumerate(names)}
     stems: dict[str, list[int]] = {}

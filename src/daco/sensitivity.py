@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.bank import NormalBank
-from daco.clips import ONE_DOMAIN, ClipTable, some
+from daco.clips import ONE_DOMAIN, ClipTable, counted, some, titled
 from daco.distances import unit_rows
-from daco.errors import DataError, InputError, ModelError
+from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
 from daco.faults import KINDS
 from daco.injection import Plan, Progress, choose_recordings, inject_recordings
 from daco.listen import Listener
 from daco.model import MachineModel
-from daco.pseudo import PseudoAnomalies, injected
+from daco.pseudo import SAME, PseudoAnomalies, injected
 from daco.table import EmbeddingTable
 
 LEVELS = tuple(float(level) for level in range(-24, 1, 3))
@@ -32,10 +32,6 @@ DETECT = 0.9
 """The share of recordings that counts as caught."""
 
 CONFIDENCE = 0.95
-SAME = 1e-6
-"""Cosine distance below which two embeddings are of one recording: rounding is less, and the
-closest two recordings of the machines it was tried on were farther apart."""
-
 FEW = 20
 _AT_ONCE = 10  # of a domain's normals, one in so many is missing from the bank at a time
 
@@ -96,6 +92,8 @@ class Sensitivity:
     in_model : int
         How many of the recordings are among the model's normals, and were left out of it.
     seed : int
+    recorded : tuple of str
+        What the machine of the recordings is called, where that is not the model's.
     """
 
     machine: str
@@ -112,6 +110,7 @@ class Sensitivity:
     detect: float
     in_model: int
     seed: int
+    recorded: tuple[str, ...] = ()
 
     def rate(self, kind: str, domain: str, level: float) -> Rate:
         """The detection rate of one fault, domain and level."""
@@ -155,11 +154,18 @@ class Sensitivity:
 
     def cautions(self) -> Iterator[str]:
         """What the numbers do not say."""
+        if self.recorded and not self.in_model:
+            yield (
+                f"the model is of {self.machine}, the recordings are of {some(self.recorded)} and "
+                "none of them is in the model: if that is another machine, the rates say nothing "
+                "about the model's."
+            )
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
                 low = Rate(clips, clips).interval[0]
                 yield (
-                    f"{clips} {domain} recording{'s' * (clips > 1)} stand behind each rate there: "
+                    f"{clips} {domain} recording{'s stand' if clips > 1 else ' stands'} behind "
+                    "each rate there: "
                     f"even {clips} of {clips} caught may be a true rate of {low:.2f}."
                 )
         for domain in self.domains:
@@ -197,6 +203,7 @@ class Sensitivity:
             "detect": self.detect,
             "clips": dict(zip(self.domains, self.clips.tolist(), strict=True)),
             "in_model": self.in_model,
+            "recorded": list(self.recorded),
             "seed": self.seed,
             "caught_from_db": {
                 kind: {domain: self.caught_from(kind, domain) for domain in self.domains}
@@ -292,13 +299,12 @@ def detection_rates(
         detect=detect,
         in_model=sum(bool(len(rows)) for rows in same),
         seed=_seed(faults.metadata),
+        recorded=_recorded(faults, model.machine),
     )
 
 
 def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
     """The recordings of a model's machine; of any name, if there is only one machine."""
-    from daco.clips import titled
-
     groups = recordings.by_machine()
     if len(groups) == 1:
         return recordings
@@ -351,10 +357,29 @@ def _alarms(
             stays[away] = False
             bank = NormalBank(model.embeddings[stays], domains[stays], bands=model.bands)
         rows = np.flatnonzero(np.isin(made.origin, fold))
-        scores = bank.score(np.concatenate([made.clean[fold], made.vectors[rows]]), model.config)
+        queries = np.concatenate([made.clean[fold], made.vectors[rows]])
+        try:
+            scores = bank.score(queries, model.config)
+        except NotEnoughClipsError as error:
+            if not len(away):
+                raise
+            raise _too_few(model, len(away), error) from None
         above = scores[:, 0] > model.threshold
         clean_flagged[fold], flagged[rows] = above[: len(fold)], above[len(fold) :]
     return flagged, clean_flagged
+
+
+def _too_few(model: MachineModel, away: int, error: Exception) -> NotEnoughClipsError:
+    """Why a model that can score new recordings cannot score its own."""
+    total = len(model)
+    enough = total + 1
+    while enough - away - enough // _AT_ONCE < total:
+        enough += 1
+    return NotEnoughClipsError(
+        f"The recordings are in the model, which has {counted(total, 'normal')}. They are left "
+        f"out of it in turns, {away} at a time, and judged by the {total - away} others: {error} "
+        f"A model of {enough} normals is enough, and so are recordings that are not in it."
+    )
 
 
 def _turns(model: MachineModel, same: list[NDArray[np.intp]]) -> Iterator[list[int]]:
@@ -380,6 +405,14 @@ def _turns(model: MachineModel, same: list[NDArray[np.intp]]) -> Iterator[list[i
 
 def _clean(faults: EmbeddingTable) -> NDArray[np.bool_]:
     return np.array([not each for each in faults.columns["fault"]])
+
+
+def _recorded(faults: EmbeddingTable, machine: str) -> tuple[str, ...]:
+    """Names of the machines in a table of faults, unless one of them is that of the model."""
+    pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
+    if any(machine in (name, titled(year, name)) for year, name in pairs):
+        return ()
+    return tuple(titled(*pair) for pair in pairs)
 
 
 def _row(found: Rate) -> dict[str, Any]:

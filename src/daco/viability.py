@@ -75,6 +75,8 @@ class PseudoScores:
         Of all kinds.
     left_out : tuple of str
         Domains with too few normals to be judged.
+    strangers : int
+        Held-out clips that are not among the normals: no row of the bank is held out for them.
     """
 
     configs: tuple[str, ...]
@@ -89,6 +91,7 @@ class PseudoScores:
     clips: dict[str, int]
     anomalies: int
     left_out: tuple[str, ...] = ()
+    strangers: int = 0
 
     @property
     def score(self) -> FloatArray:
@@ -107,6 +110,7 @@ class PseudoScores:
             "anomalies": self.anomalies,
             "heard": list(self.heard),
             "left_out": list(self.left_out),
+            "strangers": self.strangers,
             "configs": [
                 {
                     "config": name,
@@ -275,6 +279,7 @@ def pseudo_scores(
         clips={labels[code]: int((held == code).sum()) for code in judged},
         anomalies=int(np.isin(held[anomalies.origin], judged).sum()),
         left_out=tuple(labels[code] for code in range(len(names)) if code not in judged),
+        strangers=int((np.isin(held, judged) & (anomalies.rows < 0)).sum()),
     )
 
 
@@ -404,10 +409,20 @@ def _code_of(domain: Any, known: list[str]) -> int:
 
 
 def _notes(machines: list[PseudoScores]) -> list[str]:
+    notes = []
     few = sorted({domain for each in machines for domain in each.left_out})
-    if not few:
-        return []
-    return [f"Not judged, with fewer than {MIN_CLIPS} normals or none held out: {', '.join(few)}."]
+    if few:
+        notes.append(
+            f"Not judged, with fewer than {MIN_CLIPS} normals or none held out: {', '.join(few)}."
+        )
+    strangers = sum(each.strangers for each in machines)
+    if strangers:
+        clips = sum(sum(each.clips.values()) for each in machines)
+        notes.append(
+            f"{strangers} of {clips} recordings {'is' if strangers == 1 else 'are'} not among the "
+            f"normals of the study: nothing was held out for {'it' if strangers == 1 else 'them'}."
+        )
+    return notes
 
 
 def _refuse_oracle(grid: list[ScoreConfig]) -> None:

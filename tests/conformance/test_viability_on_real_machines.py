@@ -45,8 +45,9 @@ def heard_faults(machine, embeddings, per_domain, levels):
     X, domains, names = normals(machine, embeddings)
     clips = choose_recordings(read_clips(shared("real", "audio", machine)), per_domain)
     faults = inject_recordings(clips, net_of(embeddings), Plan(levels=levels))
-    made = injected(faults, names, domains)
+    made = injected(faults, names, domains, X=X)
     assert (made.rows >= 0).all()
+    assert made.rows.tolist() == injected(faults, names, domains).rows.tolist()
     assert np.allclose(made.clean, X[made.rows], atol=2e-5)
     return pseudo_scores(X, domains, made, GRID)
 

@@ -120,6 +120,38 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
+    (tmp_path / "pump").mkdir()
+    for number in range(2):
+        rng = np.random.default_rng(number)
+        soundfile.write(tmp_path / "pump" / f"{number}.wav", rng.normal(0, 0.1, RATE), RATE)
+    few = ("--levels=0", "--fault", "rub", "--out", tmp_path / "s.json")
+    said = " ".join(ok("sensitivity", motor / "motor.daco", tmp_path / "pump", *few).stdout.split())
+    words = "the model is of motor, the recordings are of pump and none of them is in the model"
+    assert f"caution: {words}" in said
+    assert "Recordings: 2 of all. The model's" in said
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert any(each.startswith(words) for each in document["cautions"])
+    assert document["recorded"] == ["pump"]
+    # The same recordings in a folder of another name are still the model's.
+    shutil.copytree(motor / "motor", tmp_path / "elsewhere")
+    said = " ".join(
+        ok(
+            *("sensitivity", motor / "motor.daco", tmp_path / "elsewhere", *few),
+            *("--per-domain", 1),
+        ).stdout.split()
+    )
+    assert "the model is of" not in said
+    assert "2 are in the model" in said
+    assert "caution: 1 new recording stands behind each rate there" in said
+
+
+def test_a_picture_of_another_ending_is_refused_before_any_work(motor, tmp_path):
+    result = run("sensitivity", tmp_path / "none.daco", motor, "--picture", tmp_path / "p.foo")
+    assert isinstance(result.exception, InputError)
+    assert "a picture is .svg or .png" in str(result.exception)
+
+
 def test_a_louder_alarm_catches_less(motor, tmp_path):
     caught = []
     for rate in (0.5, 0.12):

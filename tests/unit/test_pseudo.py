@@ -96,6 +96,56 @@ def test_recordings_are_found_by_path_and_else_by_a_name_that_only_one_has():
     assert made.domains.tolist() == ["new", "old", "c"]
 
 
+def table_of(X, paths, domain="own", fault=0.5):
+    """Each row clean and with a fault."""
+    vectors = np.repeat(np.asarray(X, float), 2, axis=0)
+    vectors[1::2, 0] += fault
+    names = [path for path in paths for _ in range(2)]
+    return EmbeddingTable.from_arrays(
+        vectors, path=names, fault=["", "rub"] * len(paths), domain=domain
+    )
+
+
+def test_recordings_are_found_by_sound_whatever_they_are_called():
+    X, domains = normals()
+    names = [f"train/{row}.wav" for row in range(len(X))]
+    # 3 and 35 were renamed; 9 bears the name of another recording, of the other domain.
+    table = table_of(2 * X[[3, 35, 9]], ["copy.wav", "again.wav", "x/33.wav"])
+    made = injected(table, names, domains, X=X)
+    assert made.rows.tolist() == [3, 35, 9]
+    assert made.domains.tolist() == ["old", "new", "old"]
+    assert injected(table, names, domains).rows.tolist() == [-1, -1, 33]  # what names would say
+
+
+def test_a_recording_that_is_not_among_the_normals_holds_out_none_of_them():
+    X, domains = normals()
+    strangers = normals(seed=1)[0][[0, 1]]
+    names = [f"train/{row}.wav" for row in range(len(X))]
+    table = table_of(strangers, ["train/35.wav", "elsewhere.wav"])
+    made = injected(table, names, domains, X=X)
+    assert made.rows.tolist() == [-1, -1]
+    assert made.domains.tolist() == ["own", "own"]
+
+
+def test_names_decide_between_copies_and_for_the_nearest_of_all():
+    X, domains = normals()
+    X[7] = X[5]
+    names = [f"train/{row}.wav" for row in range(len(X))]
+    rounded = X[[2, 4]] + np.random.default_rng(0).normal(0, 0.01, (2, X.shape[1]))
+    table = table_of(
+        [X[5], X[5], X[5], *rounded],
+        ["train/7.wav", "x/7.flac", "copy.wav", "train/2.wav", "other.wav"],
+    )
+    assert injected(table, names, domains, X=X).rows.tolist() == [7, 7, 5, 2, -1]
+
+
+@pytest.mark.parametrize("shape", [(3, 24), (38, 5)])
+def test_normals_of_another_shape_are_refused(shape):
+    X, domains = normals()
+    with pytest.raises(InputError, match="same readout"):
+        injected(table_of(X[:2], ["a", "b"]), ["n"] * 38, domains, X=np.ones(shape))
+
+
 @pytest.mark.parametrize(
     ("paths", "kinds", "match"),
     [

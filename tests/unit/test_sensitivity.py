@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from daco import sensitivity
 from daco.clips import Clip, ClipTable
-from daco.errors import DataError
+from daco.errors import DataError, NotEnoughClipsError
 from daco.figures.sensitivity import plot_sensitivity
 from daco.model import MachineModel
 from daco.sensitivity import Rate, Sensitivity, detection_rates, of_machine, same_recordings
@@ -76,6 +76,56 @@ def test_few_clips_and_too_many_false_alarms_are_said():
     ]
     loud = result(FOUND, false_alarms=np.array([9, 1]))
     assert "9 of 20 source recordings are flagged without a fault" in list(loud.cautions())[1]
+
+
+def test_one_recording_stands_and_several_stand():
+    said = list(result(FOUND, clips=(20, 1), false_alarms=np.array([2, 0])).cautions())
+    assert said[0].startswith("1 target recording stands behind each rate there: even 1 of 1")
+
+
+def test_recordings_of_another_machine_are_said_unless_some_are_in_the_model():
+    other = result(FOUND, recorded=("pump (2024)",), in_model=0)
+    said = next(other.cautions())
+    assert said.startswith("the model is of press, the recordings are of pump (2024) and none")
+    assert said in other.to_dict()["cautions"]
+    for same in (result(FOUND, recorded=("pump",), in_model=3), result(FOUND, in_model=0)):
+        assert not any("the model is of" in each for each in same.cautions())
+
+
+@pytest.mark.parametrize(
+    ("machine", "year", "recorded"),
+    [("press", 2024, ()), ("press", None, ()), ("fan", None, ("fan",)), ("fan", 7, ("fan (7)",))],
+)
+def test_the_name_of_the_machine_is_that_of_the_recordings(machine, year, recorded):
+    table = faults_of(range(3), normals(seed=5)[0])
+    n = len(table)
+    columns = {
+        **table.columns,
+        "machine": np.array([machine] * n, object),
+        "year": np.array([year] * n, object),
+    }
+    renamed = EmbeddingTable(columns, {"embedding": table.matrix()}, table.metadata)
+    assert detection_rates(small_model(), renamed).recorded == recorded
+    titled = small_model(machine="press (2024)")
+    if (machine, year) == ("press", 2024):
+        assert detection_rates(titled, renamed).recorded == ()
+
+
+def test_a_model_that_cannot_do_without_a_normal_says_how_many_it_needs():
+    X, _ = normals()
+    names = [f"{row}.wav" for row in range(40)]
+    options = {"machine": "press", "frontend": LOGMEL, "config": "beam-varmin-K4", "bands": 4}
+    model = MachineModel.fit(X[:5], ["source"] * 5, **options, clip_names=names[:5])
+    with pytest.raises(NotEnoughClipsError) as caught:
+        detection_rates(model, faults_of(range(5), X))
+    said = str(caught.value)
+    assert "The recordings are in the model, which has 5 normals." in said
+    assert "left out of it in turns, 1 at a time, and judged by the 4 others" in said
+    assert "needs a bank of 5 clips" in said
+    assert "A model of 6 normals is enough" in said
+    larger = MachineModel.fit(X[:6], ["source"] * 6, **options, clip_names=names[:6])
+    assert detection_rates(larger, faults_of(range(6), X)).in_model == 6
+    assert detection_rates(model, faults_of(range(10, 15), X)).in_model == 0
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -11,8 +11,9 @@ from sklearn.metrics import roc_auc_score
 import daco
 from daco import viability
 from daco.errors import InputError, NotEnoughClipsError
-from daco.pseudo import EMBEDDED, INJECTED, PseudoAnomalies, moved_normals
+from daco.pseudo import EMBEDDED, INJECTED, PseudoAnomalies, injected, moved_normals
 from daco.synth_embeddings import synthetic_machine
+from daco.table import EmbeddingTable
 from daco.viability import PseudoScores, pseudo_scores, viability_veto
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K1", "ldn-diff-K16", "zscore-hard-k2"]
@@ -100,6 +101,40 @@ def test_a_clip_that_is_not_in_the_bank_costs_the_bank_nothing():
     inside = pseudo_scores(X, domains, made, GRID)
     assert np.allclose(outside.auc, inside.auc)
     assert np.allclose(outside.pauc, inside.pauc)
+
+
+def faults_of(X, rows, paths):
+    """A table of faults: each of some normals, clean and disturbed."""
+    vectors = np.repeat(X[rows], 2, axis=0)
+    vectors[1::2] += np.random.default_rng(0).normal(0, 1, vectors[1::2].shape)
+    names = [path for path in paths for _ in range(2)]
+    return EmbeddingTable.from_arrays(
+        vectors, path=names, fault=["", "rub"] * len(rows), domain="source"
+    )
+
+
+def test_renaming_the_recordings_does_not_leave_their_copies_in_the_bank():
+    X, domains = machine()
+    names, rows = [f"{row}.wav" for row in range(len(X))], [0, 5, 9, 61, 65]
+    found = []
+    # Their own names, names of nobody, and names of others.
+    for paths in ([names[row] for row in rows], list("abcde"), [names[row + 1] for row in rows]):
+        made = injected(faults_of(X, rows, paths), names, domains, X=X)
+        found.append(pseudo_scores(X, domains, made, GRID))
+    for each in found[1:]:
+        assert np.array_equal(each.auc, found[0].auc)
+        assert each.clips == {"source": 3, "target": 2}
+    assert viability_veto(found).notes == ()
+
+
+def test_recordings_that_are_not_among_the_normals_are_counted():
+    X, domains = machine()
+    made = moved_normals(X, domains, per_domain=5)
+    some = np.where(np.arange(10) < 3, -1, made.rows)
+    found = pseudo_scores(X, domains, replace(made, rows=some), GRID)
+    assert found.strangers == found.to_dict()["strangers"] == 3
+    (note,) = viability_veto([found, pseudo_scores(X, domains, made, GRID)]).notes
+    assert note.startswith("3 of 20 recordings are not among the normals of the study")
 
 
 def test_kinds_that_the_embedding_does_not_hold_are_left_out():

@@ -72,6 +72,8 @@ def sensitivity(
     Plan(tuple(fault or KINDS), given, seed)  # a mistake is said before any work
     for path in (out, as_csv, picture):
         _require_place(path)
+    if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
+        raise InputError(f"{picture}: a picture is .svg or .png. Give it one of these endings.")
     loaded = MachineModel.load(model)
     require_frontend(loaded)
     loaded = loaded if rate is None else loaded.at_rate(rate)
@@ -129,11 +131,15 @@ def show(console: Console, found: Sensitivity) -> None:
     clips = ", ".join(
         f"{count} of {name}" for name, count in zip(found.domains, found.clips, strict=True)
     )
+    known = ""
+    if found.in_model:
+        verbs = ("is", "was") if found.in_model == 1 else ("are", "were")
+        known = f"; {found.in_model} {verbs[0]} in the model and {verbs[1]} left out of it"
     say(
         console,
         "Percent of recordings above the threshold: without a fault, then by fault level in dB "
         f"relative to the recording; from which level at least {100 * found.detect:g} % are "
-        f"caught. Recordings: {clips}; {found.in_model} are in the model and were left out of it. "
+        f"caught. Recordings: {clips}{known}. "
         f"The model's false-alarm rate is {found.false_alarm_rate:g}.",
     )
     for sentence in found.sentences():

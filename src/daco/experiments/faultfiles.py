@@ -146,7 +146,7 @@ def _pseudo(
             f"{counted(table.bands(readout), 'band')}, and {machine.X.shape[1]} in "
             f"{machine.bands} in the study. Inject faults with the readout of the study."
         )
-    made = injected(mine, machine.normals, machine.domains, readout=readout)
+    made = injected(mine, machine.normals, machine.domains, readout=readout, X=machine.X)
     strange = ~np.isin(made.domains, machine.domains)
     if strange.any():
         raise InputError(

@@ -29,7 +29,7 @@ COLUMNS = (
     *("split", "machine", "config", "basis", "pseudo_score"),
     *("auc_source", "auc_target", "pauc_source", "pauc_target"),
 )
-_FACTS = ("basis", "domains", "kinds", "heard", "clips", "anomalies", "left_out")
+_FACTS = ("basis", "domains", "kinds", "heard", "clips", "anomalies", "left_out", "strangers")
 _VALUES = ("auc", "pauc", "by_kind", "plain")
 
 
