@@ -6,9 +6,9 @@ functions work on a batch of banks at once (the splits of the criterion): leadin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -163,18 +163,6 @@ class CalibrationInput:
     oracle: Weights | None = None
 
 
-class _Hard(dict[str, Weights]):
-    """Hard weights by geometry, computed when they are first asked for."""
-
-    def __init__(self, domain_distance: Mapping[str, NDArray[np.floating]]) -> None:
-        super().__init__()
-        self._domain_distance = domain_distance
-
-    def __missing__(self, geometry: str) -> Weights:
-        self[geometry] = weights = hard_weights(self._domain_distance[geometry])
-        return weights
-
-
 def temperature_base(base: Base) -> Base:
     """Whose typical leave-one-out score is the temperature of soft weights.
 
@@ -189,7 +177,11 @@ def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Arra
     """Scores of every configuration, (C, S, n) float64."""
     shape = next(iter(given.scores.values())).shape
     out = np.empty((len(grid), *shape))
-    hard = _Hard(given.domain_distance)
+
+    @cache
+    def hard(geometry: str) -> Weights:
+        return hard_weights(given.domain_distance[geometry])
+
     by_base: dict[Base, list[int]] = {}
     for row, config in enumerate(grid):
         by_base.setdefault(config.base, []).append(row)
@@ -206,7 +198,7 @@ class _Calibrated:
     Maps are (S, G, n): what domain g would make of each score.
     """
 
-    def __init__(self, base: Base, given: CalibrationInput, hard: _Hard) -> None:
+    def __init__(self, base: Base, given: CalibrationInput, hard: Callable[[str], Weights]) -> None:
         self._given = given
         self._base = base
         self._geometry = geometry_of(base)
@@ -227,7 +219,7 @@ class _Calibrated:
     def _weights(self, assignment: str | None) -> Weights:
         if assignment == "soft":
             return self._soft
-        weights = self._hard[self._geometry] if assignment == "hard" else self._given.oracle
+        weights = self._hard(self._geometry) if assignment == "hard" else self._given.oracle
         assert weights is not None
         return weights
 

@@ -143,7 +143,7 @@ def embed_clips(
     if not len(table):
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
     out = parquet_file(out)
-    origin = _origin(net, names, channel)
+    origin = origin_of(net, names, channel)
     settings = json.dumps([origin, repr(limits), _salt(net)], sort_keys=True)
     report_progress = progress or (lambda done, total: None)
     with shard_folder(out) as folder:
@@ -191,7 +191,7 @@ def _resampler(net: Backbone) -> str:
     return getattr(net, "resampler", "soxr")
 
 
-def _origin(net: Backbone, readouts: tuple[str, ...], channel: int | str) -> dict[str, str]:
+def origin_of(net: Backbone, readouts: Sequence[str], channel: int | str) -> dict[str, str]:
     """Where the vectors come from: the metadata of the table."""
     bands = {name: count for name in readouts if (count := bands_of(net, name)) > 1}
     return {

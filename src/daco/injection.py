@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco import __version__
 from daco.audio import probe, read_channels, resample
 from daco.backbones.protocol import Backbone
 from daco.channels import NEAR, embed_waves, heard, needs_both, parse_channel
 from daco.clips import COLUMNS, Clip, ClipTable
+from daco.embed import origin_of
 from daco.errors import AudioError, DataError, InputError
 from daco.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
 from daco.loader import MAX_SAMPLES
-from daco.readout import bands_of, require_readout
+from daco.readout import require_readout
 from daco.table import EmbeddingTable
 
 PER_DOMAIN = 20
@@ -163,7 +163,9 @@ def inject_recordings(
         if progress is not None:
             progress(done + 1, len(chosen))
     matrices = {name: _stacked(name, found) for name, found in parts.items()}
-    return _table(chosen, matrices, plan, _origin(net, names, policy, plan))
+    said = {"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}
+    origin = origin_of(net, names, policy) | {"faults": json.dumps(said)}
+    return _table(chosen, matrices, plan, origin)
 
 
 def _versions(
@@ -221,24 +223,6 @@ def _stacked(name: str, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]
             "of different lengths. Give recordings of one length."
         )
     return np.concatenate(parts)
-
-
-def _origin(
-    net: Backbone, readouts: Sequence[str], policy: int | str, plan: Plan
-) -> dict[str, str]:
-    """Where the vectors come from: as `daco embed` says it, and which faults."""
-    return {
-        "backbone": net.name,
-        "weights_sha256": net.weights_sha256 or "",
-        "precision": net.precision,
-        "device": str(net.device).partition(":")[0],
-        "channel": str(policy),
-        "sample_rate": str(net.sample_rate),
-        "resampler": net.resampler,
-        "bands": json.dumps({name: bands_of(net, name) for name in readouts}),
-        "version": __version__,
-        "faults": json.dumps({"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}),
-    }
 
 
 def _table(
