@@ -18,7 +18,7 @@ PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAMES = (
-    *("first", "press", "keyboard", "live", "long", "sound", "drifting"),
+    *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting"),
     *("busy-line", "kept-line", "furnished", "unheard"),
 )
 MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}

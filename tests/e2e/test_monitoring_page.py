@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+import time
 
 import pytest
 from monitored_plant import (
@@ -352,6 +353,25 @@ def test_ten_thousand_clips_are_drawn_as_few_points_without_losing_the_extremes(
             }"""
         )
         assert spent < 250
+
+
+def test_an_answer_that_comes_late_throws_no_loaded_clip_away(browser, service):
+    """A page that opens while the live stream opens asks twice, for 500 clips and for 50."""
+    add_clips(service, "late", [0.5] * 1200, spacing=30)
+    with opened(browser, service, "machines/unheard") as page:
+        page.route("**/late/**limit=50&*", lambda route: (time.sleep(0.5), route.continue_()))
+        page.route("**/late/**limit=50", lambda route: (time.sleep(0.5), route.continue_()))
+        loaded = page.evaluate(
+            """async () => {
+                const state = await import(new URL("static/state.js", location.href));
+                const asked = [state.catchUp("late", 500), state.catchUp("late", 50)];
+                await asked[0];
+                await state.reachBack("late", 0);
+                await asked[1];
+                return state.historyOf("late").clips.length;
+            }"""
+        )
+    assert loaded == 1200
 
 
 def test_text_of_others_is_inert(browser, service):

@@ -17,6 +17,9 @@ let broken = {};
 /** Machine id to its clips, oldest first and without holes, and how to get older ones. */
 const histories = new Map();
 
+/** Machine id to the loading of its newest clips that was begun last. */
+const catching = new Map();
+
 const alarms = new Map();
 
 /** The machine that is looked at, whose past alarms are shown as well. */
@@ -65,7 +68,16 @@ export function setAlarm(alarm) {
 }
 
 /** Load the newest clips of a machine, back to those that are known already. */
-export async function catchUp(id, limit = PAGE) {
+export function catchUp(id, limit = PAGE) {
+  // One after the other: two that both begin without a history would each start a new one, and
+  // the later answer would throw away what was loaded since the earlier.
+  const before = catching.get(id) ?? Promise.resolve();
+  const caught = before.catch(() => {}).then(() => loadNewest(id, limit));
+  catching.set(id, caught);
+  return caught;
+}
+
+async function loadNewest(id, limit) {
   let history = histories.get(id) ?? emptyHistory();
   histories.set(id, history);
   const sure = history.sure ?? history.clips.at(-1)?.id ?? null;
