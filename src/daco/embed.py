@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,13 +60,10 @@ class EmbedReport:
     seconds: float
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What stays the same over all shards."""
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is asked of whoever makes a shard; `settings` is what its vectors depend on."""
 
-    table: ClipTable
-    net: Backbone
-    folder: Path
     readouts: tuple[str, ...]
     channel: int | str
     limits: AudioLimits
@@ -74,7 +71,25 @@ class _Run:
     workers: int
     skip: bool
     settings: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run(Job):
+    """What stays the same over all shards."""
+
+    table: ClipTable
+    net: Backbone
     dims: dict[str, int] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A place other than this process where shards are made, by networks of its own."""
+
+    device: str
+    """What they compute on."""
+
+    def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
+        """The shards of these spans, in any order."""
 
 
 def embed_clips(
@@ -90,6 +105,7 @@ def embed_clips(
     on_error: str = "fail",
     progress: Callable[[int, int], None] | None = None,
     limits: AudioLimits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
 ) -> EmbedReport:
     """Embed all clips and write the table to `out`, in the order of the clip table.
 
@@ -125,6 +141,9 @@ def embed_clips(
     progress : callable, optional
         Called with the clips done so far (reused ones at once) and the clips in all.
     limits : AudioLimits
+    engine : Engine, optional
+        Where the shards are made, such as `daco.engines.embedding.RayEmbedding`; by default
+        here. `net` then only tells what the vectors are called and where they come from.
 
     Raises
     ------
@@ -143,18 +162,32 @@ def embed_clips(
     if not len(table):
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
     out = parquet_file(out)
-    origin = origin_of(net, names, channel)
+    origin = origin_of(net, names, channel, None if engine is None else engine.device)
     settings = json.dumps([origin, repr(limits), _salt(net)], sort_keys=True)
     report_progress = progress or (lambda done, total: None)
     with shard_folder(out) as folder:
-        skip = on_error == "skip"
-        run = _Run(table, net, folder, names, channel, limits, batch_size, workers, skip, settings)
+        job = Job(
+            readouts=names,
+            channel=channel,
+            limits=limits,
+            batch_size=batch_size,
+            workers=workers,
+            skip=on_error == "skip",
+            settings=settings,
+        )
         spans = [(s, min(s + shard_size, len(table))) for s in range(0, len(table), shard_size)]
-        todo = [span for span in spans if not _is_done(run, span)]
+        todo = [span for span in spans if not _is_done(job, table, folder, span)]
         fresh = sum(stop - start for start, stop in todo)
         reused = len(table) - fresh
         report_progress(reused, len(table))
-        _embed_spans(run, todo, lambda done: report_progress(reused + done, len(table)))
+
+        def done(clips: int) -> None:
+            report_progress(reused + clips, len(table))
+
+        if engine is None:
+            _embed_spans(_Run(**vars(job), table=table, net=net), folder, todo, done)
+        elif todo:
+            _collect(engine.shards(job, table, todo), folder, done)
         rows, skipped = write_table(table, folder, spans, out, origin)
     missed_now = sum(start <= row < stop for row, _, _ in skipped for start, stop in todo)
     return EmbedReport(
@@ -191,7 +224,9 @@ def _resampler(net: Backbone) -> str:
     return getattr(net, "resampler", "soxr")
 
 
-def origin_of(net: Backbone, readouts: Sequence[str], channel: int | str) -> dict[str, str]:
+def origin_of(
+    net: Backbone, readouts: Sequence[str], channel: int | str, device: str | None = None
+) -> dict[str, str]:
     """Where the vectors come from: the metadata of the table."""
     bands = {name: count for name in readouts if (count := bands_of(net, name)) > 1}
     return {
@@ -199,7 +234,7 @@ def origin_of(net: Backbone, readouts: Sequence[str], channel: int | str) -> dic
         "weights_sha256": net.weights_sha256 or "",
         "readouts": json.dumps(list(readouts)),
         "precision": net.precision,
-        "device": str(net.device).partition(":")[0],
+        "device": str(device or net.device).partition(":")[0],
         "channel": str(channel),
         "sample_rate": str(net.sample_rate),
         "resampler": _resampler(net),
@@ -214,12 +249,32 @@ def _salt(net: Backbone) -> str:
     return "" if recognisable else os.urandom(16).hex()
 
 
-def _is_done(run: _Run, span: Span) -> bool:
-    paths = [clip.path for clip in run.table.clips[slice(*span)]]
-    return is_reusable(run.folder, span, run.table.root, paths, run.settings, run.skip)
+def _is_done(job: Job, table: ClipTable, folder: Path, span: Span) -> bool:
+    paths = [clip.path for clip in table.clips[slice(*span)]]
+    return is_reusable(folder, span, table.root, paths, job.settings, job.skip)
 
 
-def _embed_spans(run: _Run, spans: list[Span], done: Callable[[int], None]) -> None:
+def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
+    """All clips of a table as one shard, with the batches that it has in a run here."""
+    stop = threading.Event()
+    run = _Run(**vars(job), table=table, net=net)
+    ready = prefetched(_made_ready(run, [(0, len(table))], stop), stop)
+    with contextlib.closing(ready) as stream:
+        for shard, rows, waves in stream:
+            if len(rows):
+                shard.embed(rows, waves)
+    return shard.finish()
+
+
+def _collect(shards: Iterator[Shard], folder: Path, done: Callable[[int], None]) -> None:
+    finished = 0
+    for shard in shards:
+        write_shard(folder, shard)
+        finished += shard.stop - shard.start
+        done(finished)
+
+
+def _embed_spans(run: _Run, folder: Path, spans: list[Span], done: Callable[[int], None]) -> None:
     """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
     stop = threading.Event()
     finished = embedded = 0
@@ -235,7 +290,7 @@ def _embed_spans(run: _Run, spans: list[Span], done: Callable[[int], None]) -> N
                 embedded += len(rows)
             else:
                 written.result()  # one at a time: a kill must not cost more
-                written = writer.submit(write_shard, run.folder, shard.finish())
+                written = writer.submit(write_shard, folder, shard.finish())
                 embedded = finished = finished + shard.stop - shard.start  # with the skipped ones
             done(embedded)
         written.result()

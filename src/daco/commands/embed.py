@@ -64,6 +64,12 @@ def embed(
     truth: Annotated[
         Path | None, typer.Option(help="Folder of ground-truth CSVs for test clips.")
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where clips are embedded: local, or ray for a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+    ] = None,
 ) -> None:
     """Embed recordings: one row per clip, with its vectors and where they came from.
 
@@ -76,8 +82,10 @@ def embed(
     from daco.clips import read_clips
     from daco.embed import embed_clips
     from daco.embedcost import write_cost
+    from daco.engines import require_engine
 
     console, errors = Console(), Console(stderr=True)
+    require_engine(engine, address)
     policy = parse_channel(channel)
     if not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
@@ -85,7 +93,14 @@ def embed(
     for oddity in table.oddities:
         errors.print(f"[yellow]note:[/yellow] {escape(oddity)}", highlight=False)
     with errors.status(f"loading {backbone}..."):
-        net = load(backbone, weights=weights, device=device, precision=precision)
+        # Workers of a cluster load it themselves; here it only tells what it is.
+        here = device if engine == "local" else "cpu"
+        net = load(backbone, weights=weights, device=here, precision=precision)
+    place = None
+    if engine == "ray":
+        from daco.engines.embedding import RayEmbedding
+
+        place = RayEmbedding(net, weights=weights, device=device, address=address, threads=workers)
     try:
         with _bar(errors) as progress:
             report = embed_clips(
@@ -98,11 +113,13 @@ def embed(
                 workers=workers,
                 on_error=on_error.value,
                 progress=progress,
+                engine=place,
             )
     except KeyboardInterrupt:
         errors.print("Interrupted. Finished work is kept; the same command goes on from there.")
         raise typer.Exit(130) from None
-    write_cost(report, net)
+    if place is None:  # the time of many workers is no cost per clip
+        write_cost(report, net)
     _show(console, report)
     if report.skipped:
         raise typer.Exit(SKIPPED_EXIT)

@@ -54,6 +54,12 @@ def study(
         typer.Option(help="Write score files of this configuration; 'chosen', 'all', or a name."),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the report.")] = True,
+    engine: Annotated[
+        str, typer.Option(help="Where machines are worked on: local, or ray for a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+    ] = None,
 ) -> None:
     """Study a grid of configurations: choose one, and see how far to trust the choice.
 
@@ -85,6 +91,8 @@ def study(
                     n_splits=splits,
                     false_alarm_rate=false_alarm_rate,
                     workers=workers,
+                    engine=engine,
+                    address=address,
                     progress=progress,
                 )
         except KeyboardInterrupt:

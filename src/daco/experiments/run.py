@@ -60,6 +60,8 @@ def study(
     n_splits: int = 10,
     false_alarm_rate: float = 0.1,
     workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     progress: Progress | None = None,
 ) -> StudyResult:
     """Run a grid of configurations over all machines, and everything the paper derives from it.
@@ -92,7 +94,13 @@ def study(
     false_alarm_rate : float
         What thresholds aim at.
     workers : int, optional
-        Processes; by default one per core.
+        Processes; by default one per core. With Ray, tasks at once at most.
+    engine : {"local", "ray"}
+        Where machines are worked on: processes here, or tasks of a Ray cluster. The results are
+        the same.
+    address : str, optional
+        Of the Ray cluster: ``auto``, ``host:6379`` or ``ray://host:10001``; by default Ray is
+        started on this computer.
     progress : callable, optional
         Called with a stage, the machines done, and their number.
 
@@ -119,7 +127,7 @@ def study(
     _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
     folder = None if out is None else _prepared(Path(out))
     notes: list[str] = []
-    with worker_pool(workers) as pool:
+    with worker_pool(workers, engine, address) as pool:
         tables = _tables(dev, eval, truth, notes)
         names = name_domains(tables.values())
         configs = _configs(grid, _bands(tables, readout))

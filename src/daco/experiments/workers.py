@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from joblib.externals.loky import ProcessPoolExecutor
 
 from daco import __version__
+from daco.engines import require_engine
 from daco.errors import DacoError, InputError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays
@@ -26,13 +28,24 @@ Progress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def worker_pool(workers: int | None) -> Iterator[Executor | None]:
+def worker_pool(
+    workers: int | None, engine: str = "local", address: str | None = None
+) -> Iterator[Executor | None]:
     """Worker processes, one per core by default; None for one worker: work in this process.
+
+    With the engine ``ray``, tasks on the cluster at `address`, one per CPU by default.
 
     Processes are started afresh: a fork of a process with threads may hang. They are joblib's
     because Python's own run the caller's script again, which breaks one that has no
     ``if __name__ == "__main__"``.
     """
+    require_engine(engine, address)
+    if engine == "ray":
+        from daco.engines.tasks import ray_pool
+
+        with ray_pool(workers, address) as tasks:
+            yield tasks
+        return
     count = _cores() if workers is None else workers
     if count < 1:
         raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
@@ -81,14 +94,16 @@ def run_machines(
     report(stage, len(found), len(machines))
     failures: dict[int, DacoError] = {}
     todo = [index for index in range(len(machines)) if index not in found]
-    jobs = [(index, machines[index], files[index], keys[index]) for index in todo]
-    few = quick and len(jobs) <= _FEW and all(len(data.X) <= _SMALL for data in machines)
+    few = quick and len(todo) <= _FEW and all(len(data.X) <= _SMALL for data in machines)
     if few:
         work = partial(_uncompiled, work)
-    for index, outcome in _outcomes(pool, work, settings, jobs):
+    for index, outcome in _outcomes(pool, work, settings, {i: machines[i] for i in todo}):
         if isinstance(outcome, DacoError):
             failures[index] = outcome
         else:
+            # Here, not in the worker: that may be on a computer without this folder.
+            if (file := files[index]) is not None:
+                write_arrays(file, outcome, keys[index])
             found[index] = outcome
         report(stage, len(found) + len(failures), len(machines))
     if failures:
@@ -96,37 +111,32 @@ def run_machines(
     return [found[index] for index in range(len(machines))]
 
 
-Job = tuple[int, MachineData, Path | None, str]
-
-
 def _outcomes(
-    pool: Executor | None, work: Work, settings: Settings, jobs: Sequence[Job]
+    pool: Executor | None, work: Work, settings: Settings, machines: dict[int, MachineData]
 ) -> Iterator[tuple[int, Arrays | DacoError]]:
     if pool is None:
-        for index, data, file, key in jobs:
-            yield index, _attempt(work, data, settings, file, key)
+        for index, data in machines.items():
+            yield index, _attempt(work, data, settings)
         return
-    pending: dict[Future[Arrays | DacoError], int] = {
-        pool.submit(_attempt, work, data, settings, file, key): index
-        for index, data, file, key in jobs
-    }
-    while pending:
+    waiting = iter(machines.items())
+    pending: dict[Future[Arrays | DacoError], int] = {}
+    ahead = getattr(pool, "ahead", len(machines))  # a cluster need not hold all machines at once
+    while True:
+        for index, data in islice(waiting, ahead - len(pending)):
+            pending[pool.submit(_attempt, work, data, settings)] = index
+        if not pending:
+            return
         done, _ = wait(pending, return_when=FIRST_COMPLETED)
         for future in done:
             yield pending.pop(future), future.result()
 
 
-def _attempt(
-    work: Work, data: MachineData, settings: Settings, file: Path | None, key: str
-) -> Arrays | DacoError:
-    """The machine's arrays, filed; or what is wrong with the machine, so that others go on."""
+def _attempt(work: Work, data: MachineData, settings: Settings) -> Arrays | DacoError:
+    """The machine's arrays; or what is wrong with the machine, so that others go on."""
     try:
-        arrays = work(data, settings)
+        return work(data, settings)
     except DacoError as error:
         return error
-    if file is not None:
-        write_arrays(file, arrays, key)
-    return arrays
 
 
 def _uncompiled(work: Work, data: MachineData, settings: Settings) -> Arrays:
