@@ -74,6 +74,9 @@ class NormalBank:
     device : str
         ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
         computed there (:class:`daco.fleet.DeviceBank`), all others as ever.
+    index : str, optional
+        How neighbours are searched in a bank of very many clips
+        (:class:`daco.bigbank.IndexedBank`): ``"flat"``, which is exact, ``"ivf"`` or ``"hnsw"``.
 
     Attributes
     ----------
@@ -94,9 +97,15 @@ class NormalBank:
     (2,)
     """
 
-    def __new__(cls, *given: Any, device: str = "cpu", **options: Any) -> NormalBank:
-        """A bank, of the class that computes on the device where one is named."""
-        if device != "cpu" and cls is NormalBank:
+    def __new__(
+        cls, *given: Any, device: str = "cpu", index: Any = None, **options: Any
+    ) -> NormalBank:
+        """A bank, of the class that has the index or computes on the device that is named."""
+        if index is not None and cls is NormalBank:
+            from daco.bigbank import IndexedBank  # it builds on this class
+
+            cls = IndexedBank
+        elif device != "cpu" and cls is NormalBank:
             from daco.fleet import DeviceBank  # it builds on this class, and needs torch
 
             cls = DeviceBank
@@ -110,6 +119,7 @@ class NormalBank:
         bands: int | None = None,
         memory_budget: int = MEMORY_BUDGET,
         device: str = "cpu",
+        index: Any = None,
     ) -> None:
         X, self.bands = split_bands(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
@@ -121,8 +131,8 @@ class NormalBank:
         self._codes = codes[self._order]
         sizes = np.bincount(codes, minlength=len(self.domains))
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        grouped = X if (np.diff(self._order) == 1).all() else X[self._order]
-        self._unit = unit_rows(grouped)
+        grouped = (np.diff(self._order) == 1).all()
+        self._unit = unit_rows(X, None if grouped else self._order)
         self._views = Views(self._unit, self.bands, memory_budget)
         self._own = Scored()
 

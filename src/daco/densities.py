@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.bases import Base
-from daco.neighbours import DENSITY_FLOOR, DenseMinima, NeighbourLists, dense_minima, query_minima
+from daco.neighbours import DENSITY_FLOOR, DenseMinima, NeighbourLists
 from daco.validation import Floats
-from daco.views import View
+from daco.views import Look, View
 
 BaseScores = dict[Base, Floats]
 Bools = NDArray[np.bool_]
@@ -58,8 +58,7 @@ def local_within(
     dividing, subtracting = _corrected(bases)
     if not (dividing or subtracting or with_domains):
         return scores, np.empty((len(members), 0, len(view)), view.unit.dtype)
-    found_minima = dense_minima(
-        view.distances,
+    found_minima = view.minima(
         members,
         domain_starts,
         density.stacked(dividing),
@@ -72,20 +71,13 @@ def local_within(
 
 def local_against(
     view: View,
-    distances: Floats,
+    look: Look,
     domain_starts: Starts,
     bases: Sequence[Base],
     with_domains: bool,
 ) -> tuple[BaseScores, Floats]:
-    """Score new clips, (N, n) distances, against the whole bank: {base: (1, n)}, (1, G, n)."""
-    scores: BaseScores = {}
-    nearest = [base.neighbours for base in bases if base.scorer == "knn"]
-    if nearest:
-        by_clip = distances.T.copy()  # partitioned in place, so never a view
-        by_clip.partition(max(nearest) - 1, axis=1)
-        sums = np.cumsum(np.sort(by_clip[:, : max(nearest)], axis=1), axis=1)
-        knn = [base for base in bases if base.scorer == "knn"]
-        scores.update({b: sums[None, :, b.neighbours - 1] / b.neighbours for b in knn})
+    """Score new clips that are looked at against the whole bank: {base: (1, n)}, (1, G, n)."""
+    knn = [base for base in bases if base.scorer == "knn"]
     dividing, subtracting = _corrected(bases)
     shift: dict[Base, Floats] = {}
     if dividing or subtracting:
@@ -94,7 +86,10 @@ def local_against(
         shift = density.shift
     else:
         over = less = np.empty((1, 0, len(view)), view.unit.dtype)
-    found = query_minima(distances, domain_starts, over, less, with_domains)
+    count = max((base.neighbours for base in knn), default=0)
+    nearest, found = look.against(count, domain_starts, over, less, with_domains)
+    sums = np.cumsum(nearest, axis=1)
+    scores = {b: sums[None, :, b.neighbours - 1] / b.neighbours for b in knn}
     return scores | _named(dividing, subtracting, found, shift), found.domain
 
 
@@ -161,7 +156,8 @@ class _Densities:
             logs.dtype,
         )
         self.shift[base] = (slope * typical)[:, None]
-        exponent = slope[:, None] * (logs - typical[:, None])
+        with np.errstate(invalid="ignore"):  # outside a subset there is no density
+            exponent = slope[:, None] * (logs - typical[:, None])
         return np.exp(np.clip(exponent, -_EXPONENT, _EXPONENT))
 
     def _slope(self, nearest: Floats, density: Floats, real: Bools | None = None) -> Floats:

@@ -9,6 +9,7 @@ dense scan of the distances.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,10 @@ Bools = NDArray[np.bool_]
 DENSITY_FLOOR = 2e-12
 """Smallest local density (of the doubled distance): duplicates would otherwise divide by 0."""
 
+DType = np.dtype[Any]
+
 _SELECTION_BYTES = 32 * 2**20
+_SPARSE = 16  # sorting whole rows pays where more than this part of a block is nearer
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,8 @@ def dense_minima(
         Density of each member under each number of neighbours.
     """
     n_domains = len(domain_starts) - 1 if with_domains else 0
-    found = _unbounded(members.shape[1], n_domains, (ratio_density, difference_density))
-    domain_of = _domain_of(domain_starts)
+    found = unbounded(members.shape[1], n_domains, (ratio_density, difference_density))
+    domain_of = domain_of_clips(domain_starts)
     for rows, columns, block in distances.blocks():
         kernels().scan_block(
             block,
@@ -128,11 +132,11 @@ def query_minima(
 ) -> DenseMinima:
     """The same for new clips, the columns of ``block``, against the whole bank, its rows."""
     n_domains = len(domain_starts) - 1 if with_domains else 0
-    found = _unbounded(block.shape[1], n_domains, (ratio_density, difference_density))
+    found = unbounded(block.shape[1], n_domains, (ratio_density, difference_density))
     kernels().scan_block(
         block,
         np.ones((1, len(block)), np.bool_),
-        _domain_of(domain_starts),
+        domain_of_clips(domain_starts),
         ratio_density,
         difference_density,
         found.domain,
@@ -142,7 +146,8 @@ def query_minima(
     return found
 
 
-def _unbounded(n: int, n_domains: int, densities: tuple[Floats, Floats]) -> DenseMinima:
+def unbounded(n: int, n_domains: int, densities: tuple[Floats, Floats]) -> DenseMinima:
+    """Minima of n clips before anything was seen."""
     ratio, difference = densities
 
     def infinite(rows: int) -> Floats:
@@ -151,30 +156,73 @@ def _unbounded(n: int, n_domains: int, densities: tuple[Floats, Floats]) -> Dens
     return DenseMinima(infinite(n_domains), infinite(ratio.shape[1]), infinite(difference.shape[1]))
 
 
-def _domain_of(domain_starts: NDArray[np.intp]) -> NDArray[np.intp]:
+def domain_of_clips(domain_starts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The domain of each clip, clips being grouped by domain."""
     return np.repeat(np.arange(len(domain_starts) - 1), np.diff(domain_starts))
+
+
+class NearestSoFar:
+    """The nearest of all clips seen so far, for each of n clips in ascending order.
+
+    Ties fall to the clip that was seen first. Where fewer than ``length`` were seen, the rest
+    are at infinity.
+    """
+
+    def __init__(self, n: int, length: int, dtype: DType) -> None:
+        self.distance = np.full((n, length), np.inf, dtype)
+        self.index = np.zeros((n, length), np.int32)
+
+    def see(self, rows: slice, block: Floats, first_index: int) -> None:
+        """Distances of some rows to clips numbered from ``first_index``; inf is no clip."""
+        into, length = self.distance[rows], self.distance.shape[1]
+        if not length or not block.size:
+            return
+        new = bool(np.isinf(into[:, 0]).all())
+        if not new:
+            hits = block < into[:, -1:]
+            if np.count_nonzero(hits) * _SPARSE <= block.size:
+                # Of a large bank nearly nothing is nearer than what was found: no need to sort it.
+                row, column = np.nonzero(hits)
+                self._merge(rows, row, block[row, column], (column + first_index).astype(np.int32))
+                return
+        step = max(1, _SELECTION_BYTES // (8 * block.shape[1]))
+        for start in range(0, block.shape[0], step):
+            part = slice(start, min(start + step, block.shape[0]))
+            near, where = _smallest(block[part], first_index, length)
+            if new:
+                into[part, : near.shape[1]] = near
+                self.index[rows][part, : near.shape[1]] = where
+                continue
+            row = np.repeat(np.arange(part.start, part.stop), near.shape[1])
+            self._merge(rows, row, near.ravel(), where.ravel())
+
+    def _merge(
+        self, rows: slice, row: NDArray[np.intp], near: Floats, where: NDArray[np.int32]
+    ) -> None:
+        """Candidates of rows within ``rows``, in ascending order of the row."""
+        if not len(row):
+            return
+        first = np.flatnonzero(np.diff(row, prepend=-1))
+        counts = np.diff(first, append=len(row))
+        touched = rows.start + row[first]
+        slot = np.arange(len(row)) - np.repeat(first, counts)
+        place = np.repeat(np.arange(len(first)), counts)
+        length = self.distance.shape[1]
+        distance = np.full((len(first), length + counts.max()), np.inf, self.distance.dtype)
+        index = np.zeros(distance.shape, np.int32)
+        distance[:, :length], index[:, :length] = self.distance[touched], self.index[touched]
+        distance[place, length + slot], index[place, length + slot] = near, where
+        order = np.argsort(distance, axis=1, kind="stable")[:, :length]
+        self.distance[touched] = np.take_along_axis(distance, order, axis=1)
+        self.index[touched] = np.take_along_axis(index, order, axis=1)
 
 
 def _nearest(distances: PairwiseDistances, length: int) -> tuple[Floats, NDArray[np.int32]]:
     """Distances and indices of the ``length`` nearest other clips of each clip."""
-    n, dtype = len(distances), distances.unit.dtype
-    distance = np.full((n, length), np.inf, dtype)
-    index = np.zeros((n, length), np.int32)
+    found = NearestSoFar(len(distances), length, distances.unit.dtype)
     for rows, columns, block in distances.blocks():
-        step = max(1, _SELECTION_BYTES // (8 * block.shape[1]))
-        for start in range(0, block.shape[0], step):
-            part = slice(start, min(start + step, block.shape[0]))
-            into = slice(rows.start + part.start, rows.start + part.stop)
-            near, where = _smallest(block[part], columns.start, length)
-            if columns.start > 0 or columns.stop < n:
-                near = np.concatenate([distance[into], near], axis=1)
-                where = np.concatenate([index[into], where], axis=1)
-                order = np.argsort(near, axis=1, kind="stable")[:, :length]
-                near = np.take_along_axis(near, order, axis=1)
-                where = np.take_along_axis(where, order, axis=1)
-            distance[into, : near.shape[1]] = near
-            index[into, : near.shape[1]] = where
-    return distance, index
+        found.see(rows, block, columns.start)
+    return found.distance, found.index
 
 
 def _smallest(block: Floats, first_index: int, length: int) -> tuple[Floats, NDArray[np.int32]]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from daco.bases import SCORERS, Base
 from daco.densities import BaseScores, Bools, Starts, local_against, local_within
-from daco.distances import cosine_distances
 from daco.fusion import fused
 from daco.mixup import (
     genrep_scores,
@@ -114,13 +113,15 @@ def scores_against(
         if local or geometry in needed or mixing:
             seen = []
             for view, rows in zip(views.of(bandwise), views.rows_of(query, bandwise), strict=True):
-                distances = cosine_distances(view.unit, rows)
+                look = view.look(rows)
                 with_domains = geometry in needed
-                seen.append(local_against(view, distances, domain_starts, local, with_domains))
+                seen.append(local_against(view, look, domain_starts, local, with_domains))
             _keep(found, seen, local, geometry if geometry in needed else None)
             if mixing:
                 pairs = views.target_distances(domain_starts)
-                found.domain[MIXED] = mixed_domain_distance_against(distances, pairs, domain_starts)
+                found.domain[MIXED] = mixed_domain_distance_against(
+                    look.distances, pairs, domain_starts
+                )
     directions = [base.neighbours for base in parts if base.scorer == "pca"]
     if directions:
         residuals = residuals_of(views.directions(max(directions)), query, directions)

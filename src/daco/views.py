@@ -12,11 +12,42 @@ from typing import Any
 
 import numpy as np
 
-from daco.distances import PairwiseDistances, distances_of_bands, fits, unit_rows
+from daco.distances import (
+    PairwiseDistances,
+    cosine_distances,
+    distances_of_bands,
+    fits,
+    unit_rows,
+)
 from daco.mixup import Starts, target_clips, target_distances
-from daco.neighbours import NeighbourLists
+from daco.neighbours import Bools, DenseMinima, NeighbourLists, dense_minima, query_minima
 from daco.subspace import Directions, principal_directions
 from daco.validation import Floats
+
+
+class Look:
+    """What one geometry of a bank says about new clips, the columns of ``distances``."""
+
+    def __init__(self, distances: Floats) -> None:
+        self.distances = distances
+
+    def against(
+        self,
+        count: int,
+        domain_starts: Starts,
+        ratio_density: Floats,
+        difference_density: Floats,
+        with_domains: bool,
+    ) -> tuple[Floats, DenseMinima]:
+        """Distances of each clip to its ``count`` nearest, (n, count), and its smallest values."""
+        nearest = np.empty((self.distances.shape[1], 0), self.distances.dtype)
+        if count:
+            by_clip = self.distances.T.copy()  # partitioned in place, so never a view
+            by_clip.partition(count - 1, axis=1)
+            nearest = np.sort(by_clip[:, :count], axis=1)
+        return nearest, query_minima(
+            self.distances, domain_starts, ratio_density, difference_density, with_domains
+        )
 
 
 class View:
@@ -49,6 +80,23 @@ class View:
         if self._lists is None or self._lists.reach < reach:
             self._lists = NeighbourLists(self.distances, max(reach, self._expected))
         return self._lists
+
+    def minima(
+        self,
+        members: Bools,
+        domain_starts: Starts,
+        ratio_density: Floats,
+        difference_density: Floats,
+        with_domains: bool,
+    ) -> DenseMinima:
+        """The smallest values of every clip of the bank, each left out; see `dense_minima`."""
+        return dense_minima(
+            self.distances, members, domain_starts, ratio_density, difference_density, with_domains
+        )
+
+    def look(self, rows: Floats) -> Look:
+        """New clips, unit rows."""
+        return Look(cosine_distances(self.unit, rows))
 
 
 class Views:

@@ -1,0 +1,47 @@
+"""A bank that searches its neighbours, on the golden machines and on real ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from golden_machines import MACHINES, Machine, scaled_error
+from real_tables import real_table
+
+import daco
+from daco.bigbank import HNSW, IVF
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("name", [name for name in MACHINES if name.startswith("small")])
+def test_flat_gives_the_golden_scores_and_criterion(name, dtype):
+    machine = Machine(name, dtype)
+    bank = machine.bank(index="flat", memory_budget=0)
+    got = bank.score(machine.X_test, machine.names)
+    tolerance = 1e-9 if machine.prefix else 1e-3  # the golden README's
+    assert scaled_error(got.T, machine["scores"], machine.names).max() < tolerance
+    splits = bank.balance_splits(machine.names)
+    differing = np.abs(splits - machine["balance_ks_splits"]) > 1e-9
+    assert differing.sum() <= (0 if machine.prefix else 30)
+    # Whatever the processor, it is what NormalBank gives.
+    plain = machine.bank(memory_budget=0)
+    assert (splits == plain.balance_splits(machine.names)).all()
+    assert scaled_error(
+        got.T, plain.score(machine.X_test, machine.names).T, machine.names
+    ).max() < (1e-9 if machine.prefix else 1e-5)
+
+
+@pytest.mark.parametrize("machine", ["fan", "bearing"])
+def test_approximate_indexes_find_nearly_all_on_real_machines(machine):
+    pytest.importorskip("faiss")
+    table = real_table(machine)
+    train, tests = table.select(split="train"), table.select(split="test").matrix()
+    X, domains = train.matrix(), train.column("domain")
+    plain = daco.NormalBank(X, domains)
+    grid = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1"]
+    expected = plain.score(tests, grid)
+    for index in (IVF(probes=8, exact_below=0), HNSW(exact_below=0)):
+        bank = daco.NormalBank(X, domains, index=index)
+        found = bank.recall(grid, tests)
+        assert found.found[1] > 0.98
+        change = np.abs(bank.score(tests, grid) - expected)
+        assert np.quantile(change / expected.std(axis=0), 0.95, axis=0).max() < 0.02
