@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: temporary file, fsync, rename."""
+"""Files that appear whole or not at all: temporary file, fsync, rename; or one upload."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daco.errors import DataError
+from daco.places import Place, RemotePath
 
 TEMPORARY = ".tmp"
 """How the name of an unfinished file ends; a kill may leave one behind, it is never read."""
@@ -26,27 +27,32 @@ _HINTS = {
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
+def atomic_write(path: Place, folder: Place | None = None) -> Iterator[Path]:
     """A temporary path to write to; when the block ends, it becomes `path` in one step.
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         The file that is to appear. Until then an older one stays as it is.
     folder : Path or None
-        Where the temporary file lies, on the same file system; None is beside `path`.
+        Where the temporary file lies, on the same file system; None is beside `path`. That of
+        a remote file lies on this computer, where temporary files do.
 
     Raises
     ------
     DataError
         The file cannot be written; the message names it and the reason.
     """
+    if isinstance(path, RemotePath):
+        with _uploaded(path) as file:
+            yield file
+        return
     temporary = None
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         handle, name = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=TEMPORARY, dir=folder or path.parent
+            prefix=f".{path.name}.", suffix=TEMPORARY, dir=str(folder or path.parent)
         )
         temporary = Path(name)
         os.close(handle)
@@ -63,7 +69,18 @@ def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def unwritable(path: Path, error: OSError) -> DataError:
+@contextlib.contextmanager
+def _uploaded(path: RemotePath) -> Iterator[Path]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="daco-") as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            path.upload(temporary)
+    except OSError as error:
+        raise unwritable(Path(tempfile.gettempdir()), error) from None
+
+
+def unwritable(path: Place, error: OSError) -> DataError:
     """One sentence for what the operating system refused."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     hint = _HINTS.get(error.errno or 0, "")

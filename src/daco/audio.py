@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
+from io import BytesIO
 from math import gcd
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -21,8 +22,10 @@ from numpy.typing import NDArray
 
 from daco.channels import FAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
+from daco.places import Place, RemotePath, place
 
 Waveform = NDArray[np.float32]
+Source = str | os.PathLike[str] | RemotePath
 
 FORMATS = {
     ".wav": ("WAV", "WAVEX", "RF64"),
@@ -91,27 +94,28 @@ DEFAULT_LIMITS = AudioLimits()
 """An hour at 32 kHz mono still fits."""
 
 
-def probe(path: str | os.PathLike[str], limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
+def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
     """What the header of a recording declares, after the checks that need no decoding."""
-    path = Path(path)
+    path = place(path)
     with _open(path, limits) as sound:
         return _describe(sound)
 
 
 def read_audio(
-    path: str | os.PathLike[str],
+    path: Source,
     *,
     sample_rate: int | None = None,
     channel: int | str = 0,
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
+    content: bytes = b"",
 ) -> Waveform:
     """What a network hears of a recording, at its native length.
 
     Parameters
     ----------
     path : path
-        A file with one of the extensions of `FORMATS`.
+        A file with one of the extensions of `FORMATS`, here or on a remote file system.
     sample_rate : int or None
         The rate to resample to (soxr, high quality); None keeps the file's own.
     channel : int or str
@@ -122,6 +126,8 @@ def read_audio(
     resampler : {"soxr", "polyphase"}
         soxr in high quality, or SciPy's short polyphase filter, for networks whose published
         embeddings were made with it.
+    content : bytes
+        Of a remote file, where they were fetched already.
 
     Returns
     -------
@@ -130,7 +136,12 @@ def read_audio(
     """
     policy = parse_channel(channel)
     waves, rate = read_channels(
-        path, sample_rate=sample_rate, channel=policy, limits=limits, resampler=resampler
+        path,
+        sample_rate=sample_rate,
+        channel=policy,
+        limits=limits,
+        resampler=resampler,
+        content=content,
     )
     try:
         return heard(waves, policy, sample_rate or rate)
@@ -139,12 +150,13 @@ def read_audio(
 
 
 def read_channels(
-    path: str | os.PathLike[str],
+    path: Source,
     *,
     sample_rate: int | None = None,
     channel: int | str = 0,
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
+    content: bytes = b"",
 ) -> tuple[Waveform, int]:
     """What a channel policy takes of a recording, and the file's own rate.
 
@@ -157,8 +169,8 @@ def read_channels(
             f"The 'sample_rate' parameter of read_audio must be between {limits.min_rate} and "
             f"{limits.max_rate} Hz. Got {sample_rate!r} instead."
         )
-    path = Path(path)
-    with _open(path, limits) as sound:
+    path = place(path)
+    with _open(path, limits, content) as sound:
         info = _describe(sound)
         try:
             require_channels(policy, info.channels)
@@ -194,11 +206,16 @@ def resample(waves: Waveform, rate: int, new_rate: int, resampler: str = "soxr")
     return np.asarray(resample_poly(waves, new_rate // common, rate // common), np.float32)
 
 
-def _open(path: Path, limits: AudioLimits) -> soundfile.SoundFile:
+def _open(path: Place, limits: AudioLimits, content: bytes = b"") -> soundfile.SoundFile:
     """The opened file, every check of its declarations passed."""
-    _check_file(path, limits)
+    source: Path | BytesIO
+    if isinstance(path, RemotePath):
+        source = _fetched(path, limits, content)
+    else:
+        _check_file(path, limits)
+        source = path
     try:
-        sound = soundfile.SoundFile(path)
+        sound = soundfile.SoundFile(source)
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
         raise AudioError(f"{path}: not readable as audio ({_reason(error)}).") from None
     try:
@@ -207,6 +224,23 @@ def _open(path: Path, limits: AudioLimits) -> soundfile.SoundFile:
         sound.close()
         raise
     return sound
+
+
+def _fetched(path: RemotePath, limits: AudioLimits, content: bytes) -> BytesIO:
+    """The whole of a remote file: decoding asks for it piece by piece, at a request each."""
+    _check_suffix(path)
+    size = len(content)
+    if not content:
+        try:
+            status, content = path.fetch(limits.bytes)
+        except FileNotFoundError as error:
+            raise AudioError(f"{path}: cannot be opened ({error.strerror}).") from None
+        size = len(content) or status.st_size
+    _check_size(path, size, limits)
+    file = BytesIO(content)
+    _check_content(path, file, len(content))
+    file.seek(0)
+    return file
 
 
 def _check_file(path: Path, limits: AudioLimits) -> None:
@@ -218,34 +252,45 @@ def _check_file(path: Path, limits: AudioLimits) -> None:
         ) from None
     if not stat.S_ISREG(status.st_mode):
         raise AudioError(f"{path}: not a regular file.")
+    _check_suffix(path)
+    _check_size(path, status.st_size, limits)
+    try:
+        with path.open("rb") as file:
+            _check_content(path, file, status.st_size)
+    except OSError as error:
+        raise AudioError(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def _check_suffix(path: Place) -> None:
     if path.suffix.lower() not in FORMATS:
         raise AudioError(
             f"{path}: the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert "
             "the recording, or give the file the extension of its format."
         )
-    if status.st_size == 0:
+
+
+def _check_size(path: Place, size: int, limits: AudioLimits) -> None:
+    if size == 0:
         raise AudioError(f"{path}: the file is empty.")
-    if status.st_size > limits.bytes:
+    if size > limits.bytes:
         raise AudioError(
-            f"{path}: {status.st_size} bytes are more than the limit of {limits.bytes}. Cut the "
-            "recording into clips."
+            f"{path}: {size} bytes are more than the limit of {limits.bytes}. Cut the recording "
+            "into clips."
         )
-    try:
-        with path.open("rb") as file:
-            claimed, present = _claimed_bytes(file, status.st_size)
-            cut = _ogg_is_cut(file, status.st_size)
-    except OSError as error:
-        raise AudioError(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+def _check_content(path: Place, file: BinaryIO, size: int) -> None:
+    claimed, present = _claimed_bytes(file, size)
     if claimed > present:  # libsndfile would quietly take what is there
         raise AudioError(
             f"{path}: truncated, the header claims {claimed} bytes of sound and {present} are "
             "there. Copy or record the file again."
         )
-    if cut:
+    if _ogg_is_cut(file, size):
         raise AudioError(f"{path}: truncated, its end is missing. Copy or record the file again.")
 
 
-def _check_header(sound: soundfile.SoundFile, path: Path, limits: AudioLimits) -> None:
+def _check_header(sound: soundfile.SoundFile, path: Place, limits: AudioLimits) -> None:
     expected = FORMATS[path.suffix.lower()]
     if sound.format not in expected:
         raise AudioError(
@@ -313,7 +358,9 @@ def _describe(sound: soundfile.SoundFile) -> AudioInfo:
     return AudioInfo(sound.frames, sound.samplerate, sound.channels, seconds, sound.format)
 
 
-def _decode(sound: soundfile.SoundFile, path: Path, info: AudioInfo, policy: int | str) -> Waveform:
+def _decode(
+    sound: soundfile.SoundFile, path: Place, info: AudioInfo, policy: int | str
+) -> Waveform:
     """What the policy takes, block by block: no more is held than the file really has."""
     step = max(1, _BLOCK_VALUES // info.channels)
     blocks: list[Waveform] = []
@@ -343,7 +390,7 @@ def _decode(sound: soundfile.SoundFile, path: Path, info: AudioInfo, policy: int
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
 
 
-def _require_sound(waves: Waveform, path: Path) -> None:
+def _require_sound(waves: Waveform, path: Place) -> None:
     peak = max(float(waves.max()), -float(waves.min()))
     if peak <= _PEAK:  # false for NaN as well
         return

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daco.errors import DataError, InputError
+from daco.places import Place, RemotePath, not_there, place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,7 @@ AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 ONE_DOMAIN = "all"
 """The domain of clips whose source tells no domains apart."""
 
+_DOTS = {"", ".", ".."}
 _LABEL_FOLDERS = {"normal": 0, "anomaly": 1, "anomalous": 1, "abnormal": 1}
 
 
@@ -70,7 +72,7 @@ class ClipTable:
     (2, ('fan',), ['b.wav'])
     """
 
-    root: Path
+    root: Place
     clips: tuple[Clip, ...]
     oddities: tuple[str, ...] = ()
 
@@ -92,7 +94,7 @@ class ClipTable:
             groups[clip.year, clip.machine].append(clip)
         return {key: ClipTable(self.root, tuple(clips)) for key, clips in groups.items()}
 
-    def paths(self) -> list[Path]:
+    def paths(self) -> list[Place]:
         """Where the recordings are."""
         return [self.root / clip.path for clip in self.clips]
 
@@ -118,18 +120,19 @@ class ClipTable:
 
         return pd.DataFrame(self.columns()).astype({"year": "Int64", "label": "Int64"})
 
-    def write_manifest(self, path: Path | str) -> None:
+    def write_manifest(self, path: Place | str) -> None:
         """Write a manifest, CSV or Parquet by its ending, that :func:`read_clips` reads back.
 
-        Paths in it are relative to its own folder, so both can be moved together.
+        Paths in it are relative to its own folder, so both can be moved together; whole where
+        the recordings are on a remote file system and the manifest is not.
         """
         from daco.manifest import write_manifest
 
-        write_manifest(self, Path(path))
+        write_manifest(self, place(path))
 
 
 def read_clips(
-    source: Path | str, *, truth: Path | str | None = None, year: int | None = None
+    source: Place | str, *, truth: Path | str | None = None, year: int | None = None
 ) -> ClipTable:
     """The clips of a manifest or a folder, whichever `source` is.
 
@@ -139,6 +142,7 @@ def read_clips(
         A manifest (CSV or Parquet) with at least a column ``path``; a DCASE Task 2 data set of
         2023 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
         ``normal/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
+        All of them may lie on a remote file system: ``s3://plant/clips``.
     truth : path, optional
         A checkout of the official evaluator of that year. Its labels, domains and attributes are
         given to the anonymous test clips by name, and must cover them completely.
@@ -154,7 +158,10 @@ def read_clips(
     from daco.manifest import read_manifest
     from daco.truth import inject_truth
 
-    source = Path(os.path.abspath(Path(source).expanduser()))
+    source = place(source)
+    if isinstance(source, Path):
+        source = Path(os.path.abspath(source.expanduser()))
+    root: Place
     if source.is_dir():
         root = source
         sizes, oddities = list_audio(root)
@@ -164,10 +171,10 @@ def read_clips(
         if clips is None:
             clips = _read_folder(root, sizes, year, oddities)
     elif source.is_file():
-        root, oddities = source.parent, []
-        clips, sizes = read_manifest(source, year=year, oddities=oddities)
+        oddities = []
+        root, clips, sizes = read_manifest(source, year=year, oddities=oddities)
     else:
-        raise DataError(f"{source} does not exist. Give a folder of recordings or a manifest.")
+        raise DataError(f"{not_there(source)} Give a folder of recordings or a manifest.")
     if truth is not None:
         clips = inject_truth(clips, truth, oddities=oddities)
     empty = [clip.path for clip in clips if not sizes[clip.path]]
@@ -176,11 +183,13 @@ def read_clips(
     return ClipTable(root, tuple(clips), (*oddities, *_find_oddities(clips)))
 
 
-def list_audio(root: Path) -> tuple[dict[str, int], list[str]]:
+def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
     """Recordings below a folder as {path relative to it: bytes}, sorted, and the oddities.
 
     Hidden files and what macOS adds to archives are passed over; links are followed once.
     """
+    if isinstance(root, RemotePath):
+        return _list_remote(root)
     files: dict[str, int] = {}
     closed: list[str] = []
     broken: list[str] = []
@@ -218,6 +227,27 @@ def list_audio(root: Path) -> tuple[dict[str, int], list[str]]:
         oddities.append(
             f"{counted(broken, 'file')} left out, a broken link or a name that is not UTF-8: "
             f"{some(broken)}."
+        )
+    return dict(sorted(files.items())), oddities
+
+
+def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
+    files: dict[str, int] = {}
+    strange: list[str] = []
+    for path, status in root.files():
+        names = path.split("/")
+        if any(name.startswith(".") or name == "__MACOSX" for name in names if name not in _DOTS):
+            continue
+        if path.lower().endswith(AUDIO_SUFFIXES):
+            if _DOTS.intersection(names):  # two names of one file elsewhere, two objects here
+                strange.append(path)
+            else:
+                files[path] = status.st_size
+    oddities = []
+    if strange:
+        oddities.append(
+            f"{counted(strange, 'object')} left out, named with an empty part, . or ..: "
+            f"{some(strange)}."
         )
     return dict(sorted(files.items())), oddities
 
@@ -262,7 +292,7 @@ def titled(year: int | None, machine: str) -> str:
 
 
 def _read_folder(
-    root: Path, sizes: Mapping[str, int], year: int | None, oddities: list[str]
+    root: Place, sizes: Mapping[str, int], year: int | None, oddities: list[str]
 ) -> list[Clip]:
     """Plain folders: words for split and label where there are any, then the domain."""
     placed = {path: _place_in_folder(path) for path in sizes}
@@ -312,7 +342,7 @@ def _place_in_folder(path: str) -> tuple[str | None, str | None, int | None, int
     return (rest[0] if rest else None), split, label, len(rest)
 
 
-def _nothing_in(root: Path, oddities: Sequence[str]) -> str:
+def _nothing_in(root: Place, oddities: Sequence[str]) -> str:
     archives = sorted(each.name for each in root.glob("*.zip"))
     if archives:
         return f"{root} holds {counted(archives, 'archive')} but no recording: unzip them first."

@@ -7,15 +7,17 @@ of evaluation sets is another matter, see `daco.truth`.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from daco.clips import Clip, counted, some, stem_of, titled
 from daco.errors import DataError
+from daco.places import Place
 
 _SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
 
@@ -165,14 +167,14 @@ class _Place:
     """What the folders above a clip say."""
 
     machine: str
-    folder: Path
+    folder: Place
     split: str | None
     year: int | None
     renamed: bool
 
 
 def read_tree(
-    root: Path,
+    root: Place,
     paths: Iterable[str],
     *,
     year: int | None = None,
@@ -183,7 +185,7 @@ def read_tree(
 
     Parameters
     ----------
-    root : Path
+    root : path
     paths : iterable of str
         Of recordings, relative to `root`.
     year : int, optional
@@ -253,7 +255,7 @@ def read_tree(
     return _with_attribute_files(clips, places, oddities)
 
 
-def _place(root: Path, folder: str) -> _Place:
+def _place(root: Place, folder: str) -> _Place:
     """Split and machine by the nearest folders, the year by any above."""
     parts = [*root.parts, *PurePosixPath(folder).parts]
     year = next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
@@ -268,9 +270,12 @@ def _place(root: Path, folder: str) -> _Place:
         machine = last
     if _holds_machines(parts[machine]) and machine > 1 and not _holds_machines(parts[machine - 1]):
         machine -= 1  # <machine>/raw/train
+    of_machine = root / folder
+    for _ in range(last - machine):
+        of_machine = of_machine.parent
     return _Place(
         machine=_machine_name(parts[machine]),
-        folder=Path(*parts[: machine + 1]),
+        folder=of_machine,
         split=_SPLIT_FOLDERS[split] if split else None,
         year=year,
         renamed="test_rename" in parts[len(root.parts) :] or split == "test_rename",
@@ -323,7 +328,8 @@ def _with_attribute_files(
     for folder, year, machine in dict.fromkeys(
         (places[clip.path].folder, clip.year, clip.machine) for clip in clips
     ):
-        for file in sorted(folder.glob("attributes_*.csv")):
+        files: list[Place] = [*folder.glob("attributes_*.csv")]
+        for file in sorted(files, key=str):
             if re.fullmatch(r"attributes_\d+\.csv", file.name):
                 rows.setdefault((year, machine), {}).update(_attribute_rows(file, oddities))
     if not rows:
@@ -366,7 +372,7 @@ def _with_attribute_files(
     return result
 
 
-def _attribute_rows(file: Path, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
+def _attribute_rows(file: Place, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
     """Pairs of name and value by stem; ``file_name`` is a path in some files, a stem in others."""
     lines = read_csv(file)
     header = lines[0] if lines else []
@@ -389,10 +395,10 @@ def _agree(tail: str, pairs: Sequence[tuple[str, str]]) -> bool:
     return tail in ("", "noattribute", *forms)
 
 
-def read_csv(path: Path) -> list[list[str]]:
+def read_csv(path: Place) -> list[list[str]]:
     """The lines of a file of the organisers that are not empty."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return [line for line in csv.reader(file) if line]
+        text = path.read_bytes().decode("utf-8-sig")
+        return [line for line in csv.reader(io.StringIO(text, newline="")) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} could not be read: {error}.") from None

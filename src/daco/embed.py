@@ -22,7 +22,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daco import __version__
 from daco.audio import DEFAULT_LIMITS, AudioLimits, read_audio
 from daco.backbones.protocol import Backbone
 from daco.channels import embed_waves, parse_channel
@@ -30,14 +29,15 @@ from daco.clips import ClipTable
 from daco.embedout import parquet_file, write_table
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.loader import BatchBuffers, Loaded, Waveforms, batches, load_ahead, prefetched
+from daco.origin import checked_readouts, origin_of, resampler_of, salt_of
 from daco.pcm import plain_pcm16
-from daco.readout import bands_of, require_readout
+from daco.places import THREADS, Place
 from daco.shards import (
     Recording,
     Shard,
     Span,
-    is_reusable,
     read_recording,
+    reusable,
     shard_folder,
     write_shard,
 )
@@ -52,7 +52,7 @@ SHARD_SIZE = 256
 class EmbedReport:
     """What a run did: `embedded` clips now, `reused` ones of an earlier run, `skipped` ones."""
 
-    out: Path
+    out: Place
     clips: int
     embedded: int
     reused: int
@@ -95,7 +95,7 @@ class Engine(Protocol):
 def embed_clips(
     table: ClipTable,
     net: Backbone,
-    out: Path | str,
+    out: Place | str,
     *,
     readouts: Sequence[str] | None = None,
     channel: int | str = 0,
@@ -123,7 +123,7 @@ def embed_clips(
         The frozen network. Those of daco are given 16-bit clips as int16, all others float32;
         the memory of the waveforms is used again for later batches.
     out : path
-        The Parquet file; replaced in one step when all is done.
+        The Parquet file, here or on a remote file system; replaced in one step when all is done.
     readouts : sequence of str, optional
         The first becomes the column ``embedding``, each further one ``embedding.<readout>``;
         by default the network's own.
@@ -133,7 +133,8 @@ def embed_clips(
     batch_size : int
         Clips per forward pass, all of one length; fewer where they are long.
     workers : int, optional
-        Threads that decode ahead of the network; by default one per core, 6 at most.
+        Threads that decode ahead of the network; by default one per core, 6 at most, and 16
+        where the recordings are on a remote file system.
     shard_size : int
         Clips per shard.
     on_error : {"fail", "skip"}
@@ -153,9 +154,9 @@ def embed_clips(
         The output cannot be written, another run is writing it, or no clip could be embedded.
     """
     started = time.perf_counter()
-    names = _checked_readouts(net, readouts)
+    names = checked_readouts(net, readouts)
     channel = parse_channel(channel)
-    workers = _default_workers() if workers is None else workers
+    workers = _default_workers(table.root) if workers is None else workers
     _require_counts(batch_size=batch_size, workers=workers, shard_size=shard_size)
     if on_error not in ("fail", "skip"):
         raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
@@ -163,7 +164,7 @@ def embed_clips(
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
     out = parquet_file(out)
     origin = origin_of(net, names, channel, None if engine is None else engine.device)
-    settings = json.dumps([origin, repr(limits), _salt(net)], sort_keys=True)
+    settings = json.dumps([origin, repr(limits), salt_of(net)], sort_keys=True)
     report_progress = progress or (lambda done, total: None)
     with shard_folder(out) as folder:
         job = Job(
@@ -176,19 +177,20 @@ def embed_clips(
             settings=settings,
         )
         spans = [(s, min(s + shard_size, len(table))) for s in range(0, len(table), shard_size)]
-        todo = [span for span in spans if not _is_done(job, table, folder, span)]
+        done = reusable(folder, table, spans, settings, skips=job.skip)
+        todo = [span for span in spans if span not in done]
         fresh = sum(stop - start for start, stop in todo)
         reused = len(table) - fresh
         report_progress(reused, len(table))
 
-        def done(clips: int) -> None:
+        def tell(clips: int) -> None:
             report_progress(reused + clips, len(table))
 
         if engine is None:
-            _embed_spans(_Run(**vars(job), table=table, net=net), folder, todo, done)
+            _embed_spans(_Run(**vars(job), table=table, net=net), folder, todo, tell)
         elif todo:
-            _collect(engine.shards(job, table, todo), folder, done)
-        rows, skipped = write_table(table, folder, spans, out, origin)
+            _collect(engine.shards(job, table, todo), folder, tell)
+        rows, skipped = write_table(table, folder, spans, out, origin, settings)
     missed_now = sum(start <= row < stop for row, _, _ in skipped for start, stop in todo)
     return EmbedReport(
         out=out,
@@ -200,58 +202,17 @@ def embed_clips(
     )
 
 
-def _checked_readouts(net: Backbone, readouts: Sequence[str] | None) -> tuple[str, ...]:
-    names = tuple(readouts or (net.default_readout,))
-    for name in names:
-        require_readout(net, name)
-    if len(set(names)) != len(names):
-        raise InputError(f"A readout is named twice: {', '.join(names)}. Remove one of them.")
-    return names
-
-
 def _require_counts(**counts: int) -> None:
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise InputError(f"{name} must be a whole number of at least 1. Got {value!r} instead.")
 
 
-def _default_workers() -> int:
+def _default_workers(root: Place) -> int:
+    if not isinstance(root, Path):
+        return THREADS  # they wait for answers, not for a core
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(6, cores or 1)  # on 16 cores, 8 and 16 threads were slower than 4 and 6
-
-
-def _resampler(net: Backbone) -> str:
-    return getattr(net, "resampler", "soxr")
-
-
-def origin_of(
-    net: Backbone, readouts: Sequence[str], channel: int | str, device: str | None = None
-) -> dict[str, str]:
-    """Where the vectors come from: the metadata of the table."""
-    bands = {name: count for name in readouts if (count := bands_of(net, name)) > 1}
-    return {
-        "backbone": net.name,
-        "weights_sha256": net.weights_sha256 or "",
-        "readouts": json.dumps(list(readouts)),
-        "precision": net.precision,
-        "device": str(device or net.device).partition(":")[0],
-        "channel": str(channel),
-        "sample_rate": str(net.sample_rate),
-        "resampler": _resampler(net),
-        "version": __version__,
-        **({"bands": json.dumps(bands)} if bands else {}),
-    }
-
-
-def _salt(net: Backbone) -> str:
-    """Text that no later run will have, if the weights cannot be recognised by then."""
-    recognisable = net.weights_sha256 is not None or net.name == "logmel"
-    return "" if recognisable else os.urandom(16).hex()
-
-
-def _is_done(job: Job, table: ClipTable, folder: Path, span: Span) -> bool:
-    paths = [clip.path for clip in table.clips[slice(*span)]]
-    return is_reusable(folder, span, table.root, paths, job.settings, job.skip)
 
 
 def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
@@ -266,7 +227,7 @@ def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
     return shard.finish()
 
 
-def _collect(shards: Iterator[Shard], folder: Path, done: Callable[[int], None]) -> None:
+def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]) -> None:
     finished = 0
     for shard in shards:
         write_shard(folder, shard)
@@ -274,7 +235,7 @@ def _collect(shards: Iterator[Shard], folder: Path, done: Callable[[int], None])
         done(finished)
 
 
-def _embed_spans(run: _Run, folder: Path, spans: list[Span], done: Callable[[int], None]) -> None:
+def _embed_spans(run: _Run, folder: Place, spans: list[Span], done: Callable[[int], None]) -> None:
     """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
     stop = threading.Event()
     finished = embedded = 0
@@ -318,7 +279,7 @@ def _made_ready(
             yield shard, np.empty(0, np.intp), np.empty((0, 0), np.float32)
 
 
-def _load(run: _Run, row: int, path: Path) -> Loaded:
+def _load(run: _Run, row: int, path: Place) -> Loaded:
     recording, content = read_recording(path)
     rate, channel, limits = run.net.sample_rate, run.channel, run.limits
     plain = plain_pcm16(content, sample_rate=rate, channel=channel, limits=limits)
@@ -326,7 +287,12 @@ def _load(run: _Run, row: int, path: Path) -> Loaded:
         return Loaded(row, recording, plain)
     try:
         wave = read_audio(
-            path, sample_rate=rate, channel=channel, limits=limits, resampler=_resampler(run.net)
+            path,
+            sample_rate=rate,
+            channel=channel,
+            limits=limits,
+            resampler=resampler_of(run.net),
+            content=content,
         )
     except AudioError as error:
         return Loaded(row, recording, reason=str(error).removeprefix(f"{path}: "))

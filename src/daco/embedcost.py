@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daco.atomic import atomic_write
-from daco.backbones.protocol import Backbone
-from daco.embed import EmbedReport
 from daco.errors import DataError
+from daco.places import Place, place
+
+if TYPE_CHECKING:  # a study reads what embedding took, and needs no libraries of sound for it
+    from daco.backbones.protocol import Backbone
+    from daco.embed import EmbedReport
 
 SUFFIX = ".cost.json"
 
 
-def cost_file(table: Path | str) -> Path:
+def cost_file(table: Place | str) -> Place:
     """Where the cost of a table is noted: ``emb.cost.json`` for ``emb.parquet``."""
-    return Path(table).with_suffix(SUFFIX)
+    return place(table).with_suffix(SUFFIX)
 
 
 def write_cost(report: EmbedReport, net: Backbone) -> None:
@@ -38,7 +40,7 @@ def write_cost(report: EmbedReport, net: Backbone) -> None:
         temporary.write_text(json.dumps(cost, indent=1) + "\n", encoding="utf-8")
 
 
-def read_cost(table: Path | str) -> dict[str, Any] | None:
+def read_cost(table: Place | str) -> dict[str, Any] | None:
     """What was noted beside a table, or None."""
     path = cost_file(table)
     if not path.is_file():

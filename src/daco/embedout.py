@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import numpy as np
 from daco.atomic import atomic_write
 from daco.clips import COLUMNS, Clip, ClipTable
 from daco.errors import DataError
-from daco.shards import Span, read_shard
+from daco.places import Place, opened, place
+from daco.shards import Shard, Span, read_shards
 from daco.tablefile import arrow_schema, attributes_text, column_name, parquet_writer, vector_array
 
 
-def parquet_file(out: Path | str) -> Path:
+def parquet_file(out: Place | str) -> Place:
     """The output's path, if a table may be written there: nothing else is ever replaced."""
-    out = Path(out)
+    out = place(out)
     if out.suffix != ".parquet":
         raise DataError(f"{out} must be a file with the extension .parquet.")
     if out.is_dir():
@@ -27,12 +28,13 @@ def parquet_file(out: Path | str) -> Path:
     return out
 
 
-def _require_own(out: Path) -> None:
+def _require_own(out: Place) -> None:
     import pyarrow
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_schema(out).metadata or {}
+        with opened(out) as source:
+            metadata = pq.read_schema(source).metadata or {}
     except (pyarrow.ArrowInvalid, OSError):
         metadata = {}
     if b"daco.backbone" not in metadata:
@@ -43,15 +45,19 @@ def _require_own(out: Path) -> None:
 
 
 def write_table(
-    table: ClipTable, folder: Path, spans: list[Span], out: Path, origin: dict[str, str]
+    table: ClipTable,
+    folder: Place,
+    spans: list[Span],
+    out: Place,
+    origin: dict[str, str],
+    settings: str,
 ) -> tuple[int, list[tuple[int, str, str]]]:
     """Write the table, shard by shard; its number of rows, and row, path and reason of skips."""
     import pyarrow as pa
 
     skipped: list[tuple[int, str, str]] = []
     dims: dict[str, int] = {}
-    for span in spans:
-        shard = read_shard(folder, *span)
+    for span, shard in _own_shards(folder, spans, out, settings):
         found = zip(range(*span), shard.paths, shard.reasons, strict=True)
         skipped += [(row, path, reason) for row, path, reason in found if reason is not None]
         for name, matrix in shard.vectors.items():
@@ -72,8 +78,7 @@ def write_table(
         atomic_write(out, folder) as temporary,
         parquet_writer(temporary, schema) as writer,
     ):
-        for span in spans:
-            shard = read_shard(folder, *span)
+        for span, shard in _own_shards(folder, spans, out, settings):
             kept = np.array([reason is None for reason in shard.reasons])
             if not kept.any():
                 continue
@@ -87,6 +92,19 @@ def write_table(
                 arrays[column_name(name, dims)] = vector_array(matrix[kept])
             writer.write_table(pa.table(arrays, schema=schema))
     return len(table) - len(skipped), skipped
+
+
+def _own_shards(
+    folder: Place, spans: list[Span], out: Place, settings: str
+) -> Iterator[tuple[Span, Shard]]:
+    """The shards, unless somebody else has been at them, whom no lock keeps from remote folders."""
+    for span, shard in zip(spans, read_shards(folder, spans), strict=True):
+        if shard is None or shard.settings != settings:
+            raise DataError(
+                f"{out}: another run has changed or removed what this one had finished. Run one at "
+                "a time, and this one again."
+            )
+        yield span, shard
 
 
 def _values(clips: list[Clip], name: str) -> list[Any]:

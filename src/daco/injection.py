@@ -10,7 +10,6 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,11 @@ from daco.audio import probe, read_channels, resample
 from daco.backbones.protocol import Backbone
 from daco.channels import NEAR, embed_waves, heard, needs_both, parse_channel
 from daco.clips import COLUMNS, Clip, ClipTable
-from daco.embed import origin_of
 from daco.errors import AudioError, DataError, InputError
 from daco.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
 from daco.loader import MAX_SAMPLES
+from daco.origin import origin_of
+from daco.places import Place
 from daco.readout import require_readout
 from daco.table import EmbeddingTable
 
@@ -169,7 +169,7 @@ def inject_recordings(
 
 
 def _versions(
-    path: Path, clip: Clip, net: Backbone, policy: int | str, plan: Plan
+    path: Place, clip: Clip, net: Backbone, policy: int | str, plan: Plan
 ) -> Iterator[Wave]:
     """What the network hears of each version of a recording, in the order of the plan."""
     native, rate = read_channels(path, channel=policy)
@@ -185,7 +185,7 @@ def _versions(
             yield heard(add_fault(clean, change, level), policy, net.sample_rate)
 
 
-def _fault_at(path: Path, policy: int | str, taken: Wave) -> tuple[Wave, np.float32]:
+def _fault_at(path: Place, policy: int | str, taken: Wave) -> tuple[Wave, np.float32]:
     """What a fault is made of, and how loud it is in what the policy takes of the recording.
 
     One channel and the mean of all are linear: what is added to every channel adds to them.

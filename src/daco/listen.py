@@ -23,10 +23,12 @@ from daco.errors import AudioError, InputError, ModelError
 from daco.loader import MAX_SAMPLES, Waveforms
 from daco.model import Frontend
 from daco.pcm import plain_pcm16
+from daco.places import Place, RemotePath
 from daco.readout import require_readout
+from daco.shards import read_recording
 from daco.soundcheck import far_reasons, length_reasons, loudness, sound_reasons
 
-Source = Path | bytes | BinaryIO
+Source = Place | bytes | BinaryIO
 """A recording: where it lies, its content, or a stream of its content."""
 
 MAX_WINDOWS = 10_000
@@ -147,7 +149,7 @@ class Listener:
             The recording cannot be used; of bytes and streams no path is named.
         """
         bounds = limits or DEFAULT_LIMITS
-        if isinstance(source, Path):
+        if isinstance(source, Path | RemotePath):
             native, wave, rate = _decoded(source, self.frontend, bounds)
         else:
             native, wave, rate = _decoded_bytes(source, self.frontend, bounds)
@@ -295,10 +297,11 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
 
 
 def _decoded(
-    path: Path, frontend: Frontend, limits: AudioLimits
+    path: Place, frontend: Frontend, limits: AudioLimits
 ) -> tuple[Waveforms, Waveforms, int]:
     """What the policy takes at the file's own rate and at the network's, and the file's rate."""
-    native, rate = read_channels(path, channel=frontend.channel, limits=limits)
+    _, content = read_recording(path) if isinstance(path, RemotePath) else (None, b"")
+    native, rate = read_channels(path, channel=frontend.channel, limits=limits, content=content)
     if rate == frontend.sample_rate:
         return native, native, rate
     # Clipping shows at the file's own rate only, so that both are needed.
@@ -308,6 +311,7 @@ def _decoded(
         channel=frontend.channel,
         limits=limits,
         resampler=frontend.resampler,
+        content=content,
     )
     return native, wave, rate
 

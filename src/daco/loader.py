@@ -9,12 +9,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from daco.places import Place
 from daco.shards import Recording
 
 MAX_SAMPLES = 1 << 25
@@ -41,8 +41,8 @@ class Loaded:
 
 
 def load_ahead(
-    items: Iterable[tuple[int, Path]],
-    load: Callable[[int, Path], Loaded],
+    items: Iterable[tuple[int, Place]],
+    load: Callable[[int, Place], Loaded],
     *,
     workers: int,
     ahead: int,
@@ -59,7 +59,7 @@ def load_ahead(
     sizes: deque[int] = deque()
     largest = 0
 
-    def load_some(some: list[tuple[int, Path]]) -> list[Loaded]:
+    def load_some(some: list[tuple[int, Place]]) -> list[Loaded]:
         return [load(*item) for item in some if not stop.is_set()]
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="daco-loader")

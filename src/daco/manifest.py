@@ -1,7 +1,7 @@
 """Manifests: a clip table as a CSV or Parquet file that people and other programs write.
 
-Only ``path`` is needed, relative to the manifest's folder. Everything that cannot be understood
-is an error that names row and column; rows are counted from 1, the header not among them.
+Only ``path`` is needed, relative to the manifest's folder or a URI. Everything that cannot be
+understood is an error that names row and column; rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import csv
 import io
 import json
 import os
+import posixpath
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from daco.clips import (
     some,
 )
 from daco.errors import DataError, InputError
+from daco.places import Place, RemotePath, is_remote, opened, place, sizes_of
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
 _LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
@@ -35,9 +38,13 @@ Row = Mapping[str, str | None]
 
 
 def read_manifest(
-    path: Path, *, year: int | None = None, oddities: list[str]
-) -> tuple[list[Clip], dict[str, int]]:
-    """The clips of a manifest in its order, and the bytes of each; oddities are appended."""
+    path: Place, *, year: int | None = None, oddities: list[str]
+) -> tuple[Place, list[Clip], dict[str, int]]:
+    """The root of a manifest's clips, these in its order, and the bytes of each.
+
+    Oddities are appended. The root is the manifest's folder; of recordings that are named by
+    URIs, their bucket.
+    """
     suffix = path.suffix.lower()
     if suffix == ".csv":
         header, rows = _csv_rows(path)
@@ -53,40 +60,40 @@ def read_manifest(
     for name in header:
         if name not in COLUMNS:
             oddities.append(f"Column {some([name])!r} of {path.name} ignored.{did_you_mean(name)}")
-    root = os.fspath(path.parent)
+    root = _root_of(path, rows)
+    inside = _remotely(root) if isinstance(root, RemotePath) else _locally(os.fspath(root))
     clips: list[Clip] = []
-    sizes: dict[str, int] = {}
     first_row: dict[str, int] = {}
-    missing: list[str] = []
     for number, row in enumerate(rows, 1):
-        clip = _clip(row, f"{path}, row {number}", root, header, year)
+        clip = _clip(row, f"{path}, row {number}", root.name, inside, header, year)
         if clip.path in first_row:
             raise DataError(
                 f"{path}, row {number}, column 'path': {some([clip.path])!r} is row "
                 f"{first_row[clip.path]} already. Name every clip once."
             )
         first_row[clip.path] = number
-        size = _size(os.path.join(root, clip.path))
+        clips.append(clip)
+    sizes: dict[str, int] = {}
+    missing: list[str] = []
+    for clip, size in zip(clips, _sizes(root, [clip.path for clip in clips]), strict=True):
         if size is None:
-            missing.append(f"row {number} {clip.path!r}")
+            missing.append(f"row {first_row[clip.path]} {clip.path!r}")
         else:
             sizes[clip.path] = size
-            clips.append(clip)
     if missing:
         raise DataError(
             f"{counted(missing, 'file')} of {path} not found (paths are relative to its folder): "
             f"{some(missing)}."
         )
-    return clips, sizes
+    return root, clips, sizes
 
 
-def write_manifest(table: ClipTable, path: Path) -> None:
+def write_manifest(table: ClipTable, path: Place) -> None:
     """Write a table, CSV or Parquet by the ending of `path`, whole or not at all."""
-    path = Path(os.path.abspath(path))
+    if isinstance(path, Path):
+        path = Path(os.path.abspath(path))
     columns = table.columns()
-    root, folder = os.path.abspath(table.root), os.fspath(path.parent)
-    whole = (os.path.normpath(os.path.join(root, clip.path)) for clip in table)
-    columns["path"] = [_relative_to(each, folder) for each in whole]
+    columns["path"] = _seen_from(path.parent, table)
     columns["attributes"] = [
         json.dumps(dict(each), ensure_ascii=False) if each else None
         for each in columns["attributes"]
@@ -112,7 +119,26 @@ def write_manifest(table: ClipTable, path: Path) -> None:
         temporary.write_bytes(content)
 
 
-def _csv_rows(path: Path) -> tuple[list[str], list[Row]]:
+def _seen_from(folder: Place, table: ClipTable) -> list[str]:
+    """The clips' paths as a manifest in this folder names them."""
+    if isinstance(table.root, Path):
+        if isinstance(folder, RemotePath):
+            raise InputError(
+                f"{folder} cannot name recordings of this computer, which are in {table.root}. "
+                "Write the manifest here."
+            )
+        root, here = os.path.abspath(table.root), os.fspath(folder)
+        whole = (os.path.normpath(os.path.join(root, clip.path)) for clip in table)
+        return [_relative_to(each, here) for each in whole]
+    places = [table.root / clip.path for clip in table]
+    if isinstance(folder, RemotePath) and replace(folder, key="") == replace(table.root, key=""):
+        return [posixpath.relpath(f"/{each.key}", f"/{folder.key}") for each in places]
+    # Credentials are not for files; options of S3 are no secret, and say where the store is.
+    options = table.root.query if table.root.protocol == "s3" else ""
+    return [f"{each}{options}" for each in places]
+
+
+def _csv_rows(path: Place) -> tuple[list[str], list[Row]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
         first = text.split("\n", 1)[0]
@@ -137,12 +163,12 @@ def _csv_rows(path: Path) -> tuple[list[str], list[Row]]:
     return header, rows
 
 
-def _parquet_rows(path: Path) -> tuple[list[str], list[Row]]:
+def _parquet_rows(path: Place) -> tuple[list[str], list[Row]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with opened(path) as source, pq.ParquetFile(source) as file:
             original = file.schema_arrow.names
             header = _header(original, path)
             wanted = [
@@ -174,7 +200,7 @@ def _text(value: Any) -> str | None:
     return str(value)
 
 
-def _header(names: list[str], path: Path) -> list[str]:
+def _header(names: list[str], path: Place) -> list[str]:
     header = [name.strip().lower() for name in names]
     for name in COLUMNS:
         if header.count(name) > 1:
@@ -182,7 +208,14 @@ def _header(names: list[str], path: Path) -> list[str]:
     return header
 
 
-def _clip(row: Row, where: str, root: str, header: list[str], year: int | None) -> Clip:
+def _clip(
+    row: Row,
+    where: str,
+    machine: str,
+    inside: Callable[[str], str],
+    header: list[str],
+    year: int | None,
+) -> Clip:
     def cell(name: str) -> str | None:
         value = (row.get(name) or "").strip()
         return None if value.lower() in _NOTHING else value
@@ -210,9 +243,13 @@ def _clip(row: Row, where: str, root: str, header: list[str], year: int | None) 
     if found == -1:
         raise refuse("year", "a year")
     section = cell("section") or "00"
+    try:
+        path = inside(str(row["path"]))
+    except InputError as error:
+        raise DataError(f"{where}, column 'path': {error}") from None
     return Clip(
-        path=_inside(str(row["path"]), root),
-        machine=cell("machine") or os.path.basename(root),
+        path=path,
+        machine=cell("machine") or machine,
         year=year if found is None else found,
         section=section.removesuffix(".0").zfill(2),  # a spreadsheet makes a number of "00"
         domain=cell("domain") if "domain" in header else ONE_DOMAIN,
@@ -245,13 +282,39 @@ def _attributes(text: str | None, where: str) -> dict[str, str]:
     return {str(key): str(each) for key, each in value.items()}
 
 
-def _inside(text: str, root: str) -> str:
-    """A path as a manifest has it, in the form a clip has: relative and with slashes."""
-    if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
-        text = text.replace("\\", "/")
-    whole = os.path.normpath(os.path.join(root, text))
-    inside = whole.startswith(os.path.join(root, ""))
-    return _slashed(whole) if os.path.isabs(text) and not inside else _relative_to(whole, root)
+def _root_of(path: Place, rows: list[Row]) -> Place:
+    """Where the clips are; recordings named by URIs are all in the bucket of the first."""
+    first = next((text for row in rows if (text := (row.get("path") or "").strip())), "")
+    found = place(first) if is_remote(first) else path
+    return path.parent if isinstance(found, Path) or found is path else replace(found, key="")
+
+
+def _locally(root: str) -> Callable[[str], str]:
+    """Makes of a path in a manifest the one of a clip: relative and with slashes."""
+
+    def inside(text: str) -> str:
+        if is_remote(text):
+            raise InputError(f"{text!r} among paths of this computer. Keep them in two manifests.")
+        if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
+            text = text.replace("\\", "/")
+        whole = os.path.normpath(os.path.join(root, text))
+        within = whole.startswith(os.path.join(root, ""))
+        return _slashed(whole) if os.path.isabs(text) and not within else _relative_to(whole, root)
+
+    return inside
+
+
+def _remotely(root: RemotePath) -> Callable[[str], str]:
+    def inside(text: str) -> str:
+        whole = place(text.strip()) if is_remote(text.strip()) else root / text.replace("\\", "/")
+        if isinstance(whole, Path) or replace(whole, key="") != replace(root, key=""):
+            raise InputError(
+                f"{text!r} is elsewhere than {replace(root, key='')}. Name the recordings of one "
+                "bucket in one manifest."
+            )
+        return posixpath.relpath(f"/{whole.key}", f"/{root.key}")
+
+    return inside
 
 
 def _relative_to(path: str, folder: str) -> str:
@@ -266,6 +329,12 @@ def _relative_to(path: str, folder: str) -> str:
 
 def _slashed(path: str) -> str:
     return path.replace(os.sep, "/")
+
+
+def _sizes(root: Place, paths: list[str]) -> Iterable[int | None]:
+    if isinstance(root, RemotePath):
+        return sizes_of(root, paths)
+    return (_size(os.path.join(root, path)) for path in paths)
 
 
 def _size(path: str) -> int | None:

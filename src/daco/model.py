@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from daco.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
 from daco.domains import Weights
 from daco.errors import InputError
 from daco.modelcheck import check_model, require_bank_size, require_usable
+from daco.places import Place, place
 from daco.table import as_float32
 from daco.thresholds import more_clips_for, require_rate, threshold_holding
 from daco.validation import as_embeddings
@@ -378,18 +378,18 @@ class MachineModel:
             bank,
         )
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Place | str) -> None:
         """Write the model to one file, whole or not at all."""
         from daco.modelfile import write_model
 
-        write_model(self, Path(path))
+        write_model(self, place(path))
 
     @classmethod
-    def load(cls, path: Path | str) -> MachineModel:
+    def load(cls, path: Place | str) -> MachineModel:
         """The model in a file, checked before use; a `ModelError` says what is wrong with it."""
         from daco.modelfile import read_model
 
-        return read_model(Path(path))
+        return read_model(place(path))
 
 
 def timestamp() -> str:

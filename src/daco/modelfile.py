@@ -26,7 +26,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from daco.config import ScoreConfig
 from daco.errors import DacoError, ModelError
 from daco.model import Frontend, MachineModel, expected_threshold, recalibrated
 from daco.modelcheck import SHA256
+from daco.places import Place, RemotePath
 
 SCHEMA = 2
 """The newest that is read. Models without bands are written as schema 1, for older readers."""
@@ -76,14 +76,14 @@ _DOCUMENT = {
 Arrays = dict[str, NDArray[Any]]
 
 
-def write_model(model: MachineModel, path: Path) -> None:
+def write_model(model: MachineModel, path: Place) -> None:
     """Write `model` to `path` in one step; the same model gives the same bytes."""
     content = encode(model)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
 
-def read_model(path: Path) -> MachineModel:
+def read_model(path: Place) -> MachineModel:
     """The model in `path`; a `ModelError` names the file and what is wrong with it."""
     try:
         return decode(_read(path))
@@ -92,7 +92,7 @@ def read_model(path: Path) -> MachineModel:
         raise ModelError(f"{path}: {reason}") from None
 
 
-def is_model(path: Path) -> bool:
+def is_model(path: Place) -> bool:
     """Whether a file looks like a model, of this schema or a newer one; nothing is checked."""
     try:
         with path.open("rb") as file:
@@ -167,8 +167,10 @@ def decode(data: bytes) -> MachineModel:
     return model
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Place) -> bytes:
     """The whole file, if it is a regular one of a size that a model can have."""
+    if isinstance(path, RemotePath):
+        return _fetched(path)
     try:
         with open(path, "rb", buffering=0, opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
@@ -191,6 +193,18 @@ def _read(path: Path) -> bytes:
     if left != 1:
         raise ModelError("changed while it was read. Try again.")
     return b"".join(chunks)
+
+
+def _fetched(path: RemotePath) -> bytes:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError("is a folder. Give a model made by daco fit.")
+        if status.st_size > MAX_FILE:
+            raise ModelError(f"{status.st_size:,} bytes are more than a model can have.")
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"cannot be opened ({error.strerror}).") from None
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -2,7 +2,8 @@
 
 A shard is reused only if it was made with the same settings from the same recordings. A
 recording is the same if its size and times are, or else its content hash; so neither a
-changed file nor a changed network can leave a stale vector behind.
+changed file nor a changed network can leave a stale vector behind. Recordings and shards may lie
+on remote file systems.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ import hashlib
 import os
 import shutil
 import stat
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from daco.atomic import TEMPORARY, atomic_write, unwritable
-from daco.errors import DataError, DownloadError
+from daco.claims import claimed
+from daco.clips import ClipTable
+from daco.errors import DacoError, DataError, DownloadError
 from daco.locks import exclusive
+from daco.places import THREADS, Place, RemotePath, Status
 from daco.table import Matrix
 from daco.tablefile import vector_array
 
@@ -30,6 +37,8 @@ Span = tuple[int, int]
 """First row of a shard in the clip table, and the one after its last."""
 
 _VECTORS = "vectors."
+_FETCHED = 1 << 30  # bytes of a remote file that is read at all: `daco.audio` refuses larger ones
+_SETTLED = 60.0  # seconds: stores tell times in whole ones, and by a clock of their own
 
 
 class Recording(NamedTuple):
@@ -44,8 +53,10 @@ class Recording(NamedTuple):
 _NONE = Recording(0, 0, 0, "")
 
 
-def stat_recording(path: Path) -> Recording:
+def stat_recording(path: Place) -> Recording:
     """Size and times of a file, without its hash."""
+    if isinstance(path, RemotePath):
+        return _stat_remote(path)
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -55,8 +66,10 @@ def stat_recording(path: Path) -> Recording:
     return Recording(found.st_size, found.st_mtime_ns, found.st_ctime_ns, "")
 
 
-def hash_recording(path: Path) -> Recording:
+def hash_recording(path: Place) -> Recording:
     """Size, times and content hash of a file; the times are those from before reading it."""
+    if isinstance(path, RemotePath):
+        return read_recording(path)[0]
     recording = stat_recording(path)
     if recording == _NONE:  # to read from a pipe could take for ever
         return recording
@@ -67,8 +80,10 @@ def hash_recording(path: Path) -> Recording:
         return recording
 
 
-def read_recording(path: Path) -> tuple[Recording, bytes]:
+def read_recording(path: Place) -> tuple[Recording, bytes]:
     """As `hash_recording`, with the content that was hashed; b"" where that is large or bad."""
+    if isinstance(path, RemotePath):
+        return _fetch(path)
     recording = stat_recording(path)
     if 0 < recording.size <= WHOLE:
         try:
@@ -79,6 +94,31 @@ def read_recording(path: Path) -> tuple[Recording, bytes]:
         if len(data) == recording.size:
             return recording._replace(sha256=hashlib.sha256(data).hexdigest()), data
     return hash_recording(path), b""
+
+
+def _stat_remote(path: RemotePath) -> Recording:
+    """Size and time; 0 for a time so recent that a later change could have the same."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return _NONE
+    return _remote_recording(found) if stat.S_ISREG(found.st_mode) else _NONE
+
+
+def _fetch(path: RemotePath) -> tuple[Recording, bytes]:
+    try:
+        found, data = path.fetch(_FETCHED)
+    except FileNotFoundError:
+        return _NONE, b""
+    recording = _remote_recording(found)
+    if not data:
+        return recording, data
+    return recording._replace(size=len(data), sha256=hashlib.sha256(data).hexdigest()), data
+
+
+def _remote_recording(found: Status) -> Recording:
+    settled = time.time() - found.st_mtime_ns / 1e9 > _SETTLED
+    return Recording(found.st_size, found.st_mtime_ns if settled else 0, 0, "")
 
 
 @dataclass(frozen=True)
@@ -99,12 +139,12 @@ class Shard:
     settings: str
 
 
-def shard_path(folder: Path, start: int, stop: int) -> Path:
+def shard_path(folder: Place, start: int, stop: int) -> Place:
     """Where a shard is kept."""
     return folder / f"{start:09d}-{stop:09d}.arrow"
 
 
-def write_shard(folder: Path, shard: Shard) -> None:
+def write_shard(folder: Place, shard: Shard) -> None:
     """Keep a finished shard; after this a kill cannot lose it."""
     import pyarrow as pa
 
@@ -126,11 +166,13 @@ def write_shard(folder: Path, shard: Shard) -> None:
         writer.write_table(table)
 
 
-def read_shard(folder: Path, start: int, stop: int) -> Shard:
+def read_shard(folder: Place, start: int, stop: int) -> Shard:
     """A finished shard."""
     import pyarrow as pa
 
-    with pa.OSFile(str(shard_path(folder, start, stop))) as source:
+    path = shard_path(folder, start, stop)
+    remote = isinstance(path, RemotePath)
+    with pa.BufferReader(path.read_bytes()) if remote else pa.OSFile(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()
     numbers = [table[name].to_pylist() for name in Recording._fields]
     vectors = {
@@ -149,48 +191,81 @@ def read_shard(folder: Path, start: int, stop: int) -> Shard:
     )
 
 
-def is_reusable(
-    folder: Path,
-    span: Span,
-    root: Path,
-    paths: Sequence[str],
-    settings: str,
-    skips: bool,
-) -> bool:
-    """True if a finished shard holds what embedding these clips again would give.
+def read_shards(folder: Place, spans: Sequence[Span]) -> Iterator[Shard | None]:
+    """Finished shards in this order, remote ones several at a time; None where one is missing."""
+
+    def read(span: Span) -> Shard | None:
+        try:
+            return read_shard(folder, *span)
+        except FileNotFoundError:
+            return None
+
+    if isinstance(folder, Path):
+        yield from map(read, spans)
+        return
+    waiting: deque[Future[Shard | None]] = deque()
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="daco-shards") as pool:
+        for span in spans:
+            waiting.append(pool.submit(read, span))
+            if len(waiting) > THREADS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def reusable(
+    folder: Place, table: ClipTable, spans: Sequence[Span], settings: str, *, skips: bool
+) -> set[Span]:
+    """The spans whose finished shards hold what embedding their clips again would give.
 
     Parameters
     ----------
-    folder : Path
+    folder : path
         Of the shards.
-    span : (start, stop)
-        The clips' rows in the clip table.
-    root, paths : Path, sequence of str
-        The clips' recordings.
+    table : ClipTable
+        All clips.
+    spans : sequence of (start, stop)
+        Rows of the clip table.
     settings : str
-        What the shard must have been made with.
+        What a shard must have been made with.
     skips : bool
         Whether a shard with skipped clips will do.
     """
-    if not shard_path(folder, *span).exists():
-        return False
+
+    def check(span: Span) -> bool:
+        return _is_reusable(folder, table, span, settings, skips)
+
+    if isinstance(folder, RemotePath):
+        there = {name for name, _ in folder.files(recursive=False)}
+        spans = [span for span in spans if shard_path(folder, *span).name in there]
+    if isinstance(folder, Path) and isinstance(table.root, Path):
+        return {span for span in spans if check(span)}
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="daco-shards") as pool:
+        return {span for span, good in zip(spans, pool.map(check, spans), strict=True) if good}
+
+
+def _is_reusable(folder: Place, table: ClipTable, span: Span, settings: str, skips: bool) -> bool:
+    paths = [clip.path for clip in table.clips[slice(*span)]]
     try:
         shard = read_shard(folder, *span)
-    except (OSError, ValueError, KeyError):  # not ours, or damaged: make it again
+    except (OSError, ValueError, KeyError) as error:  # none, not ours, or damaged: make it again
+        if isinstance(error, DacoError):
+            raise
         return False
-    if shard.settings != settings or list(shard.paths) != list(paths):
+    if shard.settings != settings or list(shard.paths) != paths:
         return False
     if not skips and any(reason is not None for reason in shard.reasons):
         return False
     return all(
-        _is_unchanged(root / path, recording)
+        _is_unchanged(table.root / path, recording)
         for path, recording in zip(paths, shard.recordings, strict=True)
     )
 
 
-def _is_unchanged(path: Path, before: Recording) -> bool:
+def _is_unchanged(path: Place, before: Recording) -> bool:
     now = stat_recording(path)
-    if now == before._replace(sha256=""):
+    timed = now.mtime_ns or now == _NONE
+    if timed and now == before._replace(sha256=""):
         return True
     if now.size != before.size or not before.sha256:
         return False
@@ -198,11 +273,16 @@ def _is_unchanged(path: Path, before: Recording) -> bool:
 
 
 @contextlib.contextmanager
-def shard_folder(out: Path) -> Iterator[Path]:
+def shard_folder(out: Place) -> Iterator[Place]:
     """``<out>.shards`` for this process alone; what a killed run left half-written is removed.
 
-    The folder is kept if it holds finished shards when an error ends the block.
+    The folder is kept if it holds finished shards when an error ends the block. On a remote file
+    system "alone" is what `daco.claims` can promise.
     """
+    if isinstance(out, RemotePath):
+        with _remote_folder(out) as remote:
+            yield remote
+        return
     folder = out.with_name(out.name + ".shards")
     owner = folder / "pid"
     with contextlib.ExitStack() as stack:
@@ -227,6 +307,21 @@ def shard_folder(out: Path) -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _remote_folder(out: RemotePath) -> Iterator[RemotePath]:
+    folder = out.with_name(out.name + ".shards")
+    with claimed(folder, out):
+        try:
+            yield folder
+        except BaseException:
+            with contextlib.suppress(DacoError):
+                if not any(folder.glob("*.arrow")):
+                    folder.rmtree()
+            raise
+        with contextlib.suppress(DacoError):  # the table is there, and that is what counts
+            folder.rmtree()
 
 
 def _pid(owner: Path) -> str:

@@ -21,7 +21,6 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.clips import COLUMNS, SPLITS
 from daco.errors import InputError
+from daco.places import Place, place
 from daco.validation import as_embeddings, is_missing
 
 Matrix = NDArray[np.float32]
@@ -127,17 +127,20 @@ class EmbeddingTable:
         return cls(columns, matrices, kept)
 
     @classmethod
-    def read(cls, path: Path | str) -> EmbeddingTable:
-        """The table in a Parquet or ``.npz`` file, checked; errors name column and row."""
+    def read(cls, path: Place | str) -> EmbeddingTable:
+        """The table in a Parquet or ``.npz`` file, checked; errors name column and row.
+
+        The file may be remote, such as ``s3://plant/emb.parquet``.
+        """
         from daco.tablefile import read_table
 
-        return read_table(Path(path))
+        return read_table(place(path))
 
-    def write(self, path: Path | str) -> None:
-        """Write Parquet, whole or not at all."""
+    def write(self, path: Place | str) -> None:
+        """Write Parquet, here or to a remote file system, whole or not at all."""
         from daco.tablefile import write_table
 
-        write_table(self, Path(path))
+        write_table(self, place(path))
 
     def __len__(self) -> int:
         return len(next(iter(self.matrices.values())))
@@ -279,12 +282,12 @@ def _checked_bands(given: Mapping[str, Any], matrices: Mapping[str, Matrix]) -> 
     return bands
 
 
-def as_float32(array: NDArray[Any], name: str) -> Matrix:
-    """float32 of finite values; what overflows is named."""
+def as_float32(array: NDArray[Any], name: str, first: int = 0) -> Matrix:
+    """float32 of finite values; what overflows is named, counting rows from ``first``."""
     with np.errstate(over="ignore"):
         narrow = np.ascontiguousarray(array, dtype=np.float32)
     if narrow.dtype != array.dtype and not np.isfinite(narrow).all():
-        row = int(np.argmax(~np.isfinite(narrow).all(axis=1)))
+        row = first + int(np.argmax(~np.isfinite(narrow).all(axis=1)))
         raise InputError(f"{name} row {row} is too large for float32. Scale the embeddings.")
     return narrow
 

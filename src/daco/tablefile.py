@@ -7,7 +7,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import numpy as np
 from daco.atomic import atomic_write
 from daco.clips import COLUMNS
 from daco.errors import DataError, InputError
+from daco.places import Place, opened
 from daco.table import EmbeddingTable, Matrix, as_column, as_float32, flat_bands
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def write_table(table: EmbeddingTable, path: Path) -> None:
+def write_table(table: EmbeddingTable, path: Place) -> None:
     """Write `table` to `path` as Parquet, whole or not at all."""
     import pyarrow as pa
 
@@ -147,61 +149,73 @@ def write_table(table: EmbeddingTable, path: Path) -> None:
         writer.write_table(content, row_group_size=ROW_GROUP)
 
 
-def read_table(path: Path) -> EmbeddingTable:
+def read_table(path: Place) -> EmbeddingTable:
     """The table in a Parquet or ``.npz`` file; a DataError names file, column and row."""
-    try:
+    with telling(path):
         return _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
+
+
+@contextmanager
+def telling(path: Place | str) -> Iterator[None]:
+    """Errors of what is read inside name the file."""
+    try:
+        yield
     except InputError as error:
         raise DataError(f"{path}: {error}") from None
     except OSError as error:
-        reason = error.strerror or _first_line(error)
+        reason = error.strerror or first_line(error)
         raise DataError(f"{path}: cannot be read ({reason}).") from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: holds text that is not UTF-8. Write it again.") from None
 
 
-def _read_parquet(path: Path) -> EmbeddingTable:
+def _read_parquet(path: Place) -> EmbeddingTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
     try:
-        with pq.ParquetFile(path) as file:
+        with opened(path) as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
             kept = [name for name in schema.names if _is_kept(schema.field(name))]
-            _require_columns(schema.names)
+            require_columns(schema.names)
             # One read over all row groups gives one chunk per column: a matrix is a view of it.
             content = file.read(columns=kept)
     except pa.ArrowException as error:
-        raise DataError(f"{path}: not a readable Parquet file ({_first_line(error)}).") from None
+        raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
     if not len(content):
         raise InputError("the table has no rows. Embed some clips first.")
-    metadata = {
+    metadata = own_metadata(schema)
+    vectors = {name: as_matrix(content[name], name) for name in kept if is_embedding(name)}
+    matrices = by_readout(vectors, metadata)
+    given = {name: content[name].to_pylist() for name in kept if not is_embedding(name)}
+    return EmbeddingTable(clip_columns(given, len(content)), matrices, metadata)
+
+
+def own_metadata(schema: pa.Schema) -> dict[str, str]:
+    """What daco noted in the file, by key."""
+    return {
         key.decode().removeprefix(PREFIX): value.decode()
         for key, value in (schema.metadata or {}).items()
         if key.decode(errors="replace").startswith(PREFIX)
     }
-    vectors = {name: _vectors(content[name], name) for name in kept if _is_embedding(name)}
-    matrices = _by_readout(vectors, metadata)
-    given = {name: content[name].to_pylist() for name in kept if not _is_embedding(name)}
-    return EmbeddingTable(_columns(given, len(content)), matrices, metadata)
 
 
-def _read_npz(path: Path) -> EmbeddingTable:
+def _read_npz(path: Place) -> EmbeddingTable:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as source, zipfile.ZipFile(source) as archive:
             arrays = {
                 info.filename.removesuffix(".npy"): _npy(archive, info)
                 for info in archive.infolist()
             }
     except _NO_NPZ as error:
         hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
-        raise DataError(f"{path}: not a readable .npz file ({_first_line(error)}).{hint}") from None
-    _require_columns(list(arrays))
+        raise DataError(f"{path}: not a readable .npz file ({first_line(error)}).{hint}") from None
+    require_columns(list(arrays))
     matrices: dict[str, Matrix] = {}
     bands: dict[str, int] = {}
-    for name in filter(_is_embedding, arrays):
+    for name in filter(is_embedding, arrays):
         array, count = flat_bands(arrays[name])
         if count is not None:
             bands[name.removeprefix("embedding.")] = count
@@ -215,9 +229,9 @@ def _read_npz(path: Path) -> EmbeddingTable:
     for name, matrix in matrices.items():
         if len(matrix) != n_clips:
             raise InputError(f"column {name!r} has {len(matrix)} rows, 'embedding' has {n_clips}.")
-    given = {name: array for name, array in arrays.items() if not _is_embedding(name)}
+    given = {name: array for name, array in arrays.items() if not is_embedding(name)}
     metadata = {"bands": json.dumps(bands)}
-    return EmbeddingTable(_columns(given, n_clips), _by_readout(matrices, {}), metadata)
+    return EmbeddingTable(clip_columns(given, n_clips), by_readout(matrices, {}), metadata)
 
 
 def _npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
@@ -234,7 +248,8 @@ def _npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _is_embedding(name: str) -> bool:
+def is_embedding(name: str) -> bool:
+    """Whether a column holds the vectors of a readout."""
     return name == "embedding" or name.startswith("embedding.")
 
 
@@ -242,12 +257,13 @@ def _is_kept(field: pa.Field) -> bool:
     """Embeddings, clip columns and plain columns; not pandas' index, not nested columns."""
     import pyarrow as pa
 
-    if _is_embedding(field.name) or field.name in COLUMNS:
+    if is_embedding(field.name) or field.name in COLUMNS:
         return True
     return not field.name.startswith("__index_level_") and not pa.types.is_nested(field.type)
 
 
-def _require_columns(names: list[str]) -> None:
+def require_columns(names: list[str]) -> None:
+    """An error where there are no vectors, or a column is there twice."""
     if "embedding" not in names:
         raise InputError(
             f"there is no column 'embedding'. It has {', '.join(map(repr, names)) or 'none'}; "
@@ -258,8 +274,11 @@ def _require_columns(names: list[str]) -> None:
         raise InputError(f"the column {repeated[0]!r} stands there twice. Drop one of them.")
 
 
-def _vectors(column: pa.ChunkedArray, name: str) -> Matrix:
-    """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list."""
+def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Matrix:
+    """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list.
+
+    ``first`` is the row of the file that it begins with, for errors to name the right one.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -268,7 +287,7 @@ def _vectors(column: pa.ChunkedArray, name: str) -> Matrix:
     if not any(is_list(kind) for is_list in lists) or not pa.types.is_floating(kind.value_type):
         raise InputError(f"column {name!r} must hold lists of floats. Got {kind} instead.")
     if column.null_count:
-        row = pc.index(column.is_null(), True).as_py()
+        row = first + pc.index(column.is_null(), True).as_py()
         raise InputError(f"column {name!r} row {row} is missing. Drop the clip or embed it again.")
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pa.types.is_fixed_size_list(kind):
@@ -279,33 +298,34 @@ def _vectors(column: pa.ChunkedArray, name: str) -> Matrix:
         if (lengths != dim).any():
             row = int(np.argmax(lengths != dim))
             raise InputError(
-                f"column {name!r} row {row} has {lengths[row]} values, row 0 has {dim}. "
-                "Embed all clips with one network and one readout."
+                f"column {name!r} row {first + row} has {lengths[row]} values, row {first} has "
+                f"{dim}. Embed all clips with one network and one readout."
             )
     if dim == 0:
         raise InputError(f"column {name!r} holds empty lists. Embed the clips again.")
     flat = array.flatten()
     if flat.null_count:
-        row = pc.index(flat.is_null(), True).as_py() // dim
+        row = first + pc.index(flat.is_null(), True).as_py() // dim
         raise InputError(f"column {name!r} row {row} has missing values. Embed the clip again.")
     values = flat.to_numpy(zero_copy_only=False).reshape(len(array), dim)
-    return _finite(as_float32(_finite(values, name), f"column {name!r}"), name)
+    exact = _finite(values, name, first)
+    return _finite(as_float32(exact, f"column {name!r}", first), name, first)
 
 
-def _finite(matrix: Any, name: str) -> Any:
+def _finite(matrix: Any, name: str, first: int = 0) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(matrix.sum(dtype=np.float64)):
             return matrix
     bad = ~np.isfinite(matrix).all(axis=1)
     if bad.any():
         raise InputError(
-            f"column {name!r} row {int(np.argmax(bad))} contains NaN or inf ({int(bad.sum())} rows "
-            "do). Drop those clips or embed them again."
+            f"column {name!r} row {first + int(np.argmax(bad))} contains NaN or inf "
+            f"({int(bad.sum())} rows do). Drop those clips or embed them again."
         )
     return matrix
 
 
-def _by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict[str, Matrix]:
+def by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict[str, Matrix]:
     """Matrices by readout name; the metadata knows the name of the default one."""
     named = [name.removeprefix("embedding.") for name in vectors if name != "embedding"]
     if "readouts" not in metadata:
@@ -328,9 +348,12 @@ def _by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict
     return {name: vectors[column_name(name, readouts)] for name in readouts}
 
 
-def _columns(given: Mapping[str, Any], n_clips: int) -> dict[str, Any]:
+def clip_columns(
+    given: Mapping[str, Any], n_clips: int, names: Iterable[str] = COLUMNS
+) -> dict[str, Any]:
+    """Checked columns: the clip columns of those names, and what else is given."""
     columns = {}
-    for name in COLUMNS:
+    for name in names:
         default = [str(row) for row in range(n_clips)] if name == "path" else _DEFAULTS.get(name)
         columns[name] = as_column(name, given.get(name, default), n_clips)
     for name, values in given.items():
@@ -339,5 +362,6 @@ def _columns(given: Mapping[str, Any], n_clips: int) -> dict[str, Any]:
     return columns
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What a library says is wrong, in short."""
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "empty file"

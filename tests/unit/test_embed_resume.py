@@ -148,7 +148,7 @@ def test_settings_that_do_not_change_vectors_do_not_matter(interrupted, options)
 
 
 def test_another_version_of_daco_embeds_everything_again(interrupted, monkeypatch):
-    monkeypatch.setattr("daco.embed.__version__", "99.0")
+    monkeypatch.setattr("daco.origin.__version__", "99.0")
     assert resumed(*interrupted) == 10
 
 

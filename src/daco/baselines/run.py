@@ -34,6 +34,7 @@ from daco.errors import (
     NotEnoughClipsError,
 )
 from daco.locks import exclusive
+from daco.places import Place
 from daco.shards import hash_recording
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ def _frames(group: ClipTable, workers: int, progress: Callable[[int, int], None]
     paths = group.paths()
     rate = probe(paths[0]).sample_rate
 
-    def read(path: Path) -> Floats:
+    def read(path: Place) -> Floats:
         own = probe(path).sample_rate
         if own != rate:
             raise AudioError(

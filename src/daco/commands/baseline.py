@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.baselines import EPOCHS, SEED
+from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
     from daco.baselines.run import BaselineRun
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 def baseline(
     clips: Annotated[
-        Path, typer.Argument(help="Folder of recordings, DCASE data set, or CSV/Parquet manifest.")
+        Place,
+        typer.Argument(
+            help="Folder of recordings, DCASE data set, or CSV/Parquet manifest.", parser=as_place
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The Parquet file of scores; resumes what it finds.")],
     machine: Annotated[

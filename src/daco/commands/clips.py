@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daco.commands.placetype import Place, as_place
+from daco.places import THREADS
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -26,8 +29,11 @@ Group = tuple[int | None, str, str, str | None]
 
 def clips(
     source: Annotated[
-        Path,
-        typer.Argument(help="A DCASE data set, a manifest (CSV, Parquet) or a folder of clips."),
+        Place,
+        typer.Argument(
+            help="A DCASE data set, a manifest (CSV, Parquet) or a folder of clips.",
+            parser=as_place,
+        ),
     ],
     truth: Annotated[
         Path | None,
@@ -40,7 +46,8 @@ def clips(
         bool, typer.Option("--probe", help="Look into every clip, not a few of each kind.")
     ] = False,
     manifest: Annotated[
-        Path | None, typer.Option(help="Write the table here too (.csv or .parquet).")
+        Place | None,
+        typer.Option(help="Write the table here too (.csv or .parquet).", parser=as_place),
     ] = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
@@ -104,10 +111,10 @@ def _measure(
     from daco.errors import DacoError
 
     def look(clip: Clip) -> AudioInfo | str | None:
-        path = table.root / clip.path
+        where = table.root / clip.path
         try:
             # An empty file is an oddity of the table already.
-            return probe(path) if os.path.getsize(path) else None
+            return probe(where) if where.stat().st_size else None
         except (DacoError, OSError) as error:
             return str(error)
 
@@ -121,7 +128,7 @@ def _measure(
     console = Console(stderr=True)
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
-        ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool,
+        ThreadPoolExecutor(_threads(table.root)) as pool,
     ):
         bar = progress.add_task("looking into clips", total=len(chosen))
         for clip, info in zip(chosen, pool.map(look, chosen), strict=True):
@@ -133,6 +140,10 @@ def _measure(
     if not failed:
         return found, []
     return found, [f"{counted(failed, 'clip')} cannot be read: {some(failed, 3)}"]
+
+
+def _threads(root: Place) -> int:
+    return min(8, 2 * (os.cpu_count() or 1)) if isinstance(root, Path) else THREADS
 
 
 def _rendered(

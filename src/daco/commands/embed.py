@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.placetype import Place, as_place
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,9 +34,12 @@ class OnError(StrEnum):
 
 def embed(
     clips: Annotated[
-        Path, typer.Argument(help="Folder of recordings, DCASE data set, or CSV/Parquet manifest.")
+        Place,
+        typer.Argument(
+            help="Folder of recordings, DCASE data set, or CSV/Parquet manifest.", parser=as_place
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="The Parquet file to write.")],
+    out: Annotated[Place, typer.Option(help="The Parquet file to write.", parser=as_place)],
     backbone: Annotated[str, typer.Option(help="Frozen network, such as beats.")] = "logmel",
     weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
@@ -56,7 +60,8 @@ def embed(
     ] = "0",
     batch_size: Annotated[int, typer.Option(help="Clips per forward pass.", min=1)] = 32,
     workers: Annotated[
-        int | None, typer.Option(help="Threads that read files. Default: one per core.", min=1)
+        int | None,
+        typer.Option(help="Threads that read files. Default: one per core, 16 for s3://.", min=1),
     ] = None,
     on_error: Annotated[
         OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
@@ -87,7 +92,7 @@ def embed(
     console, errors = Console(), Console(stderr=True)
     require_engine(engine, address)
     policy = parse_channel(channel)
-    if not out.parent.is_dir():
+    if isinstance(out, Path) and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
     table = read_clips(clips, truth=truth)
     for oddity in table.oddities:

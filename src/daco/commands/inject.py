@@ -9,15 +9,19 @@ import typer
 from rich.console import Console
 
 from daco.commands.modeltext import note, say
+from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
 
 
 def inject(
     clips: Annotated[
-        Path, typer.Argument(help="Normal recordings: a folder, DCASE data set or manifest.")
+        Place,
+        typer.Argument(
+            help="Normal recordings: a folder, DCASE data set or manifest.", parser=as_place
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="The Parquet file to write.")],
+    out: Annotated[Place, typer.Option(help="The Parquet file to write.", parser=as_place)],
     backbone: Annotated[str, typer.Option(help="Frozen network, such as mn04.")] = "logmel",
     weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
@@ -57,7 +61,7 @@ def inject(
     console, errors = Console(), Console(stderr=True)
     plan = Plan(tuple(fault or KINDS), tuple(level or LEVELS), seed)
     policy = parse_channel(channel)
-    if not out.parent.is_dir():
+    if isinstance(out, Path) and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
     parquet_file(out)
     table = read_clips(clips)

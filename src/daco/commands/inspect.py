@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from daco.commands.modeltext import note, printable, say, show_domains
+from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
     from daco.model import MachineModel
@@ -29,7 +30,7 @@ _UPDATES = 10
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="A model made by daco fit.")],
+    model: Annotated[Place, typer.Argument(help="A model made by daco fit.", parser=as_place)],
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the calibration maps: a .svg or .png file.")
@@ -103,7 +104,7 @@ def in_words(config: str) -> str:
     return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
 
 
-def _show(console: Console, model: MachineModel, path: Path) -> None:
+def _show(console: Console, model: MachineModel, file: Place) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -111,16 +112,16 @@ def _show(console: Console, model: MachineModel, path: Path) -> None:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    for title, text in _facts(model, path):
+    for title, text in _facts(model, file):
         facts.add_row(title, Text(printable(text)))
     console.print(facts)
     show_domains(console, model)
     note(console, model.cautions(), "caution")
 
 
-def _facts(model: MachineModel, path: Path) -> Iterator[tuple[str, str]]:
+def _facts(model: MachineModel, file: Place) -> Iterator[tuple[str, str]]:
     said = model.provenance
-    yield "file", f"{path.name}, {path.stat().st_size / 1000:,.0f} kB"
+    yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
     yield "sha256", model.sha256
     yield "made", f"{_text(said.get('created'))} by daco {_text(said.get('daco_version'))}"
     root = f" below {_text(said['root'])}" if said.get("root") else ""

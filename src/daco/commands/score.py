@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from daco.commands.embed import SKIPPED_EXIT
 from daco.commands.modeltext import note, printable, say
+from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import AudioError, DataError, InputError
 
@@ -38,7 +39,7 @@ class Failed:
 
 
 def score(
-    model: Annotated[Path, typer.Argument(help="A model made by daco fit.")],
+    model: Annotated[Place, typer.Argument(help="A model made by daco fit.", parser=as_place)],
     recordings: Annotated[
         list[str],
         typer.Argument(help="Files, folders, - for one recording on stdin, or embeddings."),
@@ -104,28 +105,28 @@ def score(
         raise typer.Exit(SKIPPED_EXIT)
 
 
-def _sources(errors: Console, given: Sequence[str]) -> Iterator[tuple[str, Path | None]]:
+def _sources(errors: Console, given: Sequence[str]) -> Iterator[tuple[str, Place | None]]:
     """Name and path of each recording, those of folders one by one; None is stdin."""
     from daco.clips import list_audio
 
     if given.count(STDIN) > 1:
         raise InputError("Stdin can be read only once: give - once.")
     for text in given:
-        path = Path(text)
+        where = as_place(text)
         if text == STDIN:
             yield text, None
-        elif path.is_dir():
-            found, oddities = list_audio(path)
+        elif where.is_dir():
+            found, oddities = list_audio(where)
             if not found:
-                raise DataError(f"No recording in {path} or below. {' '.join(oddities)}".rstrip())
+                raise DataError(f"No recording in {where} or below. {' '.join(oddities)}".rstrip())
             note(errors, oddities)
-            yield from ((name, path / name) for name in found)
+            yield from ((name, where / name) for name in found)
         else:
-            yield text, path
+            yield text if isinstance(where, Path) else str(where), where
 
 
 def _judged(
-    model: MachineModel, sources: Sequence[tuple[str, Path | None]], hearing: Hearing
+    model: MachineModel, sources: Sequence[tuple[str, Place | None]], hearing: Hearing
 ) -> Iterator[tuple[int, Verdict | Failed]]:
     """Every verdict or failure, with the number of sources it takes to get there."""
     from daco.listen import Listener
@@ -133,9 +134,9 @@ def _judged(
     from daco.verdict import judge
 
     listener: Listener | None = None
-    for done, (name, path) in enumerate(sources, start=1):
-        if path is not None and is_table(path):
-            for verdict in _judged_table(model, path):
+    for done, (name, where) in enumerate(sources, start=1):
+        if where is not None and is_table(where):
+            for verdict in _judged_table(model, where):
                 yield done, verdict
             continue
         if listener is None:
@@ -144,23 +145,23 @@ def _judged(
             verdict = judge(
                 model,
                 listener,
-                sys.stdin.buffer if path is None else path,
+                sys.stdin.buffer if where is None else where,
                 name=name,
                 window=hearing.window,
                 hop=hearing.hop,
                 aggregate=hearing.aggregate,
             )
         except (AudioError, InputError) as error:
-            yield done, Failed(name, str(error).removeprefix(f"{path}: "))
+            yield done, Failed(name, str(error).removeprefix(f"{where}: "))
         else:
             yield done, verdict
 
 
-def _judged_table(model: MachineModel, path: Path) -> Iterator[Verdict]:
+def _judged_table(model: MachineModel, table: Place) -> Iterator[Verdict]:
     from daco.normals import clips_to_judge
     from daco.verdict import judge_embeddings
 
-    return judge_embeddings(model, *clips_to_judge(path, model.frontend))
+    return judge_embeddings(model, *clips_to_judge(table, model.frontend))
 
 
 def _write_nothing(each: Verdict | Failed) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.commands.modeltext import note, printable, say
+from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
 
@@ -27,7 +28,8 @@ _COLUMNS = 9
 def sensitivity(
     model: Annotated[Path, typer.Argument(help="A model made by daco fit.")],
     normals: Annotated[
-        Path, typer.Argument(help="Normal recordings of its machine, as for daco fit.")
+        Place,
+        typer.Argument(help="Normal recordings of its machine, as for daco fit.", parser=as_place),
     ],
     out: Annotated[Path | None, typer.Option(help="Write all rates to this JSON file.")] = None,
     as_csv: Annotated[

@@ -13,6 +13,7 @@ from rich.console import Console
 from daco.clips import counted, some
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
+from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DataError, InputError
 
@@ -34,7 +35,10 @@ class Newcomers:
 def update(
     model: Annotated[Path, typer.Argument(help="A model made by daco fit.")],
     normals: Annotated[
-        Path, typer.Argument(help="New normal recordings: file, folder, manifest; or embeddings.")
+        Place,
+        typer.Argument(
+            help="New normal recordings: file, folder, manifest; or embeddings.", parser=as_place
+        ),
     ],
     domain: Annotated[str, typer.Option(help="The domain of the new clips, known or new.")],
     out: Annotated[Path | None, typer.Option(help="Write here instead of replacing MODEL.")] = None,
@@ -121,7 +125,7 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
 def _gather(
     errors: Console,
     model: MachineModel,
-    source: Path,
+    source: Place,
     weights: Path | None,
     device: str,
     on_error: OnError,
@@ -209,7 +213,7 @@ def _new_names(model: MachineModel, names: list[str], origin: dict[str, object])
     return [f"{prefix}/{name}" if name in taken else name for name in names]
 
 
-def _show(console: Console, before: MachineModel, after: MachineModel, path: Path) -> None:
+def _show(console: Console, before: MachineModel, after: MachineModel, path: Place) -> None:
     say(console, after.machine, style="bold")
     say(console, f"{counted(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)

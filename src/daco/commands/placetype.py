@@ -1,0 +1,29 @@
+"""Arguments of commands that name a file or folder here or on a remote file system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from daco.errors import InputError
+from daco.places import place
+
+if TYPE_CHECKING:
+    from daco.places import Place
+else:
+
+    class Place:
+        """Typer knows no unions; its parser makes either."""
+
+    Place.__name__ = "path"  # which is what the help calls it
+
+__all__ = ["Place", "as_place"]
+
+
+def as_place(value: str) -> Place:
+    """The parser of such an argument: typer's own would take a slash out of ``s3://``."""
+    try:
+        return place(value)
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from None

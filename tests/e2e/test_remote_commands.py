@@ -1,0 +1,183 @@
+"""Commands on recordings, tables and models in an object store, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import soundfile
+from object_store import ObjectStore, object_server
+from small_runs import DEV, GRID, machine_table
+from typer.testing import CliRunner
+
+from daco.backbones import load
+from daco.cli import app
+from daco.clips import read_clips
+from daco.embed import embed_clips
+from daco.errors import DacoError
+
+RATE = 16_000
+TIMES = ("cost.csv", "run.json")
+"""Files of a study that tell how long it took."""
+
+
+@pytest.fixture(scope="module")
+def store():
+    """A store that the environment tells the way to, as that of a plant would be."""
+    with object_server() as (host, client), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}")
+        yield ObjectStore(host, client)
+
+
+@pytest.fixture(scope="module")
+def press(store, tmp_path_factory):
+    """A hum in two domains, here and there."""
+    folder = tmp_path_factory.mktemp("clips") / "press"
+    for domain, hertz, count in (("day", 200, 8), ("night", 320, 5)):
+        for index in range(count):
+            rng = np.random.default_rng(index)
+            time = np.arange(RATE // 2) / RATE
+            wave = 0.2 * np.sin(2 * np.pi * hertz * time) + rng.normal(0, 0.03, len(time))
+            path = folder / domain / f"{index}.wav"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            soundfile.write(path, wave, RATE)
+    store.put_tree(folder, "press")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(press, tmp_path_factory):
+    out = tmp_path_factory.mktemp("table") / "emb.parquet"
+    embed_clips(read_clips(press), load("logmel"), out)
+    return out
+
+
+@pytest.fixture
+def there(store):
+    return lambda key: f"s3://{store.bucket}/{key}"
+
+
+def run(*arguments):
+    environment = {"COLUMNS": "100"}
+    return CliRunner().invoke(app, [str(each) for each in arguments], env=environment)
+
+
+def ok(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout.strip()
+
+
+def test_clips_are_listed(press, there, tmp_path):
+    said = ok("clips", there("press"), "--manifest", there("lists/press.csv"))
+    assert f"13 clips of 1 machine in {there('press')}" in said
+    assert re.search(r"train +day +- +- +8 +0.5 +16k +1", said)
+    again = ok("clips", there("lists/press.csv"), "--probe", "--manifest", tmp_path / "here.csv")
+    assert "13 clips of 1 machine" in again
+    assert "13 clips of 1 machine" in ok("clips", tmp_path / "here.csv")
+
+
+def test_embed_from_the_store_into_the_store(press, table, there, store):
+    out = there("tables/emb.parquet")
+    said = ok("embed", there("press"), "--out", out)
+    assert said.startswith(f"{out}: 13 clips in ")
+    assert store.get("tables/emb.parquet") == table.read_bytes()
+    assert json.loads(store.get("tables/emb.cost.json"))["clips"] == 13
+    assert store.keys("tables") == ["tables/emb.cost.json", "tables/emb.parquet"]
+
+
+def test_a_model_is_fitted_inspected_and_used_there(press, table, there, store, tmp_path):
+    here = tmp_path / "press.daco"
+    ok("fit", press, "--out", here)
+    there_model = there("models/press.daco")
+    said = ok("fit", there("press"), "--out", there_model, "--keep-embeddings", there("k.parquet"))
+    assert there_model in said
+    assert store.get("k.parquet") == table.read_bytes()
+    ok("fit", there("k.parquet"), "--out", tmp_path / "of_table.daco")
+    facts = [json.loads(ok("inspect", model, "--json")) for model in (here, there_model)]
+    for name in ("threshold", "config", "normals", "domains", "frontend"):
+        assert facts[0][name] == facts[1][name]
+    assert facts[1]["provenance"]["root"] == there("press")
+    lines = [
+        json.loads(line)
+        for line in ok("score", there_model, there("press/day/0.wav"), "--json").splitlines()
+    ]
+    local = json.loads(ok("score", here, press / "day" / "0.wav", "--json"))
+    assert [line["name"] for line in lines] == [there("press/day/0.wav")]
+    assert lines[0]["score"] == local["score"]
+    whole = ok("score", there_model, there("press/night"), "--json").splitlines()
+    assert [json.loads(line)["name"] for line in whole] == [f"{i}.wav" for i in range(5)]
+
+
+def test_normals_in_the_store_are_added_and_faulted(press, there, store, tmp_path):
+    model = tmp_path / "press.daco"
+    ok("fit", press / "day", "--out", model, "--false-alarm-rate", 0.2)
+    said = ok("update", model, there("press/night/0.wav"), "--domain", "night", "--force")
+    assert "1 normal added, 9 in all." in said
+    few = ("--per-domain", 1, "--fault", "tones", "--level", -6)
+    ok("inject", press, "--out", tmp_path / "faults.parquet", *few)
+    ok("inject", there("press"), "--out", there("faults.parquet"), *few)
+    assert store.get("faults.parquet") == (tmp_path / "faults.parquet").read_bytes()
+
+
+def test_a_study_reads_its_tables_from_the_store(there, store, tmp_path):
+    dev = machine_table(tmp_path / "dev.parquet", DEV)
+    store.put("tables/dev.parquet", dev.read_bytes())
+    (tmp_path / "grid").write_text("\n".join(GRID))
+    common = ("--grid", tmp_path / "grid", "--splits", 3, "--workers", 1, "--no-report")
+    ok("study", "--dev", dev, "--out", tmp_path / "here", *common)
+    ok("study", "--dev", there("tables/dev.parquet"), "--out", tmp_path / "there", *common)
+    files = sorted(path.name for path in (tmp_path / "here").iterdir() if path.is_file())
+    assert files == sorted(path.name for path in (tmp_path / "there").iterdir() if path.is_file())
+    for name in set(files) - {*TIMES}:
+        here, from_there = ((tmp_path / run / name).read_bytes() for run in ("here", "there"))
+        assert from_there == here, name
+    inputs = [
+        json.loads((tmp_path / run / "run.json").read_text())["inputs"] for run in ("here", "there")
+    ]
+    assert inputs[0] == inputs[1]
+    result = run("study", "--dev", dev, "--out", there("run"), *common)
+    assert isinstance(result.exception, DacoError)
+    assert "A study is written to this computer only" in str(result.exception)
+
+
+def test_select_reads_its_table_from_the_store(there, store, tmp_path):
+    dev = machine_table(tmp_path / "dev.parquet", DEV)
+    store.put("tables/select.parquet", dev.read_bytes())
+    here = ok("select", "--train", dev, "--splits", 3, "--json")
+    assert ok("select", "--train", there("tables/select.parquet"), "--splits", 3, "--json") == here
+
+
+def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
+    wrong = {
+        ("embed", there("nothing"), "--out", tmp_path / "e.parquet"): "/nothing does not exist.",
+        ("embed", press, "--out", "s3://nowhere/e.parquet"): "there is no such bucket",
+        ("embed", press, "--out", there("e.csv")): "must be a file with the extension .parquet",
+        ("clips", "nonsense://plant"): "is no file system that is known here",
+        ("inspect", there("none.daco")): "none.daco: cannot be opened (No such file or directory)",
+        ("select", "--train", there("none.parquet")): "cannot be read (No such file or directory)",
+    }
+    for command, said in wrong.items():
+        result = run(*command)
+        assert isinstance(result.exception, DacoError), (command, result.output)
+        assert said in str(result.exception)
+    result = run("clips", "s3://")
+    assert result.exit_code == 2
+    assert "name a bucket" in result.output
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file .*ray_client_server:ResourceWarning")
+def test_workers_of_a_cluster_read_from_the_store_themselves(press, table, there, store, cluster):
+    """The cluster's own environment knows nothing of the store: all is in the address."""
+    out = there("ray/emb.parquet")
+    way = f"?endpoint_override={store.host}&scheme=http"
+    clips = f"s3://testing:testing@{store.bucket}/press{way}"
+    ok("embed", clips, "--out", out, "--engine", "ray", "--address", cluster.address)
+    assert store.get("ray/emb.parquet") == table.read_bytes()

@@ -1,0 +1,66 @@
+"""Remote paths behave like `PurePosixPath`, and their options stay with them."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daco.places import place
+
+names = st.text(
+    st.characters(exclude_characters="/\x00", exclude_categories=["Cs"]), min_size=1, max_size=8
+).filter(lambda name: name not in (".", ".."))
+plain = names.filter(lambda name: "?" not in name)
+queries = st.sampled_from(["", "?region=eu-west-1", "?scheme=http&endpoint_override=10.0.0.1:9000"])
+roots = st.builds(
+    lambda folders, query: place("/".join(["s3://plant", *folders]) + query),
+    st.lists(plain, max_size=3),
+    queries,
+)
+
+
+@given(roots, st.lists(names, min_size=1, max_size=4))
+def test_parts_names_and_parents_are_those_of_a_path(root, folders):
+    there = root
+    for name in folders:
+        there = there / name
+    path = PurePosixPath("/", root.key, *folders)
+    assert f"/{there.key}" == str(path)
+    assert (there.name, there.suffix, there.stem) == (path.name, path.suffix, path.stem)
+    assert f"/{there.parent.key}" == str(path.parent)
+    assert there.parts == ("s3://", "plant", *path.parts[1:])
+    assert there == root / "/".join(folders)
+    for _ in folders:
+        there = there.parent
+    assert there == root
+
+
+@given(roots, st.lists(names, min_size=1, max_size=4))
+def test_options_survive_every_step(root, folders):
+    there = root / "/".join(folders)
+    for each in (there, there.parent, there.with_name("x.wav"), there / "..", there / "a" / "b"):
+        assert (each.protocol, each.authority, each.query) == ("s3", "plant", root.query)
+        assert each.uri.endswith(root.query)
+
+
+@given(roots, st.lists(plain, min_size=1, max_size=4))
+def test_a_uri_is_read_back(root, folders):
+    there = root / "/".join(folders)
+    assert place(there.uri) == there
+    assert str(place(str(there))) == str(there)
+
+
+@given(roots, names, names)
+def test_dots_lead_where_they_lead_on_a_disk(root, one, two):
+    assert root / one / ".." / two == root / two
+    assert root / f"{one}/../{two}" == root / two
+    assert root / f"./{one}//{two}/." == root / one / two
+
+
+@given(roots, plain, st.sampled_from([".parquet", ".cost.json", ".x"]))
+def test_another_ending_changes_the_ending_alone(root, name, ending):
+    there = root / (name + ".wav")
+    assert there.with_suffix(ending).name == PurePosixPath(name + ".wav").with_suffix(ending).name
+    assert there.with_suffix(ending).parent == there.parent
