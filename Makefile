@@ -15,8 +15,10 @@ demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
 	$(BIN)/daco demo --out daco-demo
 
+# A Ray cluster starts processes of its own: its tests come last, on a quiet computer.
 test: $(READY)  ## the whole suite
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not cluster"; first=$$?; \
+	$(BIN)/python -m pytest tests/e2e -m cluster && exit $$first
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

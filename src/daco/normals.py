@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from daco.audio import FORMATS, probe
 from daco.backbones import NAMES, Backbone
 from daco.channels import parse_channel
 from daco.clips import ONE_DOMAIN, Clip, ClipTable, counted, read_clips, some, titled
-from daco.embed import embed_clips
+from daco.embed import Engine, embed_clips
 from daco.errors import AudioError, DataError, InputError
 from daco.model import Frontend
+from daco.places import Place, not_there, opened
 from daco.table import EmbeddingTable, Matrix
 
 Progress = Callable[[int, int], None]
@@ -68,7 +70,7 @@ class Gathered:
     skipped: Skipped = ()
 
 
-def is_table(source: Path) -> bool:
+def is_table(source: Place) -> bool:
     """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
     if source.suffix.lower() not in _TABLES or not source.is_file():
         return False
@@ -78,13 +80,14 @@ def is_table(source: Path) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        return "embedding" in pq.read_schema(source).names
+        with opened(source) as file:
+            return "embedding" in pq.read_schema(file).names
     except (pyarrow.ArrowException, OSError):
         return True  # whoever reads it as a table says what is wrong
 
 
 def normals_of_table(
-    source: Path, *, readout: str | None = None, training: bool = True
+    source: Place, *, readout: str | None = None, training: bool = True
 ) -> Gathered:
     """The normals of an embedding table.
 
@@ -111,12 +114,13 @@ def normals_of_table(
         rows = [row_of[id(clip)] for clip in group]
         domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
         names = tuple(clip.path for clip in group)
-        found = Normals(machine, matrix[rows], domains, names, frontend, origin, bands)
+        vectors = matrix[_at_once(rows)]
+        found = Normals(machine, vectors, domains, names, frontend, origin, bands)
         machines.append(found)
     return Gathered(tuple(machines), tuple(oddities))
 
 
-def clips_to_judge(source: Path, frontend: Frontend | None) -> tuple[Matrix, tuple[str, ...]]:
+def clips_to_judge(source: Place, frontend: Frontend | None) -> tuple[Matrix, tuple[str, ...]]:
     """Embeddings and names of all clips of a table, if they were made as the model's were."""
     table = EmbeddingTable.read(source)
     readout = table.readouts[0]
@@ -126,7 +130,7 @@ def clips_to_judge(source: Path, frontend: Frontend | None) -> tuple[Matrix, tup
     return table.matrix(readout), tuple(map(str, table.columns["path"]))
 
 
-def require_alike(found: Frontend | None, wanted: Frontend | None, source: Path) -> None:
+def require_alike(found: Frontend | None, wanted: Frontend | None, source: Place) -> None:
     """An error where a table says that its vectors were made otherwise than the model's."""
     if found is None or wanted is None:
         return
@@ -140,15 +144,16 @@ def require_alike(found: Frontend | None, wanted: Frontend | None, source: Path)
 
 
 def normals_of_recordings(
-    source: Path,
+    source: Place,
     net: Backbone,
     *,
     readout: str | None = None,
     channel: int | str = 0,
-    keep: Path | None = None,
+    keep: Place | None = None,
     training: bool = True,
     on_error: str = "fail",
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Gathered:
     """The normals of recordings, embedded.
 
@@ -167,6 +172,8 @@ def normals_of_recordings(
         What a recording that cannot be used does.
     progress : callable, optional
         Called with the clips done and the clips in all.
+    engine : Engine, optional
+        Where they are embedded, such as `daco.engines.embedding.RayEmbedding`; by default here.
     """
     single = source.suffix.lower() in FORMATS and not source.is_dir()
     table = one_recording(source) if single else read_clips(source)
@@ -182,6 +189,7 @@ def normals_of_recordings(
             channel=channel,
             on_error=on_error,
             progress=progress,
+            engine=engine,
         )
         gathered = normals_of_table(out, training=training)
     seconds = usual_seconds(normals.paths())
@@ -199,15 +207,15 @@ def normals_of_recordings(
     return Gathered(machines, (*said, *oddities), report.skipped)
 
 
-def one_recording(path: Path) -> ClipTable:
+def one_recording(path: Place) -> ClipTable:
     """A clip table of a single file."""
     if not path.is_file():
-        raise DataError(f"{path} does not exist. Give a recording, a folder or a manifest.")
+        raise DataError(f"{not_there(path)} Give a recording, a folder or a manifest.")
     root = path.absolute().parent
     return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
 
 
-def usual_seconds(paths: Sequence[Path]) -> float | None:
+def usual_seconds(paths: Sequence[Place]) -> float | None:
     """The median length of some of the recordings, by their headers."""
     step = max(1, len(paths) // _PROBED)
     lengths = []
@@ -217,6 +225,12 @@ def usual_seconds(paths: Sequence[Path]) -> float | None:
         except AudioError:
             continue
     return float(np.median(lengths)) if lengths else None
+
+
+def _at_once(rows: list[int]) -> slice | list[int]:
+    """Rows that follow each other as a slice: a fleet's vectors are not copied then."""
+    first, last = rows[0], rows[-1]
+    return slice(first, last + 1) if rows == list(range(first, last + 1)) else rows
 
 
 _COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
@@ -236,10 +250,10 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     by_key: dict[tuple[int | None, str], list[Clip]] = {}
     for clip in normals:
         by_key.setdefault((clip.year, clip.machine), []).append(clip)
-    names = [machine for _, machine in by_key]
+    names = Counter(machine for _, machine in by_key)
     groups = {}
     for (year, machine), group in by_key.items():
-        title = titled(year, machine) if names.count(machine) > 1 else machine
+        title = titled(year, machine) if names[machine] > 1 else machine
         nowhere = [clip.path for clip in group if clip.domain is None]
         if nowhere and len(nowhere) < len(group):
             raise DataError(
@@ -272,6 +286,6 @@ def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
         ) from None
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Place) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

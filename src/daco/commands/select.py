@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +12,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 
+_SHOWN = 4
+
 if TYPE_CHECKING:
-    from daco.experiments.labelfree import LabelFreeChoice, LabelFreeSelection
+    from daco.experiments.balanced import LabelFreeChoice
+    from daco.experiments.labelfree import LabelFreeSelection
 
 
 def select(
-    train: Annotated[Path, typer.Option(help="Embedding table; only clips of split train count.")],
+    train: Annotated[
+        Place,
+        typer.Option(help="Embedding table; only clips of split train count.", parser=as_place),
+    ],
     dev_grid: Annotated[
         Path | None,
         typer.Option(help="grid.csv of a study of labelled machines, to veto broken candidates."),
@@ -34,6 +42,19 @@ def select(
     splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes. Default: one per core from 40 machines on.", min=1),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where machines are worked on: local, or ray for a cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="cpu; or cuda, cuda:1 for the criterion, with the engine local.")
+    ] = "cpu",
 ) -> None:
     """Choose a configuration without labels, and say whether the choice means anything.
 
@@ -43,14 +64,18 @@ def select(
     shown beside it: which candidates do not hear pseudo-anomalies made of the normals. It takes
     a candidate out of the choice where nothing else guards it.
     """
+    from daco.engines import require_engine
     from daco.experiments.gridfile import read_grid
+    from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
+    from daco.experiments.onfleet import require_device
     from daco.experiments.result import read_csv_table, write_json
-    from daco.table import EmbeddingTable
 
+    require_engine(engine, address)
+    require_device(device, engine)
     read_grid(grid)  # a mistake in it is told before the table is read
     guard = None if dev_grid is None else read_csv_table(dev_grid)
-    table = EmbeddingTable.read(train)
+    table = read_table(train)
     candidates = read_grid(grid, table.bands(readout))
     with stages(Console(stderr=True)) as progress:
         found = select_label_free(
@@ -60,6 +85,10 @@ def select(
             readout=readout,
             seed=seed,
             n_splits=splits,
+            workers=workers,
+            engine=engine,
+            address=address,
+            device=device,
             progress=partial(progress, "balancing"),
         )
     if out is not None:
@@ -73,21 +102,26 @@ def select(
 def _show(console: Console, found: LabelFreeSelection) -> None:
     from rich.table import Table
 
+    from daco.engines.pool import MANY
+
+    many = len(found.machines) >= MANY
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("machine", overflow="fold")
     table.add_column("clips", justify="right", overflow="fold")
-    table.add_column("smallest criterion", overflow="fold")
-    for name in ("", "default", "H0 floor"):
+    table.add_column("use" if many else "smallest criterion", overflow="fold")
+    for name in ("smallest" if many else "", "default", "H0 floor"):
         table.add_column(name, justify="right", no_wrap=True)
     for choice in found.machines:
         clips = "+".join(str(n) for n in sorted(choice.domains.values(), reverse=True))
-        table.add_row(escape(choice.machine), clips, *_cells(choice))
+        table.add_row(escape(choice.machine), clips, *_cells(choice, used=many))
     if found.common is not None and len(found.machines) > 1:
         table.add_section()
-        table.add_row(f"all {found.common.domains['machines']}", "", *_cells(found.common))
+        table.add_row(
+            f"all {found.common.domains['machines']}", "", *_cells(found.common, used=many)
+        )
     console.print(table)
     say = console.print
-    for choice in found.machines:
+    for choice in () if many else found.machines:
         say(
             f"{escape(choice.machine)}: use [bold]{choice.use}[/bold]; {escape(choice.advice)}.",
             highlight=False,
@@ -97,13 +131,17 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
             f"One for all machines: use [bold]{found.common.use}[/bold]; {found.common.advice}.",
             highlight=False,
         )
-    for line in _veto_lines(found):
+    if many:
+        counts = Counter(choice.use for choice in found.machines).most_common()
+        said = ", ".join(f"{name} for {count:,}" for name, count in counts)
+        say(f"To use: {said} machines. --json tells the reasons.", highlight=False)
+    for line in _veto_lines(found, many):
         say(escape(line), highlight=False)
     for note in found.notes:
         say(f"[yellow]note:[/yellow] {escape(note)}", highlight=False)
 
 
-def _veto_lines(found: LabelFreeSelection) -> list[str]:
+def _veto_lines(found: LabelFreeSelection, many: bool) -> list[str]:
     """What the label-free veto cuts, machine by machine; one line where it is the same."""
     from daco.clips import some
 
@@ -114,17 +152,21 @@ def _veto_lines(found: LabelFreeSelection) -> list[str]:
     head = f"Label-free veto ({found.basis})"
     if not any(cuts.values()):
         return [f"{head}: cuts none of the {len(found.candidates)} candidates."]
+    if many:
+        times = Counter(name for cut in cuts.values() for name in cut).most_common(_SHOWN)
+        said = ", ".join(f"{name} for {count:,}" for name, count in times)
+        return [f"{head}: cuts most often {said} machines."]
     lines = [
-        f"{head}, {machine}: cuts {some(cut, 4) if cut else 'none'}."
+        f"{head}, {machine}: cuts {some(cut, _SHOWN) if cut else 'none'}."
         for machine, cut in cuts.items()
     ]
     return [*lines, "It is a veto and no ranker: its scores say little about the rest."]
 
 
-def _cells(choice: LabelFreeChoice) -> tuple[str, str, str, str]:
+def _cells(choice: LabelFreeChoice, *, used: bool) -> tuple[str, str, str, str]:
     floor = "" if choice.floor is None else f"{choice.floor.mean:.3f}±{choice.floor.sd:.3f}"
     own, default = (
         "–" if value is None else f"{value:.3f}"
         for value in (choice.criterion, choice.default_criterion)
     )
-    return choice.pick, own, default, floor
+    return choice.use if used else choice.pick, own, default, floor

@@ -22,7 +22,9 @@ from daco.backbones.protocol import Backbone
 from daco.clips import ClipTable
 from daco.embed import Job, embed_shard
 from daco.engines.cluster import connected, explained, slots
+from daco.engines.tasks import other_version
 from daco.errors import DacoError, DataError, InputError, WeightsError
+from daco.places import THREADS, Place, RemotePath
 from daco.shards import Recording, Shard, Span
 
 LOSSES = 5
@@ -93,13 +95,17 @@ class RayEmbedding:
             net.name, place, net.weights_sha256, device, net.precision, max(1, cores)
         )
         self._address = address
-        self._threads = threads or (4 if device == "cuda" else 1)
+        self._threads = threads
 
     def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
         """The shards in the order in which they are finished."""
-        job = replace(job, workers=self._threads)
+        remote = isinstance(table.root, RemotePath)
+        usual = THREADS if remote else 4 if self.device == "cuda" else 1
+        job = replace(job, workers=self._threads or usual)
         with connected(self._address) as ray:
-            crew = _Crew(ray, self._recipe, job, ClipTable(table.root.resolve(), table.clips))
+            crew = _Crew(
+                ray, self._recipe, job, ClipTable(_as_seen_by_all(table.root), table.clips)
+            )
             with contextlib.closing(crew):
                 yield from crew.work_off(spans)
 
@@ -134,8 +140,8 @@ class _Crew:
                 actor, span = self.busy.pop(ref)
                 try:
                     outcome = self.ray.get(ref)
-                except self.ray.exceptions.RayTaskError:
-                    raise  # a mistake in the worker, with its own traceback
+                except self.ray.exceptions.RayTaskError as error:
+                    raise explained(error) from None  # else a mistake of ours, with its traceback
                 except self.ray.exceptions.RayError as error:
                     losses[span] += 1
                     if losses[span] == LOSSES:
@@ -164,7 +170,7 @@ class _Crew:
         wanted = min(max(1, places), len(waiting) + len(self.busy))
         for _ in range(wanted - len(self.starting) - len(self.busy) - len(self.idle)):
             actor = self.actor.remote(self.recipe)
-            self.starting[actor.ready.remote(str(self.table.root))] = actor
+            self.starting[actor.ready.remote(self.table.root)] = actor
         while waiting and self.idle:
             actor, span = self.idle.pop(), waiting.popleft()
             part = ClipTable(self.table.root, self.table.clips[slice(*span)])
@@ -174,15 +180,13 @@ class _Crew:
         actor = self.starting.pop(ref)
         try:
             trouble = self.ray.get(ref)
+        except self.ray.exceptions.RayTaskError as error:
+            raise explained(error) from None
         except self.ray.exceptions.RayError as error:
             self.stillborn += 1
-            if "No module named 'daco" in str(error):
-                raise DataError(
-                    f"A node of the Ray cluster has no daco. Install daco-asd[ray] {__version__} "
-                    "on all of them."
-                ) from None
-            if self.stillborn == LOSSES:
-                raise explained(error) from None
+            trouble = explained(error)
+            if self.stillborn == LOSSES or _is_lasting(error, trouble):
+                raise trouble from None
             return
         if trouble is not None:
             raise trouble
@@ -193,7 +197,7 @@ class _Crew:
         for path, recording, reason in zip(
             shard.paths, shard.recordings, shard.reasons, strict=True
         ):
-            if reason and recording == Recording(0, 0, 0, "") and (self.table.root / path).exists():
+            if reason and recording == Recording(0, 0, 0, "") and _is_seen(self.table.root / path):
                 raise DataError(
                     f"{self.table.root / path} is here, but a worker of the Ray cluster does not "
                     "see it. Keep the recordings where all nodes see them under the same path."
@@ -219,7 +223,7 @@ class Embedder:
         self._recipe = recipe
         self._net: Backbone | None = None
 
-    def ready(self, root: str) -> DacoError | None:
+    def ready(self, root: Place) -> DacoError | None:
         """Load the network; what is wrong with this worker, or None."""
         try:
             self._net = _network(self._recipe, root)
@@ -235,18 +239,30 @@ class Embedder:
         except DacoError as error:
             return error
         except OSError as error:
-            place = Path(error.filename or table.root)
+            place = Path(error.filename) if error.filename else table.root
             trouble = unwritable(place, error)
             return DataError(f"Ray worker on {socket.gethostname()}: {trouble}")
 
 
-def _network(recipe: Recipe, root: str) -> Backbone:
+def _as_seen_by_all(root: Place) -> Place:
+    """The folder of the recordings under a name that does not depend on where a process is."""
+    return root.resolve()
+
+
+def _is_seen(place: Place) -> bool:
+    """Whether the folder of the recordings, or one of them, is there for this computer."""
+    return place.exists()
+
+
+def _is_lasting(error: BaseException, trouble: BaseException) -> bool:
+    """Whether another worker would fare no better: it is not the loss of this one."""
+    return trouble is not error and "lost its workers" not in str(trouble)
+
+
+def _network(recipe: Recipe, root: Place) -> Backbone:
     if recipe.version != __version__:
-        raise DataError(
-            f"it has daco {__version__}, the computer that asks {recipe.version}. Install the same "
-            "version on all nodes."
-        )
-    if not Path(root).is_dir():
+        raise DataError(other_version(recipe.version))
+    if not _is_seen(root):
         raise DataError(
             f"{root} is not a folder there. Keep the recordings where all nodes see them under the "
             "same path."

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from daco import __version__
+from daco.atomic import unwritable
 from daco.engines.cluster import connected, explained, slots
-from daco.errors import InputError
+from daco.errors import DataError
 
 RETRIES = 5
 """How often a task is done again whose worker or node was lost."""
@@ -34,7 +41,12 @@ class RayExecutor(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As of any executor."""
-        ref = self._task.remote(fn, args, kwargs)
+        # Packed here, so that a worker with another daco can say so before it unpacks.
+        packed = self._ray.cloudpickle.dumps((fn, args, kwargs))
+        try:
+            ref = self._task.remote(__version__, packed)
+        except self._ray.exceptions.RayError as error:  # its store is full, and the disk behind it
+            raise explained(error) from None
         future: Future[Any] = Future()
         self._refs[future] = ref
         ref.future().add_done_callback(lambda done: self._pass_on(done, future))
@@ -49,23 +61,51 @@ class RayExecutor(Executor):
     def _pass_on(self, done: Future[Any], future: Future[Any]) -> None:
         self._refs.pop(future, None)
         error = done.exception()
-        if error is None:
-            future.set_result(done.result())
-        else:
+        if error is not None:
             future.set_exception(explained(error))
+        elif isinstance(found := done.result(), _Refusal):
+            future.set_exception(DataError(f"Ray worker on {found.host}: {found.reason}"))
+        else:
+            future.set_result(found)
 
 
 @contextmanager
 def ray_pool(workers: int | None, address: str | None) -> Iterator[RayExecutor]:
     """An executor on the cluster at an address, see `daco.engines.cluster.connected`."""
-    if workers is not None and workers < 1:
-        raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
-    with connected(address) as ray, RayExecutor(ray, workers) as pool:
-        yield pool
+    with connected(address) as ray:
+        if not slots(ray):
+            raise DataError("The Ray cluster has no CPU for tasks. Start a node that has some.")
+        with RayExecutor(ray, workers) as pool:
+            yield pool
 
 
-def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@dataclass(frozen=True)
+class _Refusal:
+    """What is wrong with a worker; returned, because Ray wraps what is raised."""
+
+    reason: str
+    host: str
+
+
+def _call(version: str, packed: bytes) -> Any:
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):  # as the processes of the engine local
-        return fn(*args, **kwargs)
+    host = socket.gethostname()
+    if version != __version__:
+        return _Refusal(other_version(version), host)
+    try:
+        fn, args, kwargs = pickle.loads(packed)
+        with threadpool_limits(1):  # as the processes of the engine local
+            return fn(*args, **kwargs)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _Refusal(str(unwritable(Path(error.filename or "its disk"), error)), host)
+
+
+def other_version(asked: str) -> str:
+    """The sentence of a worker that has another daco than the computer that asks."""
+    return (
+        f"it has daco {__version__}, the computer that asks {asked}. Install the same version on "
+        "all nodes."
+    )

@@ -1,20 +1,17 @@
-"""Machines side by side in processes; what is finished is filed, and found again."""
+"""The machines of a study side by side; what is finished is filed, and found again."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from functools import partial
-from itertools import islice
 from pathlib import Path
-
-from joblib.externals.loky import ProcessPoolExecutor
+from typing import Any
 
 from daco import __version__
-from daco.engines import require_engine
-from daco.errors import DacoError, InputError
+from daco.engines.pool import outcomes
+from daco.errors import DacoError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays
 from daco.kernels import use_kernels
@@ -22,44 +19,14 @@ from daco.kernels import use_kernels
 # Loading compiled kernels takes a process about a second; they save 40 ms on 1,000 normals.
 _FEW, _SMALL = 40, 2000
 
-Work = Callable[[MachineData, Settings], Arrays]
+_NAMED = 20  # machines that failed, in one message
+
+Work = Callable[..., Arrays]
+Loaded = Iterable[tuple[int, MachineData]]
+Prepare = Callable[[Loaded, Settings], Iterable[tuple[int, tuple[Any, ...]]]]
+"""Makes a work's arguments of machines as they are loaded, some of them at a time."""
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many machines are done, and how many there are."""
-
-
-@contextmanager
-def worker_pool(
-    workers: int | None, engine: str = "local", address: str | None = None
-) -> Iterator[Executor | None]:
-    """Worker processes, one per core by default; None for one worker: work in this process.
-
-    With the engine ``ray``, tasks on the cluster at `address`, one per CPU by default.
-
-    Processes are started afresh: a fork of a process with threads may hang. They are joblib's
-    because Python's own run the caller's script again, which breaks one that has no
-    ``if __name__ == "__main__"``.
-    """
-    require_engine(engine, address)
-    if engine == "ray":
-        from daco.engines.tasks import ray_pool
-
-        with ray_pool(workers, address) as tasks:
-            yield tasks
-        return
-    count = _cores() if workers is None else workers
-    if count < 1:
-        raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
-    if count == 1:
-        yield None
-        return
-    pool = ProcessPoolExecutor(count, initializer=_one_thread)
-    try:
-        for _ in range(count):  # start them now: they load while the table is being read
-            pool.submit(_warm_up)
-        yield pool
-    finally:
-        # What is finished is filed, so that a worker may be stopped at any moment.
-        pool.shutdown(wait=True, kill_workers=True)
 
 
 def run_machines(
@@ -72,101 +39,83 @@ def run_machines(
     stage: str = "machines",
     progress: Progress | None = None,
     quick: bool = False,
+    prepare: Prepare | None = None,
+    brief: Callable[[Arrays], Arrays] | None = None,
 ) -> list[Arrays]:
     """`work` for every machine, in their order; those filed under the same key are not redone.
 
     `quick` says that a machine takes less than loading compiled kernels: few of them are then
-    worked on without, to the same bits.
+    worked on without, to the same bits. `prepare` makes the arguments of `work`, by default the
+    machine and the settings. `brief` is what is returned of arrays that are filed.
 
     Raises
     ------
     DacoError
-        Some machines failed; the message names them all. The others are filed.
+        Some machines failed; the message names them. The others are filed.
     """
-    keys = [f"{__version__}/{settings.key()}/{data.fingerprint()}" for data in machines]
     found: dict[int, Arrays] = {}
+    shortened = brief if brief is not None and folder is not None else lambda arrays: arrays
     files = [None if folder is None else machine_file(folder, m) for m in machines]
-    for index, (file, key) in enumerate(zip(files, keys, strict=True)):
-        earlier = None if file is None else read_arrays(file, key)
-        if earlier is not None:
-            found[index] = earlier
+    for index, (file, data) in enumerate(zip(files, machines, strict=True)):
+        # The key takes all vectors of the machine; without a file they are not read for it.
+        if file is not None and file.is_file():
+            earlier = read_arrays(file, _key(data, settings))
+            if earlier is not None:
+                found[index] = shortened(earlier)
     report = progress or (lambda stage, done, total: None)
     report(stage, len(found), len(machines))
     failures: dict[int, DacoError] = {}
     todo = [index for index in range(len(machines)) if index not in found]
-    few = quick and len(todo) <= _FEW and all(len(data.X) <= _SMALL for data in machines)
+    few = quick and len(todo) <= _FEW and all(len(data.domains) <= _SMALL for data in machines)
     if few:
         work = partial(_uncompiled, work)
-    for index, outcome in _outcomes(pool, work, settings, {i: machines[i] for i in todo}):
+    keys: dict[int, str] = {}
+
+    def loaded() -> Iterator[tuple[int, MachineData]]:
+        for index in todo:
+            data = machines[index].loaded()
+            if files[index] is not None:
+                keys[index] = _key(data, settings)
+            yield index, data
+
+    for index, outcome in outcomes(pool, work, (prepare or _alone)(loaded(), settings)):
         if isinstance(outcome, DacoError):
             failures[index] = outcome
         else:
             # Here, not in the worker: that may be on a computer without this folder.
             if (file := files[index]) is not None:
-                write_arrays(file, outcome, keys[index])
-            found[index] = outcome
+                write_arrays(file, outcome, keys.pop(index))
+            found[index] = shortened(outcome)
         report(stage, len(found) + len(failures), len(machines))
     if failures:
         raise _failed(machines, failures, kept=folder is not None)
     return [found[index] for index in range(len(machines))]
 
 
-def _outcomes(
-    pool: Executor | None, work: Work, settings: Settings, machines: dict[int, MachineData]
-) -> Iterator[tuple[int, Arrays | DacoError]]:
-    if pool is None:
-        for index, data in machines.items():
-            yield index, _attempt(work, data, settings)
-        return
-    waiting = iter(machines.items())
-    pending: dict[Future[Arrays | DacoError], int] = {}
-    ahead = getattr(pool, "ahead", len(machines))  # a cluster need not hold all machines at once
-    while True:
-        for index, data in islice(waiting, ahead - len(pending)):
-            pending[pool.submit(_attempt, work, data, settings)] = index
-        if not pending:
-            return
-        done, _ = wait(pending, return_when=FIRST_COMPLETED)
-        for future in done:
-            yield pending.pop(future), future.result()
+def _key(data: MachineData, settings: Settings) -> str:
+    return f"{__version__}/{settings.key()}/{data.fingerprint()}"
 
 
-def _attempt(work: Work, data: MachineData, settings: Settings) -> Arrays | DacoError:
-    """The machine's arrays; or what is wrong with the machine, so that others go on."""
-    try:
-        return work(data, settings)
-    except DacoError as error:
-        return error
+def _alone(loaded: Loaded, settings: Settings) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    for index, data in loaded:
+        yield index, (data, settings)
 
 
-def _uncompiled(work: Work, data: MachineData, settings: Settings) -> Arrays:
+def _uncompiled(work: Work, *arguments: Any) -> Arrays:
     with use_kernels(os.environ.get("DACO_KERNELS") or "numpy"):
-        return work(data, settings)
+        return work(*arguments)
 
 
 def _failed(
     machines: Sequence[MachineData], failures: dict[int, DacoError], *, kept: bool
 ) -> DacoError:
-    listed = [f"{machines[i].split} machine {machines[i].title}: {e}" for i, e in failures.items()]
+    order = sorted(failures)  # not the one in which they happened to be finished
+    listed = [
+        f"{machines[i].split} machine {machines[i].title}: {failures[i]}" for i in order[:_NAMED]
+    ]
+    if len(order) > _NAMED:
+        listed.append(f"... and {len(order) - _NAMED} more.")
     head = f"{len(failures)} of {len(machines)} machines could not be studied."
     tail = "The others are kept; the same command goes on from there." if kept else ""
-    kind = type(next(iter(failures.values())))
+    kind = type(failures[order[0]])
     return kind("\n".join([head, *listed, tail]).rstrip())
-
-
-def _one_thread() -> None:
-    """The processes share the cores; a BLAS that spread over them would only get in the way."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
-
-
-def _warm_up() -> None:
-    """Import what machines need; unpickling this function has done most of it."""
-    import scipy.special  # noqa: F401
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,0 +1,132 @@
+"""Machines side by side: in processes of this computer, or as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
+
+from joblib.externals.loky import ProcessPoolExecutor
+
+from daco.engines import require_engine
+from daco.errors import DacoError, InputError
+
+MANY = 20
+"""Machines from which on each is told in a line."""
+WORTHWHILE = 40
+"""Machines from which on processes are worth starting: they take seconds to load, a machine of
+1,000 normals a quarter of one."""
+
+Key = TypeVar("Key")
+Result = TypeVar("Result")
+
+
+class _Processes(ProcessPoolExecutor):  # type: ignore[misc]
+    ahead: int
+    """How many machines may be on their way at once; see `outcomes`."""
+
+
+@contextmanager
+def worker_pool(
+    workers: int | None, engine: str = "local", address: str | None = None
+) -> Iterator[Executor | None]:
+    """Worker processes, one per core by default; None for one worker: work in this process.
+
+    With the engine ``ray``, tasks on the cluster at `address`, one per CPU by default.
+
+    Processes are started afresh: a fork of a process with threads may hang. They are joblib's
+    because Python's own run the caller's script again, which breaks one that has no
+    ``if __name__ == "__main__"``.
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
+    if engine == "ray":
+        from daco.engines.tasks import ray_pool
+
+        with ray_pool(workers, address) as tasks:
+            yield tasks
+        return
+    require_engine(engine, address)
+    count = _cores() if workers is None else workers
+    if count == 1:
+        yield None
+        return
+    pool = _Processes(count, initializer=_one_thread)
+    pool.ahead = 3 * count
+    try:
+        for _ in range(count):  # start them now: they load while the table is being read
+            pool.submit(_warm_up)
+        yield pool
+    finally:
+        # What is finished is filed, so that a worker may be stopped at any moment.
+        pool.shutdown(wait=True, kill_workers=True)
+
+
+def workers_for(machines: int, workers: int | None, engine: str) -> int | None:
+    """The `workers` that were asked for; by default one here for few machines.
+
+    >>> workers_for(2, None, "local"), workers_for(2, 4, "local"), workers_for(500, None, "local")
+    (1, 4, None)
+    """
+    return 1 if workers is None and engine == "local" and machines < WORTHWHILE else workers
+
+
+def outcomes(
+    pool: Executor | None,
+    work: Callable[..., Result],
+    items: Iterable[tuple[Key, tuple[Any, ...]]],
+) -> Iterator[tuple[Key, Result | DacoError]]:
+    """What `work` makes of each item's arguments, or the error it raises, as it is finished.
+
+    Items are taken one after the other as workers come free, so that neither this computer nor a
+    cluster need hold those of all machines at once.
+
+    >>> list(outcomes(None, divmod, [("a", (7, 2)), ("b", (9, 4))]))
+    [('a', (3, 1)), ('b', (2, 1))]
+    """
+    if pool is None:
+        for key, arguments in items:
+            yield key, _attempt(work, *arguments)
+        return
+    waiting = iter(items)
+    pending: dict[Future[Result | DacoError], Key] = {}
+    ahead = getattr(pool, "ahead", 2 * _cores())
+    while True:
+        for key, arguments in islice(waiting, ahead - len(pending)):
+            pending[pool.submit(_attempt, work, *arguments)] = key
+        if not pending:
+            return
+        done, _ = wait(pending, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield pending.pop(future), future.result()
+
+
+def _attempt(work: Callable[..., Result], *arguments: Any) -> Result | DacoError:
+    """A machine's result; or what is wrong with the machine, so that others go on."""
+    try:
+        return work(*arguments)
+    except DacoError as error:
+        return error
+
+
+def _one_thread() -> None:
+    """The processes share the cores; a BLAS that spread over them would only get in the way."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+
+
+def _warm_up() -> None:
+    """Import what machines need."""
+    import scipy.special  # noqa: F401
+
+    import daco.bank  # noqa: F401
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,20 @@
+"""A Ray cluster for all tests that need one; it takes seconds to start."""
+
+from __future__ import annotations
+
+import pytest
+from ray_cluster import node_of, ray_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A head with one CPU; a test adds the node that it needs."""
+    with ray_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def second(cluster):
+    """A second node, gone when the test is."""
+    with node_of(cluster) as node:
+        yield node

@@ -1,0 +1,188 @@
+"""``daco fit`` and ``daco select`` for many machines: side by side, to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from daco.cli import app
+from daco.errors import DataError, InputError, NotEnoughClipsError
+from daco.experiments.labelfree import select_label_free
+from daco.model import MachineModel
+from daco.table import EmbeddingTable
+
+MACHINES = 24
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def fleet(path, machines=MACHINES, *, poor=()):
+    """Embeddings of normals: 40 of one domain and 8 of another; 1 clip of `poor` machines."""
+    rng = np.random.default_rng(0)
+    X, machine, domain = [], [], []
+    for index in range(machines):
+        sizes = {"old": 1, "new": 0} if index in poor else {"old": 40, "new": 8}
+        for name, size in sizes.items():
+            X.append(rng.normal(size=(size, 12)) + 1 + (name == "new"))
+            machine += [f"machine {index:02}"] * size
+            domain += [name] * size
+    table = EmbeddingTable.from_arrays(np.vstack(X), machine=machine, domain=domain)
+    table.write(path)
+    return path
+
+
+@pytest.fixture
+def time_stands_still(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("time_stands_still")
+def test_models_of_several_processes_have_the_bytes_of_one(tmp_path):
+    table = fleet(tmp_path / "e.parquet")
+    said = [run("fit", table, "--out", tmp_path / f"by{n}", "--workers", n).stdout for n in (1, 2)]
+    assert len(bytes_of(tmp_path / "by1")) == MACHINES
+    assert bytes_of(tmp_path / "by1") == bytes_of(tmp_path / "by2")
+    assert said[0].replace("by1", "by2") == said[1]
+
+
+@pytest.mark.usefixtures("time_stands_still")
+def test_a_model_is_that_of_its_machine_alone(tmp_path):
+    run("fit", fleet(tmp_path / "all.parquet"), "--out", tmp_path / "models")
+    table = EmbeddingTable.read(tmp_path / "all.parquet")
+    rows = table.columns["machine"] == "machine 07"
+    expected = MachineModel.fit(
+        table.matrix()[rows], table.columns["domain"][rows], machine="machine 07"
+    )
+    found = MachineModel.load(tmp_path / "models" / "machine-07.daco")
+    assert (found.config, found.reason) == (expected.config, expected.reason)
+    np.testing.assert_array_equal(found.own_scores, expected.own_scores)
+    np.testing.assert_array_equal(found.embeddings, expected.embeddings)
+    assert found.provenance["created"] == "2023-11-14T22:13:20Z"
+
+
+def test_many_machines_take_a_line_each(tmp_path):
+    text = run(
+        "fit", fleet(tmp_path / "e.parquet"), "--out", tmp_path / "models", "--workers", 1
+    ).stdout
+    lines = text.replace(str(tmp_path), "").splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert sum(line.startswith("machine ") for line in lines) == 1 + MACHINES  # and the heading
+    assert [line[:10] for line in lines[1:4]] == ["machine 00", "machine 01", "machine 02"]
+    said = " ".join(text.split())
+    assert f"{MACHINES} models, " in said
+    assert f"caution: {MACHINES} machines: A false-alarm rate of 0.05 is below 0.111" in said
+    few = run("fit", fleet(tmp_path / "f.parquet", 2), "--out", tmp_path / "few").stdout
+    assert few.count("flagged when left out") == 2
+
+
+@pytest.mark.parametrize(("machines", "poor"), [(3, {1}), (MACHINES, {3, 20})])
+def test_a_machine_that_cannot_be_fitted_is_named_and_the_others_are_kept(tmp_path, machines, poor):
+    table = fleet(tmp_path / "e.parquet", machines, poor=poor)
+    result = run("fit", table, "--out", tmp_path / "models", "--workers", 1, code=1)
+    assert isinstance(result.exception, NotEnoughClipsError)
+    head, *named, tail = str(result.exception).splitlines()
+    assert head == f"{len(poor)} of {machines} machines could not be fitted."
+    assert [line[:11] for line in named] == [f"machine {index:02}:" for index in sorted(poor)]
+    assert tail == "The models of the others were written."
+    assert len(bytes_of(tmp_path / "models")) == machines - len(poor)
+    assert "machine 00" in result.stdout
+
+
+def test_one_machine_alone_says_what_is_wrong_with_it(tmp_path):
+    table = fleet(tmp_path / "e.parquet", 1, poor={0})
+    result = run("fit", table, "--out", tmp_path / "m.daco", code=1)
+    assert str(result.exception).startswith("machine 00: ")
+    assert "could not be fitted" not in str(result.exception)
+
+
+def test_models_are_written_while_others_are_being_fitted(tmp_path, monkeypatch):
+    def full_from_the_third_on(self, path):
+        if path.name == "machine-02.daco":
+            raise DataError("full")
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(MachineModel, "save", full_from_the_third_on)
+    table = fleet(tmp_path / "e.parquet", 5)
+    result = run("fit", table, "--out", tmp_path / "models", code=1)
+    assert str(result.exception) == "full"
+    assert len(bytes_of(tmp_path / "models")) == 2
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path):
+    """On a real file system of 4 kB, models of about as much."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = f"mount -t tmpfs -o size=4k tmpfs {folder}"
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode
+    ):
+        pytest.skip("a file system cannot be mounted here")
+    table = fleet(tmp_path / "e.parquet", 2)
+    command = f"{sys.executable} -m daco.cli fit {table} --out {folder}/models"
+    result = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} && {command}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "500"},
+    )
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {folder}/models/machine-0")
+    assert line.endswith("(No space left on device). Free some space and run it again.")
+
+
+# --- a choice ---
+
+
+def test_the_choice_of_several_processes_is_that_of_one(tmp_path):
+    table = fleet(tmp_path / "e.parquet", 6)
+    grid = tmp_path / "grid"
+    grid.write_text("conf-soft-m0-k1\nraw-k1\nldn-diff-K16\nzscore-hard-k1\n")
+    made = []
+    for n in (1, 2):
+        out = tmp_path / f"{n}.json"
+        said = run("select", "--train", table, "--grid", grid, "--out", out, "--workers", n).stdout
+        made.append((said, out.read_bytes()))
+    assert made[0] == made[1]
+    assert len(json.loads(made[0][1])["machines"]) == 6
+
+
+def test_the_choices_of_many_machines_take_a_line_each(tmp_path):
+    table = fleet(tmp_path / "e.parquet")
+    text = run("select", "--train", table, "--splits", 2, "--workers", 1).stdout
+    lines = text.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert sum(line.startswith("machine ") for line in lines) == 1 + MACHINES
+    said = " ".join(text.split())
+    assert "machine clips use smallest default H0 floor" in said
+    assert "To use: " in said
+    assert "One for all machines: use " in said
+
+
+def test_machines_that_cannot_be_judged_are_named():
+    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    table = EmbeddingTable.from_arrays(
+        X, machine=np.repeat(["a", "b", "c"], 20), domain=["old", "new"] * 30
+    )
+    X[[5, 45]] = np.nan  # which no table on disk may have
+    with pytest.raises(InputError) as caught:
+        select_label_free(table, ["raw-k1"])
+    head, *named = str(caught.value).splitlines()
+    assert head == "2 of 3 machines could not be judged."
+    assert [line[:3] for line in named] == ["a: ", "c: "]
