@@ -1,11 +1,15 @@
-"""What a Ray cluster costs and brings: the same work by one worker and by two.
+"""What many machines and many clips cost: by machines, by workers, here and on a Ray cluster.
 
-    python benchmarks/fleet.py [--clips 600] [--machines 1 10] [--weights mn04_as_mAP_432.pt]
+    python benchmarks/fleet.py [--machines 1 10 100 1000] [--studies 1 10] [--workers 1 2]
+        [--clips 600] [--weights mn04_as_mAP_432.pt] [--device cuda]
 
-A cluster of one and of two nodes with one CPU each is started on this computer. Seconds are those
-of the whole call on a cluster that is up, with the connection and the loading of daco on every
-worker; beside it the same call of the engine local with one thread or process. Efficiency is the
-speed-up over one worker, divided by the workers. Every result is compared with the local one.
+Machines have the paper's size: 990 + 10 normals, 200 test clips, 768-d. "grid" scores 51
+configurations and their criterion over 10 splits; "study" adds the further experiments and all
+tables. Vectors lie in a Parquet file. Local workers are processes; with Ray, a cluster of so many
+nodes with one CPU each on this computer. Seconds are those of the whole call, with the start of
+the workers, on a cluster that is up. Efficiency is the gain over one worker of the same engine,
+divided by the workers; the last column is the CPU time of the process that asks. Every result is
+compared with that of one local worker, and must be equal.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
@@ -25,22 +31,32 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import numpy as np
 import soundfile
 
+import daco
 from daco.backbones import load
 from daco.clips import read_clips
 from daco.embed import embed_clips
 from daco.engines.embedding import RayEmbedding
+from daco.engines.pool import worker_pool
+from daco.experiments.inputs import DomainNames, machines_of, read_table
+from daco.experiments.machine import Settings, score_machine
 from daco.experiments.run import study
+from daco.experiments.workers import run_machines
 from daco.synth_embeddings import synthetic_machine, synthetic_table
+from daco.table import EmbeddingTable
 
-WORKERS = (1, 2)
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
+DIM = 768
+CONFIGS = tuple(config.name for config in daco.paper_grid())
+COMPARED = ("metrics", "balance")
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[str]:
+def cluster(nodes: int, **head: Any) -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    made = Cluster(
+        initialize_head=True, head_node_args={**NODE, "include_dashboard": False, **head}
+    )
     try:
         for _ in range(nodes - 1):
             made.add_node(**NODE)
@@ -50,76 +66,179 @@ def cluster(nodes: int) -> Iterator[str]:
         made.shutdown()
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+@contextmanager
+def place(engine: str, workers: int) -> Iterator[dict[str, Any]]:
+    if engine == "local":
+        yield {"engine": "local", "workers": workers}
+        return
+    with cluster(workers) as address:
+        yield {"engine": "ray", "address": address, "workers": None}
 
 
-def show(what: str, amount: int, times: dict[str, float]) -> None:
-    for who, spent in times.items():
-        workers = int(who.split()[1]) if who.startswith("ray") else 1
-        gain = f"{times['ray 1'] / spent / workers:8.0%}" if who.startswith("ray") else " " * 8
-        print(f"{what:24} {who:8} {spent:8.1f} s {amount / spent:8.1f}/s {gain}", flush=True)
+def measure(
+    what: str,
+    amount: int,
+    workers: Sequence[int],
+    work: Callable[..., Any],
+    same: Callable[[Any, Any], bool],
+    engines: Sequence[str] = ("local", "ray"),
+) -> None:
+    first, alone = None, {}
+    for engine in engines:
+        for count in workers:
+            with place(engine, count) as options:
+                started, cpu = time.perf_counter(), time.process_time()
+                found = work(**options)
+                spent, cpu = time.perf_counter() - started, time.process_time() - cpu
+            first = found if first is None else first
+            assert same(first, found), f"{engine} {count} differs"
+            alone.setdefault(engine, spent * workers[0])
+            gain = alone[engine] / spent / count
+            print(
+                f"{what:22} {engine:6} {count:3} {spent:8.2f} s {1000 * spent / amount:9.2f} ms "
+                f"{gain:6.0%} {1000 * cpu / amount:9.2f} ms",
+                flush=True,
+            )
 
 
-def bench_embedding(folder: Path, count: int, backbone: str, weights: Path | None) -> None:
-    clips = folder / f"clips{count}"
-    if not clips.exists():
-        clips.mkdir()
-        rng = np.random.default_rng(0)
-        for index in range(count):
-            wave = 0.1 * rng.normal(size=160_000)
-            soundfile.write(clips / f"{index:06d}.wav", wave, 16_000, subtype="PCM_16")
+def write_machines(folder: Path, count: int) -> Path:
+    """A table of so many machines, a piece at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path, pieces = folder / f"machines{count}.parquet", []
+    for start in range(0, count, 50):
+        ids = range(start, min(start + 50, count))
+        piece = folder / f"piece{start}.parquet"
+        made = [synthetic_machine(f"m{i:06d}", [i, 0], dim=DIM) for i in ids]
+        synthetic_table(made).write(piece)
+        pieces.append(piece)
+    with pq.ParquetWriter(path, pq.read_schema(pieces[0]), compression="none") as writer:
+        for piece in pieces:
+            table: pa.Table = pq.read_table(piece)
+            writer.write_table(table, row_group_size=4096)
+            piece.unlink()
+    return path
+
+
+def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> None:
+    path = write_machines(folder, max(counts))
+    print(f"bytes per clip in the table: {path.stat().st_size / (1200 * max(counts)):.0f}")
+    names, settings = DomainNames("source", "target"), Settings(CONFIGS)
+    for count in counts:
+        machines = machines_of(read_table(path), "dev", names)[:count]
+
+        def grid(machines: Any = machines, **options: Any) -> Any:
+            with worker_pool(**options) as pool:
+                found = run_machines(
+                    score_machine, machines, settings, pool=pool, folder=None, quick=True
+                )
+            return [[each[name].tobytes() for name in COMPARED] for each in found]
+
+        measure(f"grid, {count} machines", count, workers, grid, lambda a, b: a == b)
+
+
+def bench_study(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> None:
+    for count in counts:
+        path = write_machines(folder, count)
+
+        def whole(path: Path = path, **options: Any) -> Any:
+            return study(path, **options).per_machine
+
+        measure(f"study, {count} machines", count, workers, whole, lambda a, b: a.equals(b))
+
+
+def write_clips(folder: Path, count: int) -> Path:
+    clips = folder / "clips"
+    clips.mkdir()
+    sound = (0.1 * np.random.default_rng(0).normal(size=160_000 + count)).astype(np.float32)
+
+    def write(index: int) -> None:
+        wave = sound[index : index + 160_000]
+        soundfile.write(clips / f"{index:06d}.wav", wave, 16_000, subtype="PCM_16")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(count)))
+    return clips
+
+
+def bench_embedding(
+    folder: Path, clips: Path, backbone: str, weights: Path | None, workers: Sequence[int]
+) -> None:
     table, net = read_clips(clips), load(backbone, weights)
     if weights is not None:
         import torch
 
         torch.set_num_threads(1)
-    size = max(1, count // 16)
-    out = folder / "local.parquet"
-    times = {"local": seconds(lambda: embed_clips(table, net, out, workers=1, shard_size=size))}
-    for workers in WORKERS:
-        there = folder / f"ray{workers}.parquet"
-        with cluster(workers) as address:
-            place = RayEmbedding(net, weights=weights, address=address)
-            times[f"ray {workers}"] = seconds(
-                lambda p=place, o=there: embed_clips(table, net, o, engine=p, shard_size=size)
-            )
-        assert there.read_bytes() == out.read_bytes()
-    show(f"{count} clips, {backbone}", count, times)
+    size = max(1, min(256, len(table) // 16))
+
+    def embed(engine: str, workers: int | None, address: str | None = None) -> bytes:
+        out = folder / "e.parquet"
+        out.unlink(missing_ok=True)
+        if engine == "ray":
+            there = RayEmbedding(net, weights=weights, address=address)
+            embed_clips(table, net, out, engine=there, shard_size=size)
+        else:
+            embed_clips(table, net, out, workers=workers, shard_size=size)
+        return out.read_bytes()
+
+    # Local threads only read recordings: one network, one thread.
+    what = f"{len(table)} clips, {backbone}"
+    measure(what, len(table), workers[:1], embed, bytes.__eq__, ("local",))
+    measure(what, len(table), workers, embed, bytes.__eq__, ("ray",))
+    found = EmbeddingTable.read(folder / "e.parquet")
+    print(f"bytes per clip in the table: {(folder / 'e.parquet').stat().st_size / len(found):.0f}")
 
 
-def bench_study(folder: Path, count: int) -> None:
-    dev = folder / f"dev{count}.parquet"
-    synthetic_table([synthetic_machine(f"m{i}", [i, count], dim=768) for i in range(count)]).write(
-        dev
-    )
-    found = []
-    times = {"local": seconds(lambda: found.append(study(dev, workers=1)))}
-    for workers in WORKERS:
-        with cluster(workers) as address:
-            times[f"ray {workers}"] = seconds(
-                lambda a=address: found.append(study(dev, engine="ray", address=a))
+def bench_gpu(folder: Path, clips: Path, weights: Path) -> None:
+    """One worker with a GPU against the same here; twice, because the first warms caches up."""
+    table = read_clips(clips)
+    here, driver = load("mn04", weights, "cuda"), load("mn04", weights)
+    made = []
+    for turn in range(2):
+        for engine in ("local", "ray"):
+            out = folder / f"{engine}{turn}.parquet"
+            with cluster(1, num_cpus=8, num_gpus=1) as address:
+                there = RayEmbedding(
+                    driver, weights=weights, device="cuda", address=address, threads=6
+                )
+                started = time.perf_counter()
+                if engine == "ray":
+                    embed_clips(table, driver, out, engine=there, batch_size=128)
+                else:
+                    embed_clips(table, here, out, workers=6, batch_size=128)
+                spent = time.perf_counter() - started
+            made.append(out.read_bytes())
+            print(
+                f"{len(table)} clips, mn04 fp32 GPU  {engine:6} {spent:6.2f} s "
+                f"{1000 * spent / len(table):6.2f} ms",
+                flush=True,
             )
-    assert all(each.per_machine.equals(found[0].per_machine) for each in found)
-    show(f"{count} machines, 51 names", count, times)
+    assert all(each == made[0] for each in made)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--machines", type=int, nargs="*", default=[1, 10, 100, 1000])
+    parser.add_argument("--studies", type=int, nargs="*", default=[1, 10])
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--clips", type=int, default=600)
-    parser.add_argument("--machines", type=int, nargs="*", default=[1, 10])
     parser.add_argument("--weights", type=Path, help="of mn04, which is then embedded with too")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     print(f"load average before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bench_embedding(folder, options.clips, "logmel", None)
-        if options.weights is not None:
-            bench_embedding(folder, options.clips, "mn04", options.weights)
-        for count in options.machines:
-            bench_study(folder, count)
+        if options.clips:
+            clips = write_clips(folder, options.clips)
+            bench_embedding(folder, clips, "logmel", None, options.workers)
+            if options.weights is not None:
+                bench_embedding(folder, clips, "mn04", options.weights, options.workers)
+                if options.device == "cuda":
+                    bench_gpu(folder, clips, options.weights)
+        if options.machines:
+            bench_grid(folder, options.machines, options.workers)
+        bench_study(folder, options.studies, options.workers)
 
 
 if __name__ == "__main__":

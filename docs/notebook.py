@@ -53,6 +53,9 @@ PAGES = (
     "channels.md",
     "faults.md",
     "fleet.md",
+    "bigbank.md",
+    "remote.md",
+    "outgrow.md",
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"

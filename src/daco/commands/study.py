@@ -9,18 +9,24 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
+from daco.places import local
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
 
 
 def study(
-    dev: Annotated[Path, typer.Option(help="Embeddings of the development machines.")],
-    out: Annotated[Path, typer.Option(help="Folder for the results; resumes what it finds.")],
+    dev: Annotated[
+        Place, typer.Option(help="Embeddings of the development machines.", parser=as_place)
+    ],
+    out: Annotated[
+        Place, typer.Option(help="Folder for the results; resumes what it finds.", parser=as_place)
+    ],
     eval: Annotated[
-        Path | None, typer.Option(help="Embeddings of the evaluation machines.")
+        Place | None, typer.Option(help="Embeddings of the evaluation machines.", parser=as_place)
     ] = None,
     truth: Annotated[
         Path | None, typer.Option(help="Checkout of the official evaluator, for eval labels.")
@@ -33,8 +39,11 @@ def study(
         str, typer.Option(help="51, 45, 9, frontier, or a file with one configuration per line.")
     ] = "51",
     faults: Annotated[
-        list[Path] | None,
-        typer.Option(help="Injected faults, of daco inject, for the label-free veto; repeatable."),
+        list[Place] | None,
+        typer.Option(
+            help="Injected faults, of daco inject, for the label-free veto; repeatable.",
+            parser=as_place,
+        ),
     ] = None,
     veto: Annotated[
         str, typer.Option(help="What guards the choice: dev (scores), faults (no labels), both.")
@@ -60,6 +69,10 @@ def study(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="cpu; or cuda, cuda:1: many machines at once on a GPU, engine local."),
+    ] = "cpu",
 ) -> None:
     """Study a grid of configurations: choose one, and see how far to trust the choice.
 
@@ -70,10 +83,11 @@ def study(
     from daco.experiments.run import study as run_study
 
     console, errors = Console(), Console(stderr=True)
+    results = local(out, "A study")
     if readout and len(readout) > 1:
-        folders = {name: out / name for name in dict.fromkeys(readout)}
+        folders = {name: results / name for name in dict.fromkeys(readout)}
     else:
-        folders = {readout[0] if readout else "": out}
+        folders = {readout[0] if readout else "": results}
     for name, folder in folders.items():
         try:
             with stages(errors) as progress:
@@ -93,6 +107,7 @@ def study(
                     workers=workers,
                     engine=engine,
                     address=address,
+                    device=device,
                     progress=progress,
                 )
         except KeyboardInterrupt:
@@ -105,7 +120,7 @@ def study(
                 page = result.report()
         show_study(console, result, page)
     if len(folders) > 1:
-        _compare(console, folders, out)
+        _compare(console, folders, results)
 
 
 def show_study(console: Console, result: StudyResult, page: Path | None) -> None:
@@ -192,11 +207,10 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
                 f"--scores {config!r}: not in the grid. Give 'chosen', 'all', or one of its names."
             )
     assert result.folder is not None
-    machines = result.machine_scores()
     # What a challenge asks for lies in one folder, without development machines among it.
-    judged = "eval" if any(machine.split == "eval" for machine in machines) else "dev"
-    for config in configs:
-        for machine in machines:
+    judged = "eval" if (result.per_machine["split"] == "eval").any() else "dev"
+    for machine in result.machine_scores():
+        for config in configs:
             kind = "scores" if machine.split == judged else "scores_dev"
             folder = result.folder / kind / config
             folder.mkdir(parents=True, exist_ok=True)

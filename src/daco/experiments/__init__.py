@@ -8,5 +8,5 @@ Inside, data flow one way::
     aggregate -> frontier, stability, statistics           what the tables say (E2, E3)
     floor, decision, guards -> choice                      what to use, and how far to trust it
     provenance, result <- run                              all of it, filed in a folder
-    comparison, labelfree                                  several runs; machines without labels
+    comparison; balanced -> labelfree                      several runs; machines without labels
 """

@@ -165,7 +165,7 @@ def cost_table(
     # A worker's first machine pays for loading compiled code.
     typical = float(np.median(seconds))
     peak = max(int(machine["peak_memory"]) for machine in scored)
-    sizes = [len(machine["own"]) for machine in scored]
+    sizes = [int(machine["n_normals"]) for machine in scored]
     rows = [
         ("machines x configurations", len(scored) * n_configs, "", f"{len(scored)} x {n_configs}"),
         ("tables to grid", seconds_to_grid, "s", "wall clock, all processes"),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 JACKKNIFE = "machine jackknife"
 CLIPS = "paired clip bootstrap"
+_NONE: NDArray[Any] = np.empty(0)
 SIGNALS = ("dev_omega", "crit_dev", "crit_eval")
 
 
@@ -242,7 +243,7 @@ def _deltas(
     seed: int,
 ) -> list[dict[str, Any]]:
     found = []
-    clips = _labelled_clips(scores)
+    clips = _labelled_clips(scores, [chosen, *picks.values()])
     for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):
         if rule not in picks:
             continue
@@ -256,15 +257,21 @@ def _deltas(
     return found
 
 
-def _labelled_clips(scores: Sequence[MachineScores]) -> list[MachineScores]:
-    """Evaluation machines for which the official metrics are defined."""
+def _labelled_clips(scores: Sequence[MachineScores], configs: Iterable[str]) -> list[MachineScores]:
+    """Evaluation machines for which the official metrics are defined, with what is compared."""
 
     def complete(machine: MachineScores) -> bool:
         normal = set(machine.domains[machine.labels == 0].tolist())
         known = machine.labelled and bool((machine.labels == 1).any())
         return known and normal == set(machine.domains.tolist()) and len(normal) > 1
 
-    return [machine for machine in scores if machine.split == "eval" and complete(machine)]
+    wanted = tuple(dict.fromkeys(configs))
+    found = []
+    for machine in scores:
+        if machine.split == "eval" and complete(machine):
+            columns = np.column_stack([machine.of(config) for config in wanted])
+            found.append(replace(machine, configs=wanted, scores=columns, own=_NONE, names=_NONE))
+    return found
 
 
 def _over_clips(
@@ -301,8 +308,11 @@ def _domain_sizes(
 ) -> list[list[int]]:
     """Training clips per domain of each machine that the criterion averages."""
     if scores:
-        machines = [machine for machine in scores if machine.split == "dev"] or list(scores)
-        return [list(Counter(machine.own_domains.tolist()).values()) for machine in machines]
+        sizes = [
+            (machine.split, list(Counter(machine.own_domains.tolist()).values()))
+            for machine in scores
+        ]
+        return [own for split, own in sizes if split == "dev"] or [own for _, own in sizes]
     if n_source is None or n_target is None:
         return []
     n_machines = rows_of(per_machine, "dev")["machine"].nunique()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,11 @@ from daco.errors import DacoError, DataError, InputError
 from daco.experiments.hearing import ROLES
 from daco.experiments.inputs import DomainNames, MachineData, Source, read_table, renamed
 from daco.experiments.provenance import sha256_of
+from daco.experiments.shelf import Shelf, Table, rows_by_machine
+from daco.places import Place, place
 from daco.pseudo import PseudoAnomalies, injected
 from daco.table import EmbeddingTable
+from daco.tablerows import Rows
 
 SAME = ("backbone", "weights_sha256", "channel")
 """What must agree between the embeddings of a machine and those of its faults."""
@@ -23,12 +25,12 @@ SAME = ("backbone", "weights_sha256", "channel")
 
 def fault_sources(faults: Source | Iterable[Source]) -> list[Source]:
     """One source or several, as a list."""
-    return [faults] if isinstance(faults, EmbeddingTable | Path | str) else list(faults)
+    return [faults] if isinstance(faults, EmbeddingTable | Place | str) else list(faults)
 
 
 def with_faults(
     machines: Sequence[MachineData],
-    tables: dict[str, EmbeddingTable],
+    tables: dict[str, Table],
     faults: Sequence[Source],
     names: DomainNames,
     readout: str | None,
@@ -49,13 +51,18 @@ def with_faults(
     """
     if not faults:
         return list(machines), []
-    given = [(_title(source, at), _checked(source, at, tables)) for at, source in enumerate(faults)]
+    given = [
+        _Given(_title(source, at), _checked(source, at, tables), names)
+        for at, source in enumerate(faults)
+    ]
+    years = {role: _year(table) for role, table in tables.items()}
     found = [
-        _of_machine(given, machine, tables[machine.split], names, readout) for machine in machines
+        _of_machine(given, machine, tables[machine.split], years[machine.split], readout)
+        for machine in machines
     ]
     if not any(found):
         raise DataError(
-            f"{', '.join(title for title, _ in given)}: not one fault was injected into a machine "
+            f"{', '.join(each.title for each in given)}: not one fault was injected into a machine "
             "of this study. Machines are found by their names, sections and years."
         )
     notes = []
@@ -78,19 +85,19 @@ def with_faults(
 def fault_inputs(faults: Sequence[Source]) -> list[dict[str, Any]]:
     """Where the faults come from, for the run's provenance."""
     return [
-        {"path": Path(source).name, "sha256": sha256_of(Path(source))}
-        if isinstance(source, Path | str)
-        else {"path": None, "sha256": None}
+        {"path": None, "sha256": None}
+        if isinstance(source, EmbeddingTable)
+        else {"path": place(source).name, "sha256": sha256_of(place(source))}
         for source in faults
     ]
 
 
 def _title(source: Source, at: int) -> str:
-    return str(source) if isinstance(source, Path | str) else f"table {at + 1} of faults"
+    return f"table {at + 1} of faults" if isinstance(source, EmbeddingTable) else str(source)
 
 
-def _checked(source: Source, at: int, tables: dict[str, EmbeddingTable]) -> EmbeddingTable:
-    table = read_table(source)
+def _checked(source: Source, at: int, tables: dict[str, Table]) -> Table:
+    table = read_table(source, ("fault",))
     if "fault" not in table.columns:
         raise DataError(f"{_title(source, at)} has no column 'fault'. Make it with 'daco inject'.")
     for role, other in tables.items():
@@ -104,58 +111,88 @@ def _checked(source: Source, at: int, tables: dict[str, EmbeddingTable]) -> Embe
     return table
 
 
+class _Given:
+    """A table of faults: its rows by machine, and the machines that are in the study."""
+
+    def __init__(self, title: str, table: Table, names: DomainNames) -> None:
+        self.title, self.table, self.names = title, table, names
+        self.rows = rows_by_machine(table)
+        self.found: list[Rows] = []
+        self._shelves: dict[str, Shelf] = {}
+
+    def shelf(self, readout: str) -> Shelf:
+        """Of the machines found in the order of the study."""
+        return self._shelves.setdefault(readout, Shelf(self.table, readout, self.found))
+
+
+@dataclass(frozen=True, eq=False)
+class _Faults:
+    """The faults of one machine, which are read whenever the machine is worked on."""
+
+    given: _Given
+    index: int
+    readout: str
+    where: str
+
+    def __call__(self, machine: MachineData) -> PseudoAnomalies:
+        try:
+            return self._made(machine)
+        except DacoError as error:
+            raise type(error)(f"{self.where}: {error}") from None
+
+    def _made(self, machine: MachineData) -> PseudoAnomalies:
+        table, rows = self.given.table, self.given.found[self.index]
+        columns = {name: values[rows] for name, values in table.columns.items()}
+        columns["domain"] = renamed(columns["domain"], self.given.names).astype(object)
+        bands, shelf = table.bands(self.readout), self.given.shelf(self.readout)
+        if bands != machine.bands or shelf.dim != machine.dim:
+            raise InputError(
+                f"readout {self.readout!r} has {shelf.dim} values in {counted(bands, 'band')}, and "
+                f"{machine.dim} in {machine.bands} in the study. Inject faults with the readout of "
+                "the study."
+            )
+        vectors = shelf.vectors(self.index)
+        mine = EmbeddingTable(columns, {self.readout: vectors})
+        made = injected(mine, machine.normals, machine.domains, readout=self.readout, X=machine.X)
+        strange = ~np.isin(made.domains, machine.domains)
+        if strange.any():
+            raise InputError(
+                f"{counted(int(strange.sum()), 'recording')} of a domain that the normals do not "
+                "have. Inject faults into the study's own normals."
+            )
+        return made
+
+
 def _of_machine(
-    given: Sequence[tuple[str, EmbeddingTable]],
+    given: Sequence[_Given],
     machine: MachineData,
-    clips: EmbeddingTable,
-    names: DomainNames,
+    clips: Table,
+    year: int | None,
     readout: str | None,
-) -> PseudoAnomalies | None:
+) -> _Faults | None:
     """The faults of one machine, in the study's readout; None where no table has any."""
-    found, year = None, _year(clips)
+    found = None
     wanted = readout or clips.readouts[0]
-    for title, table in given:
-        columns = table.columns
-        rows = (columns["machine"] == machine.machine) & (columns["section"] == machine.section)
+    for each in given:
+        table = each.table
+        rows = each.rows.get((machine.machine, machine.section), np.empty(0, np.intp))
         if year is not None:
-            rows &= np.array([each in (year, None) for each in columns["year"]])
-        if not rows.any():
+            rows = rows[[of in (year, None) for of in table.columns["year"][rows].tolist()]]
+        if not len(rows):
             continue
-        where = f"{title}, {machine.split} machine {machine.title}"
+        where = f"{each.title}, {machine.split} machine {machine.title}"
         if found is not None:
             raise InputError(f"{where}: another table has its faults, too. Give them once.")
-        try:
-            # Vectors of one's own may have any name; a network's have that of their readout.
-            own = not (table.metadata.get("backbone") and clips.metadata.get("backbone"))
-            named = table.readouts[0] if own and wanted not in table.readouts else wanted
-            found = _pseudo(table, rows, machine, names, named)
-        except DacoError as error:
-            raise type(error)(f"{where}: {error}") from None
+        # Vectors of one's own may have any name; a network's have that of their readout.
+        own = not (table.metadata.get("backbone") and clips.metadata.get("backbone"))
+        named = table.readouts[0] if own and wanted not in table.readouts else wanted
+        each.found.append(rows)
+        found = _Faults(each, len(each.found) - 1, named, where)
+    if found is not None:
+        found(machine)  # what is wrong with them is told before anything is scored
     return found
 
 
-def _pseudo(
-    table: EmbeddingTable, rows: Any, machine: MachineData, names: DomainNames, readout: str
-) -> PseudoAnomalies:
-    columns = {name: values[rows] for name, values in table.columns.items()}
-    columns["domain"] = renamed(columns["domain"], names).astype(object)
-    mine = EmbeddingTable(columns, {readout: table.matrix(readout)[rows]})
-    if table.bands(readout) != machine.bands or mine.matrix().shape[1] != machine.X.shape[1]:
-        raise InputError(
-            f"readout {readout!r} has {mine.matrix().shape[1]} values in "
-            f"{counted(table.bands(readout), 'band')}, and {machine.X.shape[1]} in "
-            f"{machine.bands} in the study. Inject faults with the readout of the study."
-        )
-    made = injected(mine, machine.normals, machine.domains, readout=readout, X=machine.X)
-    strange = ~np.isin(made.domains, machine.domains)
-    if strange.any():
-        raise InputError(
-            f"{counted(int(strange.sum()), 'recording')} of a domain that the normals do not have. "
-            "Inject faults into the study's own normals."
-        )
-    return made
-
-
-def _year(table: EmbeddingTable) -> int | None:
+def _year(table: Table) -> int | None:
     known = set(table.columns["year"].tolist()) - {None}
     return known.pop() if known else None

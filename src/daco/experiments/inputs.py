@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,30 @@ from numpy.typing import NDArray
 
 from daco.clips import Clip, counted, some
 from daco.errors import DataError, InputError
+from daco.experiments.shelf import Shelf, Table, rows_by_machine
+from daco.places import Place, place
 from daco.pseudo import PseudoAnomalies
 from daco.table import EmbeddingTable, Matrix
+from daco.tablerows import Rows, open_table
 from daco.truth import inject_truth
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
 
-Source = EmbeddingTable | Path | str
+Source = EmbeddingTable | Place | str
 """A table, or the file it is in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shelved:
+    """Where the vectors of a machine are until they are needed: its place on a shelf."""
+
+    shelf: Shelf
+    index: int
+
+    def load(self) -> Matrix:
+        """Its normals, and after them its test clips."""
+        return self.shelf.vectors(self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,24 +46,59 @@ class MachineData:
     """One machine and section: training normals, and test clips as far as they are known.
 
     ``title`` is the machine's name in tables, with its section where it has several. ``labels``
-    are -1 and ``test_domains`` are "" where nothing is known. ``bands`` are the equal consecutive
-    parts of a vector. ``normals`` are the paths of the training normals, by which injected faults
-    find the clip they were made of; ``pseudo`` are those faults, where there are any.
+    are -1 and ``test_domains`` are "" where nothing is known. ``vectors`` are those of the normals
+    and after them those of the test clips, in memory or where to find them. ``bands`` are the equal
+    consecutive parts of a vector. ``normals`` are the paths of the training normals, by which
+    injected faults find the clip they were made of; ``pseudo`` are those faults, where there are
+    any, or what makes them.
     """
 
     split: str
     machine: str
     section: str
     title: str
-    X: Matrix
+    vectors: Matrix | Shelved
     domains: NDArray[np.str_]
-    X_test: Matrix
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
     test_domains: NDArray[np.str_]
     normals: tuple[str, ...] = ()
     bands: int = 1
-    pseudo: PseudoAnomalies | None = None
+    pseudo: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
+
+    def loaded(self) -> MachineData:
+        """The machine with all of its vectors in memory, as whoever works on it needs it."""
+        data = self
+        if isinstance(data.vectors, Shelved):
+            data = replace(data, vectors=data.vectors.load())
+        if callable(data.pseudo):
+            data = replace(data, pseudo=data.pseudo(data))
+        return data
+
+    @property
+    def X(self) -> Matrix:  # noqa: N802, as in scikit-learn
+        """Vectors of the normals."""
+        return self._vectors[: len(self.domains)]
+
+    @property
+    def X_test(self) -> Matrix:  # noqa: N802
+        """Vectors of the test clips."""
+        return self._vectors[len(self.domains) :]
+
+    @property
+    def faults(self) -> PseudoAnomalies | None:
+        """The injected faults."""
+        return self.pseudo(self) if callable(self.pseudo) else self.pseudo
+
+    @property
+    def dim(self) -> int:
+        """Values of a vector."""
+        vectors = self.vectors
+        return vectors.shelf.dim if isinstance(vectors, Shelved) else int(vectors.shape[1])
+
+    @property
+    def _vectors(self) -> Matrix:
+        return self.vectors.load() if isinstance(self.vectors, Shelved) else self.vectors
 
     @property
     def labelled(self) -> bool:
@@ -63,19 +114,23 @@ class MachineData:
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the scores, so that stale results are not reused."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for text in (self.split, self.machine, self.section, str(self.bands)):
             digest.update(text.encode() + b"\0")
+        data = self.loaded()
         arrays: list[NDArray[Any]] = [
-            self.X,
-            self.domains,
-            self.X_test,
-            self.names,
-            self.labels,
-            self.test_domains,
+            data.X,
+            data.domains,
+            data.X_test,
+            data.names,
+            data.labels,
+            data.test_domains,
         ]
-        if self.pseudo is not None:
-            made = self.pseudo
+        if (made := data.faults) is not None:
             arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
         for array in arrays:
             digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -91,12 +146,19 @@ class DomainNames:
     target: str
 
 
-def read_table(table: Source) -> EmbeddingTable:
-    """A table, read when a path was given."""
-    return table if isinstance(table, EmbeddingTable) else EmbeddingTable.read(table)
+def read_table(table: Source, further: tuple[str, ...] = ()) -> Table:
+    """A table in memory as it is; a Parquet file without its vectors, which are read when needed.
+
+    ``further`` are columns of the file to keep besides those of every table.
+    """
+    if isinstance(table, EmbeddingTable):
+        return table
+    if place(table).suffix.lower() == ".npz":
+        return EmbeddingTable.read(table)
+    return open_table(table, further)
 
 
-def with_truth(table: EmbeddingTable, truth: Path | str, notes: list[str]) -> EmbeddingTable:
+def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
     """The table, with labels and domains of its test clips from an evaluator's checkout."""
     fields = ("path", "machine", "year", "section", "domain", "split", "label")
     columns = [table.columns[name].tolist() for name in fields]
@@ -109,10 +171,10 @@ def with_truth(table: EmbeddingTable, truth: Path | str, notes: list[str]) -> Em
         values = np.empty(len(table), dtype=object)
         values[:] = [getattr(clip, name) for clip in known]
         changed[name] = values
-    return EmbeddingTable(changed, table.matrices, table.metadata)
+    return replace(table, columns=changed)
 
 
-def name_domains(tables: Iterable[EmbeddingTable]) -> DomainNames:
+def name_domains(tables: Iterable[Table]) -> DomainNames:
     """The two domains of the training clips; the one with more clips is the source.
 
     Domains called ``source`` and ``target`` are taken at their word.
@@ -140,7 +202,7 @@ def name_domains(tables: Iterable[EmbeddingTable]) -> DomainNames:
 
 
 def machines_of(
-    table: EmbeddingTable, split: str, names: DomainNames, readout: str | None = None
+    table: Table, split: str, names: DomainNames, readout: str | None = None
 ) -> list[MachineData]:
     """Every machine and section of `table`, in order of appearance."""
     years = {year for year in table.columns["year"].tolist() if year is not None}
@@ -149,30 +211,27 @@ def machines_of(
             f"The {split} table mixes the years {', '.join(map(str, sorted(years)))}; machines of "
             "one name differ between years. Study one year at a time: table.select(year=...)."
         )
-    matrix, bands = table.matrix(readout), table.bands(readout)
-    columns = table.columns
-    keys = list(zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True))
-    rows: dict[tuple[str, str], list[int]] = {}
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
+    bands, columns = table.bands(readout), table.columns
+    rows = rows_by_machine(table)
     sections = Counter(machine for machine, _ in rows)
-    result = []
-    for (machine, section), mine in rows.items():
-        at = np.array(mine)
+    result: list[MachineData] = []
+    places: list[Rows] = []
+    shelf = Shelf(table, readout, places)
+    for (machine, section), at in rows.items():
         part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}
         train, test = (part["split"] == which for which in ("train", "test"))
         title = machine if sections[machine] == 1 else f"{machine}_{section}"
         where = f"{split} machine {title}"
         _require_normals(where, part, train, names)
+        places.append(np.concatenate([at[train], at[test]]))
         result.append(
             MachineData(
                 split=split,
                 machine=machine,
                 section=section,
                 title=title,
-                X=matrix[at[train]],
+                vectors=Shelved(shelf, len(result)),
                 domains=renamed(part["domain"][train], names),
-                X_test=matrix[at[test]],
                 names=_file_names(where, part["path"][test].tolist()),
                 labels=np.array(
                     [UNKNOWN_LABEL if v is None else v for v in part["label"][test]], dtype=np.int64
@@ -187,16 +246,31 @@ def machines_of(
     return result
 
 
-def normals_of(table: EmbeddingTable, readout: str | None) -> list[tuple[str, Any, list[str]]]:
-    """Title, vectors and domains of each machine's training clips, in order of appearance."""
-    train = table.select(split="train")
+class Normals(Sequence[tuple[str, Any, list[str]]]):
+    """Title, vectors and domains of each machine's training clips, read when asked for."""
+
+    def __init__(self, shelf: Shelf, titles: list[str], domains: list[list[str]]) -> None:
+        self.shelf, self.titles, self.domains = shelf, titles, domains
+
+    def __len__(self) -> int:
+        return len(self.titles)
+
+    def __getitem__(self, at: Any) -> Any:
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return self.titles[at], self.shelf.vectors(at), self.domains[at]
+
+
+def normals_of(table: Table, readout: str | None) -> Normals:
+    """The training clips of all machines, in order of appearance."""
+    train = np.flatnonzero(table.columns["split"] == "train")
     if not len(train):
         raise InputError(
             "The table has no clip of split 'train'. A choice needs normal recordings: correct the "
             "'split' column, or embed the training clips."
         )
-    columns = {name: train.columns[name].tolist() for name in ("year", "machine", "section")}
-    domains, labels = train.columns["domain"].tolist(), train.columns["label"].tolist()
+    columns = {name: table.columns[name][train].tolist() for name in ("year", "machine", "section")}
+    domains, labels = (table.columns[name][train].tolist() for name in ("domain", "label"))
     if missing := [m for m, d in zip(columns["machine"], domains, strict=True) if d is None]:
         raise InputError(
             f"{counted(missing, 'training clip')} without a domain (machines: "
@@ -211,22 +285,24 @@ def normals_of(table: EmbeddingTable, readout: str | None) -> list[tuple[str, An
     rows: dict[tuple[Any, str, str], list[int]] = {}
     for row, key in enumerate(zip(*columns.values(), strict=True)):
         rows.setdefault(key, []).append(row)
-    matrix = train.matrix(readout)
-    titles = _titles(list(rows))
-    return [
-        (title, matrix[mine], [domains[row] for row in mine])
-        for title, mine in zip(titles, rows.values(), strict=True)
-    ]
+    table.bands(readout)  # names an unknown readout
+    return Normals(
+        Shelf(table, readout, [train[mine] for mine in rows.values()]),
+        _titles(list(rows)),
+        [[domains[row] for row in mine] for mine in rows.values()],
+    )
 
 
 def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
     """A machine's name, with section and year where the name alone would not do."""
     sections = Counter((year, machine) for year, machine, _ in keys)
-    years = {machine: len({y for y, m, _ in keys if m == machine}) for _, machine, _ in keys}
+    years: dict[str, set[Any]] = {}
+    for year, machine, _ in keys:
+        years.setdefault(machine, set()).add(year)
     return [
         machine
         + (f"_{section}" if sections[year, machine] > 1 else "")
-        + (f" ({year})" if years[machine] > 1 and year is not None else "")
+        + (f" ({year})" if len(years[machine]) > 1 and year is not None else "")
         for year, machine, section in keys
     ]
 

@@ -7,8 +7,9 @@ experiments need and takes longer. Both run in worker processes and share nothin
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,9 +22,11 @@ from daco.atomic import atomic_write
 from daco.backends import gaussian_mixture, selective_mahalanobis
 from daco.bank import NormalBank
 from daco.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.criterion import Balance
 from daco.embedcost import peak_memory
 from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.fleet import Evaluated, computes
 from daco.metrics import grid_metrics, machine_metrics
 
 HARD = "conf-hard-m0-k1"
@@ -31,7 +34,10 @@ ORACLE = "conf-oracle-m30-k1"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
+_OF_CLIPS = ("names", "labels", "domains", "own_domains", "scores", "own")
+
 Arrays = dict[str, NDArray[Any]]
+Criteria = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -47,17 +53,27 @@ class Settings:
         return f"{self.seed}/{self.n_splits}/{' '.join(self.configs)}"
 
 
-def score_machine(data: MachineData, settings: Settings) -> Arrays:
-    """Scores, metrics and criterion of every configuration; arrays as they are filed."""
+def score_machine(
+    data: MachineData,
+    settings: Settings,
+    evaluated: Evaluated | None = None,
+    seconds: float = 0.0,
+) -> Arrays:
+    """Scores, metrics and criterion of every configuration; arrays as they are filed.
+
+    ``evaluated`` is what a fleet found in so many seconds for the configurations it computes; all
+    others, or all without it, are computed here.
+    """
     started = time.perf_counter()
     configs = parse_grid(settings.configs)
-    bank = NormalBank(data.X, data.domains, bands=data.bands)
-    n_configs = len(configs)
-    scores = bank.score(data.X_test, configs) if len(data.X_test) else np.empty((0, n_configs))
-    metrics = np.full((n_configs, 3), np.nan)
+    found = _evaluated(data, configs, settings, evaluated)
+    assert found.balance is not None
+    assert found.uniformity is not None
+    scores = np.empty((0, len(configs))) if found.scores is None else found.scores
+    metrics = np.full((len(configs), 3), np.nan)
     if data.labelled:
         metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values
-    found = {
+    arrays = {
         "split": np.array(data.split),
         "machine": np.array(data.machine),
         "section": np.array(data.section),
@@ -68,31 +84,46 @@ def score_machine(data: MachineData, settings: Settings) -> Arrays:
         "domains": data.test_domains,
         "own_domains": data.domains,
         "scores": scores,
-        "own": bank.leave_one_out(configs),
+        "own": found.own,
         "metrics": metrics,
-        "balance": bank.balance(configs, settings.n_splits, settings.seed),
-        "uniformity": _uniformity(bank, configs, settings),
-        "separability": np.array(bank.separability()),
+        "balance": found.balance.values,
+        "uniformity": found.uniformity,
+        "separability": np.array(found.separability),
         "peak_memory": np.array(peak_memory()),
     }
-    return found | {"seconds": np.array(time.perf_counter() - started)}
+    return arrays | {"seconds": np.array(seconds + time.perf_counter() - started)}
 
 
-def examine_machine(data: MachineData, settings: Settings) -> Arrays:
-    """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria."""
+def examine_machine(
+    data: MachineData, settings: Settings, criteria: Criteria | None = None
+) -> Arrays:
+    """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria.
+
+    ``criteria`` are the `other_criteria` that a fleet found for the configurations it computes.
+    """
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     configs = parse_grid(settings.configs)
-    seeds, n_splits, balances = _other_balances(bank, configs, settings)
+    rest = configs if criteria is None else left_to_cpu(configs)
+    if rest:
+        own = other_criteria(partial(bank.exact_balance, rest), settings)
+        criteria = own if criteria is None else woven(configs, criteria, own)
+    seeds, n_splits = np.array(variants(settings)).T
     return {
         "seeds": seeds,
         "n_splits": n_splits,
-        "balances": balances,
+        "balances": criteria,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
         **hearing_arrays(
-            data.X, data.domains, configs, data.pseudo, bands=data.bands, seed=settings.seed
+            data.X, data.domains, configs, data.faults, bands=data.bands, seed=settings.seed
         ),
     }
+
+
+def without_clips(arrays: Arrays) -> Arrays:
+    """What tables of machines need of the arrays of `score_machine`: nothing of single clips."""
+    kept = {name: values for name, values in arrays.items() if name not in _OF_CLIPS}
+    return kept | {"n_normals": np.array(len(arrays["own_domains"]))}
 
 
 def machine_file(folder: Path, data: MachineData) -> Path:
@@ -121,6 +152,55 @@ def read_arrays(path: Path, key: str) -> Arrays | None:
         return None  # not a file of ours, or a damaged one: computed again
 
 
+def _evaluated(
+    data: MachineData,
+    configs: Sequence[ScoreConfig],
+    settings: Settings,
+    there: Evaluated | None,
+) -> Evaluated:
+    """Everything about the machine's clips; of a fleet's results what is missing is added."""
+    rest = configs if there is None else left_to_cpu(configs)
+    if there is not None and not rest:
+        return there
+    bank = NormalBank(data.X, data.domains, bands=data.bands)
+    # First, because the last bits of band-wise scores depend on what was asked for before.
+    scores = bank.score(data.X_test, rest) if len(data.X_test) else None
+    here = Evaluated(
+        own=bank.leave_one_out(rest),
+        scores=scores,
+        balance=bank.exact_balance(rest, settings.n_splits, settings.seed),
+        uniformity=_uniformity(bank, rest, settings),
+        separability=bank.separability() if there is None else there.separability,
+    )
+    if there is None:
+        return here
+    assert there.balance is not None
+    assert here.balance is not None
+    tested = there.scores is not None and here.scores is not None
+    return Evaluated(
+        own=woven(configs, there.own, here.own),
+        separability=there.separability,
+        scores=woven(configs, there.scores, here.scores) if tested else None,
+        balance=Balance(
+            woven(configs, there.balance.counts, here.balance.counts, axis=0),
+            there.balance.denominators,
+        ),
+        uniformity=woven(configs, there.uniformity, here.uniformity, axis=0),
+    )
+
+
+def left_to_cpu(configs: Sequence[ScoreConfig]) -> list[ScoreConfig]:
+    """The configurations that a fleet does not compute."""
+    return [config for config in configs if not computes(config)]
+
+
+def woven(configs: Sequence[ScoreConfig], there: Any, here: Any, axis: int = 1) -> NDArray[Any]:
+    """Results of all configurations in their order, from those of a fleet and the others."""
+    on_device = np.array([computes(config) for config in configs])
+    places = np.argsort(np.argsort(~on_device, kind="stable"))
+    return np.take(np.concatenate([there, here], axis), places, axis)
+
+
 def _uniformity(
     bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
 ) -> NDArray[np.float64]:
@@ -133,24 +213,27 @@ def _uniformity(
     return result
 
 
-def _other_balances(
-    bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
-) -> tuple[NDArray[np.int_], NDArray[np.int_], NDArray[np.float64]]:
-    """The criterion by seed and number of splits: (variants,), (variants,), (variants, C).
+def variants(settings: Settings) -> list[tuple[int, int]]:
+    """Seeds and numbers of splits of the criteria that a study looks at besides its own."""
+    numbers = [(settings.seed, n_splits) for n_splits in STABILITY_SPLITS]
+    return list(dict.fromkeys([*numbers, *((s, settings.n_splits) for s in STABILITY_SEEDS)]))
+
+
+def other_criteria(balance: Callable[[int, int], Balance], settings: Settings) -> Criteria:
+    """The criterion under every variant: (variants, C); ``balance`` of a number and a seed.
 
     Splits are drawn one after the other, so the first 5 and 10 of 20 are those that a run of
     5 or 10 splits draws.
     """
-    rows: dict[tuple[int, int], NDArray[np.float64]] = {}
-    longest = bank.balance_splits(configs, max(STABILITY_SPLITS), settings.seed)
-    for n_splits in STABILITY_SPLITS:
-        rows[settings.seed, n_splits] = longest[:, :n_splits].mean(axis=1)
-    for seed in STABILITY_SEEDS:
-        key = (seed, settings.n_splits)
-        if key not in rows:
-            rows[key] = bank.balance(configs, settings.n_splits, seed)
-    seeds, splits = np.array(list(rows)).T
-    return seeds, splits, np.stack(list(rows.values()))
+    longest = balance(max(STABILITY_SPLITS), settings.seed).splits
+    return np.stack(
+        [
+            longest[:, :n_splits].mean(axis=1)
+            if seed == settings.seed and n_splits in STABILITY_SPLITS
+            else balance(n_splits, seed).values
+            for seed, n_splits in variants(settings)
+        ]
+    )
 
 
 def _baselines(data: MachineData, bank: NormalBank) -> Arrays:

@@ -16,7 +16,8 @@ from daco.embedcost import read_cost
 from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
 from daco.experiments.result import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
-from daco.table import EmbeddingTable
+from daco.experiments.shelf import Table
+from daco.places import Place, place
 
 SCHEMA = 1
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
@@ -26,14 +27,14 @@ def embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]
     """What the embedding of each table took, where it was noted beside the table."""
     found = []
     for role, source in sources.items():
-        cost = read_cost(source) if isinstance(source, Path | str) else None
+        cost = read_cost(source) if isinstance(source, Place | str) else None
         if cost is not None:
             found.append({"role": role, **cost})
     return found
 
 
 def provenance_of(
-    tables: Mapping[str, EmbeddingTable],
+    tables: Mapping[str, Table],
     sources: Mapping[str, Source | None],
     names: DomainNames,
     settings: Settings,
@@ -45,7 +46,7 @@ def provenance_of(
     inputs = []
     for role, table in tables.items():
         source = sources[role]
-        path = Path(source) if isinstance(source, Path | str) else None
+        path = place(source) if isinstance(source, Place | str) else None
         inputs.append(
             {
                 "role": role,
@@ -84,7 +85,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: Place) -> str:
     """SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

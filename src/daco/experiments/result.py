@@ -19,10 +19,11 @@ those names is a run too.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from zipfile import BadZipFile
 
 import numpy as np
@@ -110,6 +111,28 @@ class MachineScores:
         return self.configs.index(config)
 
 
+class FiledScores(Sequence[MachineScores]):
+    """Scores of machines in files, each of them read whenever it is asked for.
+
+    Half a megabyte per machine of the paper's size: those of thousands are not for keeping.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @overload
+    def __getitem__(self, at: int) -> MachineScores: ...
+    @overload
+    def __getitem__(self, at: slice) -> FiledScores: ...
+    def __getitem__(self, at: int | slice) -> MachineScores | FiledScores:
+        if isinstance(at, slice):
+            return FiledScores(self._files[at])
+        return read_machine(self._files[at])
+
+
 def _no_table() -> pd.DataFrame:
     import pandas as pd
 
@@ -134,7 +157,7 @@ class StudyResult:
         The contents of the JSON files.
     folder : Path or None
         Where the run lies.
-    machines : tuple of MachineScores or None
+    machines : sequence of MachineScores or None
         Scores of all clips; None: read from the folder when asked for.
     viability : DataFrame
         ``split, machine, config, basis, pseudo_score`` and what it is the mean of, in percent:
@@ -154,7 +177,7 @@ class StudyResult:
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
-    machines: tuple[MachineScores, ...] | None = None
+    machines: Sequence[MachineScores] | None = None
     viability: pd.DataFrame = field(default_factory=_no_table)
 
     @classmethod
@@ -192,16 +215,27 @@ class StudyResult:
         """What could not be computed and why, one sentence each."""
         return list(self.provenance.get("missing", []))
 
-    def machine_scores(self) -> list[MachineScores]:
-        """The scores of all machines, in the tables' order; empty when the folder has none."""
+    def machine_scores(
+        self, places: Collection[tuple[str, str]] | None = None
+    ) -> Sequence[MachineScores]:
+        """The scores of all machines, in the tables' order; empty when the folder has none.
+
+        Those of a folder are read one by one as they are asked for, again each time. ``places``
+        are the splits and titles of some machines, to have only those.
+        """
         if self.machines is not None:
-            return list(self.machines)
+            if places is None:
+                return self.machines
+            return [
+                machine for machine in self.machines if (machine.split, machine.title) in places
+            ]
         if self.folder is None:
-            return []
-        found = [read_machine(path) for path in sorted((self.folder / MACHINES).glob("*.npz"))]
+            return ()
+        found = {path: _place_of(path) for path in sorted((self.folder / MACHINES).glob("*.npz"))}
+        wanted = [path for path, place in found.items() if places is None or place in places]
         listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
         order = {place: row for row, place in enumerate(dict.fromkeys(listed))}
-        return sorted(found, key=lambda m: order.get((m.split, m.title), len(order)))
+        return FiledScores(sorted(wanted, key=lambda path: order.get(found[path], len(order))))
 
     # The pictures and the page come after the results in the order of rooms; these three are
     # doors to them for whoever holds a result, and open only when used.
@@ -284,9 +318,21 @@ def scores_of(arrays: Mapping[str, NDArray[Any]]) -> MachineScores:
 
 def read_machine(path: Path) -> MachineScores:
     """One machine's file of the folder ``machines``."""
+    with _machine_file(path) as arrays:
+        return scores_of(arrays)
+
+
+def _place_of(path: Path) -> tuple[str, str]:
+    """Split and title of the machine of a file."""
+    with _machine_file(path) as arrays:
+        return str(arrays["split"]), str(arrays["title"])
+
+
+@contextmanager
+def _machine_file(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return scores_of(file)
+            yield file
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DataError(
             f"{path} is not a machine of a run: {error}. Delete it and run the study again."

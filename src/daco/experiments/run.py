@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.config import ScoreConfig, parse_grid
+from daco.engines.pool import worker_pool
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -26,7 +27,20 @@ from daco.experiments.inputs import (
     read_table,
     with_truth,
 )
-from daco.experiments.machine import Settings, examine_machine, machine_file, score_machine
+from daco.experiments.machine import (
+    Settings,
+    examine_machine,
+    machine_file,
+    score_machine,
+    without_clips,
+)
+from daco.experiments.onfleet import (
+    criteria_of_machines,
+    device_facts,
+    on_device,
+    require_device,
+    scores_of_machines,
+)
 from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
 from daco.experiments.result import (
     DOCUMENTS,
@@ -34,15 +48,18 @@ from daco.experiments.result import (
     MACHINES,
     OPTIONAL_TABLES,
     REQUIRED_TABLES,
+    FiledScores,
+    MachineScores,
     StudyResult,
     scores_of,
     write_csv_table,
     write_json,
 )
+from daco.experiments.shelf import Table
 from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
-from daco.experiments.workers import Progress, run_machines, worker_pool
-from daco.table import EmbeddingTable
+from daco.experiments.workers import Progress, run_machines
+from daco.places import local
 
 
 def study(
@@ -62,6 +79,7 @@ def study(
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> StudyResult:
     """Run a grid of configurations over all machines, and everything the paper derives from it.
@@ -101,6 +119,10 @@ def study(
     address : str, optional
         Of the Ray cluster: ``auto``, ``host:6379`` or ``ray://host:10001``; by default Ray is
         started on this computer.
+    device : str
+        ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
+        computed there for many machines at once (:mod:`daco.fleet`), equal to rounding, and all
+        others by the processes. It goes with the engine ``local``.
     progress : callable, optional
         Called with a stage, the machines done, and their number.
 
@@ -125,7 +147,8 @@ def study(
     if not isinstance(grid, str | Path):
         grid = parse_grid(grid)
     _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
-    folder = None if out is None else _prepared(Path(out))
+    require_device(device, engine)
+    folder = None if out is None else _prepared(local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address) as pool:
         tables = _tables(dev, eval, truth, notes)
@@ -153,7 +176,15 @@ def study(
             stage="scoring",
             progress=progress,
             quick=True,
+            prepare=None if device == "cpu" else on_device(scores_of_machines, device),
+            brief=without_clips,
         )
+        scores: Sequence[MachineScores] = (
+            [scores_of(arrays) for arrays in scored]
+            if folder is None
+            else FiledScores([machine_file(folder / MACHINES, machine) for machine in machines])
+        )
+        scored = [without_clips(arrays) for arrays in scored] if folder is None else scored
         grid_table, per_machine = assembly.main_tables(scored)
         found: dict[str, Any] = {"grid": grid_table, "per_machine": per_machine}
         _write_tables(found, folder)
@@ -166,8 +197,8 @@ def study(
             folder=None if folder is None else folder / EXAMINED,
             stage="examining",
             progress=progress,
+            prepare=None if device == "cpu" else on_device(criteria_of_machines, device),
         )
-    scores = tuple(scores_of(arrays) for arrays in scored)
     missing = assembly.missing_parts(machines, "eval" in tables)
     places = [(machine.split, machine.title) for machine in machines]
     heard = [hearing_of(arrays, settings.configs) for arrays in examined]
@@ -176,7 +207,7 @@ def study(
     selection = choose(
         grid_table,
         per_machine,
-        scores=list(scores),
+        scores=scores,
         hearing=hearing,
         guard=veto,
         seed=seed,
@@ -199,6 +230,7 @@ def study(
         grid_table, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
     )
     provenance = provenance_of(tables, sources, names, settings, readout, false_alarm_rate, veto)
+    provenance["device"] = device_facts(device, settings)
     if files:
         provenance["baselines"] = baseline_inputs(files)
     if fault_tables:
@@ -220,7 +252,7 @@ def _tables(
     eval: Source | None,
     truth: Path | str | None,
     notes: list[str],
-) -> dict[str, EmbeddingTable]:
+) -> dict[str, Table]:
     tables = {"dev": read_table(dev)}
     if eval is not None:
         tables["eval"] = read_table(eval)
@@ -242,13 +274,13 @@ def _paths(files: Path | str | Iterable[Path | str]) -> list[Path]:
     return [Path(file) for file in ([files] if isinstance(files, Path | str) else files)]
 
 
-def _years(tables: Mapping[str, EmbeddingTable]) -> dict[str, int | None]:
+def _years(tables: Mapping[str, Table]) -> dict[str, int | None]:
     """The year of each table, where it has one."""
     known = {role: set(table.columns["year"].tolist()) - {None} for role, table in tables.items()}
     return {role: years.pop() if years else None for role, years in known.items()}
 
 
-def _machine_keys(table: EmbeddingTable) -> set[tuple[Any, str]]:
+def _machine_keys(table: Table) -> set[tuple[Any, str]]:
     columns = table.columns
     return set(zip(columns["year"].tolist(), columns["machine"].tolist(), strict=True))
 
@@ -257,7 +289,7 @@ def _configs(grid: str | Path | Sequence[ScoreConfig], bands: int = 1) -> list[S
     return read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
 
 
-def _bands(tables: Mapping[str, EmbeddingTable], readout: str | None) -> int:
+def _bands(tables: Mapping[str, Table], readout: str | None) -> int:
     """Bands of the readout, the same in all tables."""
     found = {role: table.bands(readout) for role, table in tables.items()}
     if len(set(found.values())) > 1:

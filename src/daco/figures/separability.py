@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
 
 
+NAMED = 40
+"""Machines beyond which names would hide the points."""
+
+
 @styled
 def plot_gain_separability(result: StudyResult, ax: Any = None) -> Figure:
     """Each machine's gain in target AUC (``conf-soft-m0-k1`` over ``raw-k1``) by separability.
@@ -43,7 +47,7 @@ def plot_gain_separability(result: StudyResult, ax: Any = None) -> Figure:
 
 
 def draw_gain_separability(ax: Axes, result: StudyResult) -> None:
-    """The machines, named."""
+    """The machines; named, unless there are too many."""
     wanted = ["separability_train", "target_auc_gain"]
     table = result.diagnostics
     if table.empty or not set(wanted) <= set(table):
@@ -75,6 +79,8 @@ def draw_gain_separability(ax: Axes, result: StudyResult) -> None:
     if len(x) > 2 and np.ptp(x) and np.ptp(y):
         ax.set_title(f"ρ = {spearman(x, y):+.2f} over {len(x)} machines".replace("-", "−"))
     ax.legend(loc="best")
+    if len(x) > NAMED:
+        return
     colours = [SPLITS[str(split)].colour for split in table["split"]]
     names = [shortened(str(name)) for name in table["machine"]]
     zero_line = np.column_stack([np.linspace(*ax.get_xlim(), 60), np.zeros(60)])

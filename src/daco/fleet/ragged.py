@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from daco.errors import InputError
 from daco.fleet.inputs import Domains, Grid, machine_arrays
 from daco.fleet.machines import Evaluated, Fleet
-from daco.validation import encode_domains
+from daco.validation import Floats, encode_domains
 
 
 def evaluate_machines(
@@ -44,9 +44,25 @@ def evaluate_machines(
     >>> [each.own.shape for each in found]
     [(30, 1), (40, 1), (30, 1)]
     """
-    banks = machine_arrays(X, "X")
     tests = None if X_test is None else machine_arrays(X_test, "X_test")
-    for name, given in (("domains", domains), ("X_test", tests)):
+    found: dict[int, Evaluated] = {}
+    for rows, fleet in alike(X, domains, tests, device=device, chunk=chunk):
+        given = None if tests is None else [tests[m] for m in rows]
+        found |= dict(zip(rows, fleet.evaluate(given, grid, n_splits, seed), strict=True))
+    return [found[m] for m in range(len(X))]
+
+
+def alike(
+    X: Sequence[ArrayLike],
+    domains: Sequence[Domains | None],
+    X_test: Sequence[Floats] | None = None,
+    *,
+    device: str = "cuda",
+    chunk: int | None = None,
+) -> Iterator[tuple[list[int], Fleet]]:
+    """Fleets of machines of one shape: which they are, and the fleet."""
+    banks = machine_arrays(X, "X")
+    for name, given in (("domains", domains), ("X_test", X_test)):
         if given is not None and len(given) != len(banks):
             raise InputError(f"X has {len(banks)} machines, {name} {len(given)}.")
     groups: dict[Hashable, list[int]] = {}
@@ -55,14 +71,11 @@ def evaluate_machines(
         shapes = (
             bank.shape,
             bank.dtype,
-            *(() if tests is None else (len(tests[m]), tests[m].dtype)),
+            *(() if X_test is None else (len(X_test[m]), X_test[m].dtype)),
         )
         groups.setdefault((*shapes, tuple(np.bincount(codes).tolist())), []).append(m)
-    found: dict[int, Evaluated] = {}
     for rows in groups.values():
-        fleet = Fleet(
-            [banks[m] for m in rows], [domains[m] for m in rows], device=device, chunk=chunk
+        yield (
+            rows,
+            Fleet([banks[m] for m in rows], [domains[m] for m in rows], device=device, chunk=chunk),
         )
-        given = None if tests is None else [tests[m] for m in rows]
-        found |= dict(zip(rows, fleet.evaluate(given, grid, n_splits, seed), strict=True))
-    return [found[m] for m in range(len(banks))]

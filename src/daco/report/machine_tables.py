@@ -10,6 +10,7 @@ from daco.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.figures.coverage import imbalances
 from daco.figures.distributions import chosen_config
 from daco.metrics import harmonic_mean
+from daco.report.fewer import fewer_machines, said_of
 from daco.report.table import Columns, ReportTable, columns_from, without_unknown
 from daco.results import QUANTITIES
 from daco.tables import Key
@@ -43,7 +44,7 @@ def shown_configs(result: StudyResult) -> list[str]:
 
 def per_machine_table(result: StudyResult) -> ReportTable:
     """AUC of both domains and pAUC of every labelled machine under the shown configurations."""
-    table = result.per_machine.dropna(subset=list(QUANTITIES))
+    table = fewer_machines(result).per_machine.dropna(subset=list(QUANTITIES))
     places = list(table[["split", "machine"]].drop_duplicates().itertuples(index=False, name=None))
     by_config = {
         name: part.set_index(["split", "machine"]) for name, part in table.groupby("config")
@@ -65,7 +66,7 @@ def per_machine_table(result: StudyResult) -> ReportTable:
     return ReportTable(
         "per_machine",
         "Each machine’s AUC in the source and the target domain, and its partial AUC (%; 50 is "
-        "chance).",
+        "chance)." + said_of(result, " "),
         columns,
         titles=titles,
         formats=dict.fromkeys(heat, ".1f"),
@@ -101,7 +102,7 @@ def frontier_table(result: StudyResult) -> ReportTable:
 
 def diagnostics_table(result: StudyResult) -> ReportTable:
     """Why calibration helps some machines and hurts others."""
-    table = result.diagnostics
+    table = fewer_machines(result).diagnostics
     titles: dict[Key, str] = {
         "machine": "machine",
         "split": "set",
@@ -119,7 +120,7 @@ def diagnostics_table(result: StudyResult) -> ReportTable:
         "Per machine: how well a training normal’s neighbour tells its domain (separability), "
         "share of test normals whose domain is found, share of anomalies whose raw score lies "
         "above all target normals or above 90 % of source normals, and the gain in target AUC "
-        "(points) of full calibration over raw scores.",
+        "(points) of full calibration over raw scores." + said_of(result, " "),
         columns,
         titles=titles,
         formats={

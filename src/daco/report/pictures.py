@@ -28,6 +28,7 @@ from daco.figures.separability import draw_gain_separability
 from daco.figures.style import COLUMN_WIDTH, PALETTE, panels, png_bytes, styled, svg_bytes
 from daco.figures.transfer import draw_transfer
 from daco.figures.vetoes import PANELS, draw_veto, veto_height
+from daco.report.fewer import fewer_machines
 from daco.report.machine_tables import shown_configs
 from daco.tables import written
 
@@ -61,12 +62,13 @@ def available_pictures(summary: Mapping[str, Any]) -> set[str]:
 
 def picture_files(result: StudyResult, names: set[str]) -> Iterator[tuple[str, bytes]]:
     """File names and contents of the pictures for print, as SVG and PNG."""
+    few = fewer_machines(result)
     plots: dict[str, Callable[[], Figure]] = {
         "transfer": lambda: plot_transfer(result),
         "frontier": lambda: plot_frontier(result),
         "gain_separability": lambda: plot_gain_separability(result),
-        "per_machine": lambda: plot_heat(result, shown_configs(result)),
-        "distributions": lambda: plot_distributions(result),
+        "per_machine": lambda: plot_heat(few, shown_configs(result)),
+        "distributions": lambda: plot_distributions(few),
         "coverage": lambda: plot_coverage(result),
         "vetoes": lambda: plot_vetoes(result),
     }
@@ -139,7 +141,7 @@ def _panels(result: StudyResult, names: set[str]) -> Iterator[_Panel]:
             yield _Panel(f"coverage_{name}", label, draw_panel, 3.05, margins={"bottom": 0.85})
     if "distributions" in names:
         config, rate = chosen_config(result), false_alarm_rate(result)
-        machines = [m for m in result.machine_scores() if config in m.configs]
+        machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
         for at, machine in enumerate(machines):
             yield _Panel(
                 f"distribution_{at}",

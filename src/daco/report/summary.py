@@ -13,6 +13,7 @@ from daco.figures.distributions import chosen_config, false_alarm_rate
 from daco.figures.style import PALETTE, look_of, system_looks
 from daco.figures.transfer import roles
 from daco.report import choice_tables, machine_tables, veto_tables
+from daco.report.fewer import fewer_machines, said_of
 from daco.report.headline import headline, labelled_machines
 from daco.report.table import ReportTable
 from daco.thresholds import supported_rate, threshold_for
@@ -63,8 +64,8 @@ def summarise(
         ``headline`` (the first screen), ``study`` (machines and grid), ``points`` (a row per
         configuration, for the interactive picture) and their ``legend``, ``tables`` by name,
         ``vetoes`` (what each of the two cuts), ``distributions`` (per machine: threshold and
-        what it flags), ``stability`` and ``coverage`` in brief, ``missing`` (sentences) and
-        ``provenance``.
+        what it flags), ``shown_machines`` (a sentence, where not all are), ``stability`` and
+        ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
     first = headline(result)
@@ -81,6 +82,7 @@ def summarise(
         "vetoes": veto_tables.vetoes(result),
         "tables": {name: table.as_dict() for name, table in tables.items()},
         "distributions": _distributions(result),
+        "shown_machines": said_of(result),
         "stability": _stability(result),
         "coverage": _coverage(result),
         "missing": result.missing,
@@ -142,7 +144,7 @@ def _legend(result: StudyResult) -> list[dict[str, str]]:
 def _distributions(result: StudyResult) -> list[dict[str, Any]]:
     """Per machine: its threshold under the chosen configuration, and the shares above it."""
     config, rate = chosen_config(result), false_alarm_rate(result)
-    machines = [m for m in result.machine_scores() if config in m.configs]
+    machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
     return [_distribution(machine, config, rate) for machine in machines]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from daco.atomic import atomic_write, unwritable
 from daco.experiments.result import write_json
+from daco.report.fewer import fewer_machines
 from daco.report.page import render_html
 from daco.report.pictures import available_pictures, page_pictures, picture_files
 from daco.report.summary import summarise, tables_of
@@ -33,7 +34,8 @@ def write_report(result: StudyResult, folder: Path | str) -> Path:
             part.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(part, error) from None
-    result = replace(result, machines=tuple(result.machine_scores()))  # read the clips once
+    # The clips of the machines that are shown are read once, those of others never.
+    result = replace(result, machines=list(fewer_machines(result).machine_scores()))
     tables = tables_of(result)
     summary = summarise(result, tables)
     write_json(summary, folder / "report.json")

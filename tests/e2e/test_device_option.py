@@ -1,0 +1,84 @@
+"""``--device`` of ``daco study`` and ``daco select``, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from daco.commands.select import select
+from daco.commands.study import study
+from daco.experiments.result import StudyResult
+from daco.synth_embeddings import synthetic_machine, synthetic_table
+
+torch = pytest.importorskip("torch")
+
+
+APP = typer.Typer()
+APP.command()(study)
+APP.command()(select)
+
+
+def run(*arguments):
+    result = CliRunner().invoke(APP, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def daco_command(*arguments):
+    command = [sys.executable, "-m", "daco.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    for role in ("dev", "eval"):
+        sizes = ((40, 8, 16), (30, 10, 24))
+        synthetic_table(
+            synthetic_machine(f"{role}{i}", [i, *role.encode()], *size, dim=8)
+            for i, size in enumerate(sizes)
+        ).write(folder / f"{role}.parquet")
+    return folder
+
+
+def test_a_study_on_a_device_files_what_the_cpu_engine_files(folder):
+    found = []
+    for device in ("cpu", "cpu:0"):  # torch's name of the CPU: the way of a GPU
+        out = folder / device.replace(":", "-")
+        options = ("--dev", folder / "dev.parquet", "--eval", folder / "eval.parquet")
+        options += ("--out", out, "--workers", 1, "--splits", 3, "--no-report", "--grid", "9")
+        run("study", *options, "--device", device)
+        found.append(StudyResult.read(out))
+        assert json.loads((out / "run.json").read_text())["device"]["name"] == device
+    for name in ("grid", "per_machine", "balances"):
+        one, two = (getattr(each, name) for each in found)
+        pd.testing.assert_frame_equal(one, two, rtol=1e-6, atol=1e-9)
+    assert found[0].selection == found[1].selection
+
+
+def test_a_choice_without_labels_is_the_same_on_a_device(folder):
+    said = [
+        run("select", "--train", folder / "dev.parquet", "--json", "--device", device).stdout
+        for device in ("cpu", "cpu:0")
+    ]
+    assert json.loads(said[0])["machines"]
+    assert said[0] == said[1]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this computer has a GPU")
+@pytest.mark.parametrize("command", [("study", "--dev", "--out", "run"), ("select", "--train")])
+def test_a_gpu_that_is_not_there_is_one_sentence(command, tmp_path):
+    name, option, *rest = command
+    result = daco_command(name, option, tmp_path / "absent.parquet", *rest, "--device", "cuda")
+    assert result.returncode == 2
+    said = " ".join(result.stderr.split())
+    assert "The device 'cuda' cannot be used" in said
+    assert "absent.parquet" not in said  # it was not looked for
+    assert "Traceback" not in said
+    assert not (tmp_path / "run").exists()
