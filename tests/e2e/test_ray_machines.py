@@ -144,3 +144,10 @@ def test_vectors_of_only_so_many_machines_are_on_their_way(cluster):
             most = max(most, taken - done)
     assert done == 29
     assert most <= pool.ahead
+
+
+def test_results_that_are_kept_do_not_fill_the_store_of_ray(cluster):
+    with ray_pool(None, cluster.address) as pool:
+        kept = dict(outcomes(pool, np.zeros, ((index, (2**18,)) for index in range(60))))
+    assert sum(each.nbytes for each in kept.values()) > 80 * 2**20  # what the store has
+    assert all(each.flags.writeable for each in kept.values())  # what lies in it is read-only

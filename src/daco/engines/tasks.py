@@ -66,7 +66,10 @@ class RayExecutor(Executor):
         elif isinstance(found := done.result(), _Refusal):
             future.set_exception(DataError(f"Ray worker on {found.host}: {found.reason}"))
         else:
-            future.set_result(found)
+            try:
+                future.set_result(pickle.loads(found))
+            except Exception as error:  # else whoever waits for it would wait for ever
+                future.set_exception(error)
 
 
 @contextmanager
@@ -96,7 +99,9 @@ def _call(version: str, packed: bytes) -> Any:
     try:
         fn, args, kwargs = pickle.loads(packed)
         with threadpool_limits(1):  # as the processes of the engine local
-            return fn(*args, **kwargs)
+            # Packed, because arrays that Ray unpacks itself stay in its store, and keep there all
+            # that they were computed from: a thousand machines filled it.
+            return pickle.dumps(fn(*args, **kwargs), protocol=pickle.HIGHEST_PROTOCOL)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
