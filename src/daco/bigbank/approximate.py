@@ -68,8 +68,9 @@ class ApproximateSearch:
         ratio = np.full(ratio_density.shape, np.inf, self.unit.dtype)
         difference = np.full(difference_density.shape, np.inf, self.unit.dtype)
         sparse = _sparsest(ratio_density, difference_density, members)
-        for start in range(0, n, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
+        step = min(_ROWS_AT_ONCE, max(1, _COMPARED // len(sparse)))
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
             near = [domain.distance[rows] for domain in lists.by_domain]
             where = [domain.index[rows] for domain in lists.by_domain]
             away = cosine_distances(self.unit[rows], self.unit[sparse])
@@ -135,8 +136,9 @@ class ApproximateSearch:
         near = np.take_along_axis(near, order, axis=1)
         numbers = np.take_along_axis(where, order, axis=1).astype(np.int32)
         # Lists are full: a clip whose part of the bank holds too few is compared with all of it.
-        least = min(count, stop - start - 1)
-        few = np.flatnonzero(np.isinf(near[:, least - 1]))
+        left_out = 0 if own is None else (own >= start) & (own < stop)
+        least = np.minimum(count, stop - start - left_out)
+        few = np.flatnonzero(np.isinf(near[np.arange(len(near)), least - 1]))
         if few.size:
             alone = None if own is None else own[few]
             near[few], numbers[few] = self._all_of(rows[few], slice(start, stop), count, alone)
@@ -239,13 +241,14 @@ class _Corrected:
 
 
 def _sparsest(ratio: Floats, difference: Floats, members: Bools) -> NDArray[np.intp]:
-    """The members of the first subset with the largest densities, under each of them."""
-    chosen = []
-    for density in (*ratio[0], *difference[0]):
-        known = np.where(members[0], density, -np.inf)
-        count = min(SPARSEST, len(known))
-        chosen.append(np.argpartition(-known, count - 1)[:count])
-    return np.unique(np.concatenate(chosen))
+    """The members of each subset with the largest densities, under each of them."""
+    count = min(SPARSEST, members.shape[1])
+    chosen = np.zeros(members.shape[1], np.bool_)
+    for s, member in enumerate(members):
+        for density in (*ratio[s], *difference[s]):
+            known = np.where(member, density, -np.inf)
+            chosen[np.argpartition(-known, count - 1)[:count]] = True
+    return np.flatnonzero(chosen)
 
 
 def _built(rows: Floats, options: IVF | HNSW) -> Any:

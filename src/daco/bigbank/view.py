@@ -49,20 +49,19 @@ class IndexedView(View):
     ) -> None:
         super().__init__(unit, memory_budget)
         self._starts = domain_starts
-        flat = FlatSearch(unit, domain_starts)
-        self.query: Search = flat
-        if not isinstance(index, Flat):
-            self.query = ApproximateSearch(unit, domain_starts, index)
+        self.query: Search = FlatSearch(unit, domain_starts)
         self.within: Search = self.query
-        if device != "cpu":
+        if device != "cpu":  # before an index is built: that may take minutes
             try:
                 from daco.bigbank.ondevice import DeviceSearch
             except ModuleNotFoundError:
                 raise MissingExtraError(
                     f'device={device!r} needs PyTorch: pip install "daco-asd[torch]".'
                 ) from None
-            self.within = DeviceSearch(unit, domain_starts, device)
-            self.query = self.within if isinstance(index, Flat) else self.query
+            self.query = self.within = DeviceSearch(unit, domain_starts, device)
+        if not isinstance(index, Flat):
+            self.query = ApproximateSearch(unit, domain_starts, index)
+            self.within = self.query if device == "cpu" else self.within
 
     def lists(self, reach: int) -> DomainLists:
         """As of `View`, by domain."""
