@@ -228,7 +228,8 @@ def _open(path: Place, limits: AudioLimits, content: bytes = b"") -> soundfile.S
 
 def _fetched(path: RemotePath, limits: AudioLimits, content: bytes) -> BytesIO:
     """The whole of a remote file: decoding asks for it piece by piece, at a request each."""
-    _check_suffix(path)
+    if path.suffix.lower() in FORMATS or path.exists():  # a folder that is not there has no ending
+        _check_suffix(path)
     size = len(content)
     if not content:
         try:

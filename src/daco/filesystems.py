@@ -46,9 +46,10 @@ def filesystem(protocol: str, authority: str, query: str = "") -> tuple[Any, str
             system, base = fs.FileSystem.from_uri(uri)
             return system, base
         except pa.ArrowInvalid as error:
-            shown = f"{protocol}://{authority.rpartition('@')[2]}"
+            host = authority.rpartition("@")[2]
+            said = _first_line(error).replace(authority, host)  # it quotes the secret, too
             raise InputError(
-                f"{shown}: {_first_line(error)}. Correct the address or its options."
+                f"{protocol}://{host}: {said}. Correct the address or its options."
             ) from None
         except pa.ArrowNotImplementedError:
             pass  # a pyarrow that was built without it

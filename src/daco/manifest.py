@@ -294,7 +294,8 @@ def _locally(root: str) -> Callable[[str], str]:
 
     def inside(text: str) -> str:
         if is_remote(text):
-            raise InputError(f"{text!r} among paths of this computer. Keep them in two manifests.")
+            shown = str(place(text))  # without what is secret
+            raise InputError(f"{shown!r} among paths of this computer. Keep them in two manifests.")
         if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
             text = text.replace("\\", "/")
         whole = os.path.normpath(os.path.join(root, text))
@@ -309,8 +310,8 @@ def _remotely(root: RemotePath) -> Callable[[str], str]:
         whole = place(text.strip()) if is_remote(text.strip()) else root / text.replace("\\", "/")
         if isinstance(whole, Path) or replace(whole, key="") != replace(root, key=""):
             raise InputError(
-                f"{text!r} is elsewhere than {replace(root, key='')}. Name the recordings of one "
-                "bucket in one manifest."
+                f"{str(whole)!r} is elsewhere than {replace(root, key='')}. Name the recordings of "
+                "one bucket in one manifest."
             )
         return posixpath.relpath(f"/{whole.key}", f"/{root.key}")
 

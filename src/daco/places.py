@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -290,8 +291,13 @@ def place(given: str | os.PathLike[str] | Place) -> Place:
         rest, mark, options = rest.partition("?")
         query = mark + options if options else ""
     authority, _, key = rest.partition("/")
+    if protocol == "s3" and ":" in authority and "@" not in authority:  # what follows is secret
+        raise InputError(
+            "s3://...: a bucket's name has no colon, and a secret in an address no plain / or ?: "
+            "write %2F and %3F, or better, give credentials by the environment."
+        )
     if not authority and protocol in BUILT_IN:
-        raise InputError(f"{given}: name a bucket, such as {protocol}://plant/clips.")
+        raise InputError(f"{protocol}:///{key}: name a bucket, such as {protocol}://plant/clips.")
     return RemotePath(protocol, authority, query=query) / key
 
 
@@ -356,8 +362,10 @@ def sizes_of(root: RemotePath, paths: Iterable[str]) -> Iterator[int | None]:
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
+    waiting = iter(paths)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="daco-places") as pool:
-        yield from pool.map(size, paths)
+        while some := list(islice(waiting, 64 * THREADS)):  # or a million would be waiting at once
+            yield from pool.map(size, some)
 
 
 def _joined(start: RemotePath, below: str) -> str:

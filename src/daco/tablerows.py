@@ -7,6 +7,7 @@ clip besides. The latter are read when it is opened; of the vectors, the rows th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +56,15 @@ class StoredTable:
     file : pyarrow.parquet.ParquetFile
     first : EmbeddingTable
         The first clip alone, with all readouts.
+    stamp : (int, int)
+        Size and time of the file when it was opened.
     """
 
     columns: Mapping[str, NDArray[Any]]
     path: Place
     file: pq.ParquetFile
     first: EmbeddingTable
+    stamp: tuple[int, int]
 
     def __len__(self) -> int:
         return int(self.file.metadata.num_rows)
@@ -91,6 +95,16 @@ class StoredTable:
         """Values of a vector."""
         return int(self.first.matrix(readout).shape[1])
 
+    def require_unchanged(self) -> None:
+        """An error where the file is not the one that was opened any more."""
+        with telling(self.path):
+            now = _stamp(self.path)
+        if now != self.stamp:
+            raise DataError(
+                f"{self.path}: changed while it was read. Leave it as it is, and run the same "
+                "command again."
+            )
+
     def rows(self, wanted: Rows, readout: str | None = None) -> Matrix:
         """Vectors of some clips, (len(wanted), D) float32, in the order asked for, and checked.
 
@@ -116,7 +130,7 @@ class StoredTable:
         starts = _group_starts(self.file)
         counts = np.diff(np.searchsorted(ordered, starts))
         for group in np.flatnonzero(counts).tolist():
-            with telling(self.path):
+            with _reading(self.path):
                 first = int(starts[group])
                 last = int(ordered[np.searchsorted(ordered, starts[group + 1]) - 1])
                 for part in _batches(self.file, group, name):
@@ -145,33 +159,29 @@ def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
-    import pyarrow as pa
-
     path = place(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
-    with telling(path):
-        try:
-            file = parquet_file(path)
-            names = file.schema_arrow.names
-            require_columns(names)
-            if not file.metadata.num_rows:
-                raise InputError("the table has no rows. Embed some clips first.")
-            wanted = [name for name in COLUMNS if name != "attributes"]
-            kept = [name for name in (*wanted, *further) if name in names]
-            content = file.read(columns=kept)
-            metadata = own_metadata(file.schema_arrow)
-            vectors = {
-                name: as_matrix(next(_batches(file, 0, name, 1)), name)
-                for name in names
-                if is_embedding(name)
-            }
-        except pa.ArrowException as error:
-            raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
+    with _reading(path):
+        file = parquet_file(path)
+        stamp = _stamp(path)
+        names = file.schema_arrow.names
+        require_columns(names)
+        if not file.metadata.num_rows:
+            raise InputError("the table has no rows. Embed some clips first.")
+        wanted = [name for name in COLUMNS if name != "attributes"]
+        kept = [name for name in (*wanted, *further) if name in names]
+        content = file.read(columns=kept)
+        metadata = own_metadata(file.schema_arrow)
+        vectors = {
+            name: as_matrix(next(_batches(file, 0, name, 1)), name)
+            for name in names
+            if is_embedding(name)
+        }
         given = {name: content[name].to_pylist() for name in kept}
         columns = clip_columns(given, len(content), wanted)
         first = EmbeddingTable({}, by_readout(vectors, metadata), metadata)
-    return StoredTable(columns, path, file, first)
+    return StoredTable(columns, path, file, first, stamp)
 
 
 def parquet_file(path: Place) -> pq.ParquetFile:
@@ -180,6 +190,23 @@ def parquet_file(path: Place) -> pq.ParquetFile:
 
     source = path.open() if isinstance(path, RemotePath) else path
     return pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False)
+
+
+@contextmanager
+def _reading(path: Place) -> Iterator[None]:
+    """Errors name the file, also where it is found to be damaged only now."""
+    import pyarrow as pa
+
+    with telling(path):
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
+
+
+def _stamp(path: Place) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _group_starts(file: pq.ParquetFile) -> Rows:
@@ -194,7 +221,9 @@ def _batches(file: pq.ParquetFile, group: int, name: str, at_once: int = AT_ONCE
 
     # By its own name Arrow would also find 'embedding.mean', and read both.
     leaf = [path for path in _leaves(file) if _column_of(path) == name]
-    for batch in file.iter_batches(at_once, row_groups=[group], columns=leaf or [name]):
+    # One column: Arrow's threads gain nothing, and nobody has to wait for them.
+    options = {"row_groups": [group], "columns": leaf or [name], "use_threads": False}
+    for batch in file.iter_batches(at_once, **options):
         yield pa.chunked_array([batch.column(name)])
 
 

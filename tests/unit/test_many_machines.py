@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
 import pytest
 
 import daco
-from daco.errors import InputError, NotEnoughClipsError
+from daco import tablerows
+from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import faultfiles, shelf, workers
 from daco.experiments.inputs import machines_of, name_domains, read_table
+from daco.experiments.provenance import sha256_of
 from daco.experiments.result import FiledScores
+from daco.places import place
 from daco.report import fewer
 from daco.synth_embeddings import synthetic_machine, synthetic_table
 
@@ -154,3 +158,45 @@ def test_faults_of_another_size_are_told_before_anything_is_scored(faults, tmp_p
     with pytest.raises(InputError, match="has 4 values in 1 band, and 6 in 1 in the study"):
         daco.study(clips, faults=other, grid=GRID, out=tmp_path / "run", workers=1)
     assert not list((tmp_path / "run" / "machines").iterdir())
+
+
+def test_faults_of_all_machines_are_checked_in_one_reading(faults, monkeypatch):
+    clips, _, folder = faults
+    read = []
+    rows = tablerows.StoredTable.rows
+    monkeypatch.setattr(
+        tablerows.StoredTable, "rows", lambda *given: read.append(1) or rows(*given)
+    )
+    names = name_domains([clips])
+    machines = machines_of(clips, "dev", names)
+    given = [folder / "faults.parquet"]
+    with_them, _ = faultfiles.with_faults(machines, {"dev": clips}, given, names, None)
+    assert len(with_them) == 3
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize("how", ["replaced", "deleted"])
+def test_a_table_that_changes_during_a_study_is_noticed(tmp_path, how):
+    path, out = tmp_path / "dev.parquet", tmp_path / "run"
+    table("dev", 3).write(path)
+    table("dev", 2).write(tmp_path / "other.parquet")
+
+    def change(stage, done, total):
+        if (stage, done) == ("examining", 1):
+            path.unlink()
+            if how == "replaced":
+                (tmp_path / "other.parquet").rename(path)
+
+    said = "changed while it was read" if how == "replaced" else "cannot be read"
+    with pytest.raises(DataError, match=rf"dev\.parquet: {said}"):
+        daco.study(path, grid=GRID, n_splits=3, workers=1, out=out, progress=change)
+    assert not (out / "run.json").exists()
+
+
+def test_a_remote_table_has_the_hash_of_its_content(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    content = np.random.default_rng(0).bytes(9_000_000)  # more than is fetched at once
+    (tmp_path / "a").write_bytes(content)
+    fsspec.filesystem("memory").pipe("/hashed/a", content)
+    there = place("memory://hashed/a")
+    assert sha256_of(there) == sha256_of(tmp_path / "a") == hashlib.sha256(content).hexdigest()

@@ -78,6 +78,21 @@ class TestText:
         assert secret.name == "clips"
         assert str(place("abfs://plant@account.dfs.core.windows.net/x")).startswith("abfs://plant@")
 
+    @pytest.mark.parametrize("secret", ["SEC/RET", "SEC?RET", "SEC RET", "SEC%RET", "SEC#RET"])
+    def test_a_secret_with_a_character_that_ends_it_is_not_shown(self, secret):
+        """Every other secret of Amazon's has a slash, which belongs there as %2F."""
+        with pytest.raises(InputError) as error:
+            place(f"s3://KEY:{secret}@plant/clips").exists()
+        assert "SEC" not in str(error.value)
+        assert "RET" not in str(error.value)
+
+    def test_no_manifest_shows_the_secret_of_a_row(self, tmp_path):
+        for rows in ("a.wav\ns3://KEY:SECRET@plant/b.wav", "s3://a/b.wav\ns3://KEY:SECRET@b/c.wav"):
+            (tmp_path / "list.csv").write_text(f"path\n{rows}\n")
+            with pytest.raises(DataError, match=r"row 2, column 'path': 's3://") as error:
+                read_clips(tmp_path / "list.csv")
+            assert "SECRET" not in str(error.value)
+
     def test_a_bucket_is_named_like_a_folder(self):
         assert place("s3://fan").name == "fan"
         assert place("s3://fan").parent == place("s3://fan")
@@ -123,6 +138,12 @@ class TestFiles:
         assert list(sizes_of(somewhere, ["x/b.wav", "x", "no.wav"])) == [2, None, None]
         (somewhere / "x").rmtree()
         assert [name for name, _ in somewhere.files()] == ["a.wav"]
+
+    def test_sizes_of_more_files_than_are_asked_for_at_once(self):
+        pytest.importorskip("fsspec")
+        folder = place("memory://sizes")
+        (folder / "a").write_bytes(b"22")
+        assert list(sizes_of(folder, ["a", "none"] * 600)) == [2, None] * 600
 
     def test_a_file_appears_whole_or_not_at_all(self, somewhere):
         file = somewhere / "x" / "big.bin"
@@ -269,6 +290,8 @@ class TestClips:
             store.put(name, content)
         with pytest.raises(AudioError, match=r"the extension '.txt' is not one of"):
             probe(store.uri("a.txt"))
+        with pytest.raises(AudioError, match=r"/folder: cannot be opened \(No such file"):
+            probe(store.uri("folder"))
         with pytest.raises(AudioError, match="the file is empty"):
             probe(store.uri("b.wav"))
         with pytest.raises(AudioError, match="not readable as audio"):

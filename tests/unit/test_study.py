@@ -312,7 +312,10 @@ def test_the_folder_of_another_study_is_left_alone(tmp_path, run):
     shutil.copytree(run.folder, folder)
     with pytest.raises(InputError, match="of another study"):
         daco.study(table("lathe"), grid=GRID, out=folder, workers=1)
+    with pytest.raises(DataError, match="cannot be read"):
+        daco.study(tmp_path / "mistyped.parquet", grid=GRID, out=folder, workers=1)
     assert len(list((folder / "machines").iterdir())) == 4
+    assert (folder / "run.json").read_bytes() == (run.folder / "run.json").read_bytes()
 
 
 def test_an_unfinished_run_says_so(tmp_path):

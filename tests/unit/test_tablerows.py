@@ -123,6 +123,18 @@ def test_what_is_no_table_is_refused_as_by_a_whole_read(tmp_path):
         assert told[0] == told[1]
 
 
+def test_damage_that_is_found_while_rows_are_read_is_told(path, monkeypatch):
+    table = open_table(path)
+
+    def damaged(*_):
+        raise pa.ArrowInvalid("Expected all lists to be of size=6")
+        yield
+
+    monkeypatch.setattr("daco.tablerows._batches", damaged)
+    with pytest.raises(DataError, match=r"emb.parquet: not a readable Parquet file \(Expected"):
+        table.rows(np.arange(3))
+
+
 @pytest.mark.parametrize("budget", [1, 6 * 4 * 80, 10**9])
 def test_a_shelf_gives_every_machine_its_vectors_whatever_fits(whole, path, budget):
     rows = [np.arange(m, N, 7) for m in range(7)]

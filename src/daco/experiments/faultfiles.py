@@ -60,6 +60,9 @@ def with_faults(
         _of_machine(given, machine, tables[machine.split], years[machine.split], readout)
         for machine in machines
     ]
+    for machine, each in zip(machines, found, strict=True):
+        if each is not None:
+            each(machine)  # what is wrong with them is told before anything is scored
     if not any(found):
         raise DataError(
             f"{', '.join(each.title for each in given)}: not one fault was injected into a machine "
@@ -93,7 +96,7 @@ def fault_inputs(faults: Sequence[Source]) -> list[dict[str, Any]]:
 
 
 def _title(source: Source, at: int) -> str:
-    return f"table {at + 1} of faults" if isinstance(source, EmbeddingTable) else str(source)
+    return f"table {at + 1} of faults" if isinstance(source, EmbeddingTable) else str(place(source))
 
 
 def _checked(source: Source, at: int, tables: dict[str, Table]) -> Table:
@@ -188,8 +191,6 @@ def _of_machine(
         named = table.readouts[0] if own and wanted not in table.readouts else wanted
         each.found.append(rows)
         found = _Faults(each, len(each.found) - 1, named, where)
-    if found is not None:
-        found(machine)  # what is wrong with them is told before anything is scored
     return found
 
 

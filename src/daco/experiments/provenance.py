@@ -17,9 +17,11 @@ from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
 from daco.experiments.result import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.experiments.shelf import Table
-from daco.places import Place, place
+from daco.places import Place, opened, place
+from daco.tablerows import StoredTable
 
 SCHEMA = 1
+_AT_ONCE = 2**23  # bytes of a remote file, which are a request each time
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
 
 
@@ -47,6 +49,8 @@ def provenance_of(
     for role, table in tables.items():
         source = sources[role]
         path = place(source) if isinstance(source, Place | str) else None
+        if isinstance(table, StoredTable):
+            table.require_unchanged()  # or the hash would be of other vectors than the results
         inputs.append(
             {
                 "role": role,
@@ -87,8 +91,14 @@ def _versions() -> dict[str, str]:
 
 def sha256_of(path: Place) -> str:
     """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    if isinstance(path, Path):
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with opened(path) as there:
+        while block := there.read(_AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def artifact_hashes(folder: Path) -> dict[str, str]:

@@ -314,7 +314,7 @@ def _require_settings(configs: Sequence[ScoreConfig], rate: float, veto: str) ->
 
 
 def _prepared(folder: Path) -> Path:
-    """The run's folder, unfinished from now on; a folder of other things is left alone."""
+    """The run's folder; one of other things is left alone."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Choose a folder for the results.")
     ours = any((folder / name).exists() for name in (MACHINES, DOCUMENTS["provenance"]))
@@ -322,11 +322,11 @@ def _prepared(folder: Path) -> Path:
         raise InputError(f"{folder} holds other files. Choose a new folder for the results.")
     for part in (MACHINES, EXAMINED):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    (folder / DOCUMENTS["provenance"]).unlink(missing_ok=True)
     return folder
 
 
 def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:
+    """An error where the folder is of another study; if not, it is unfinished from now on."""
     for part in (MACHINES, EXAMINED):
         mine = {machine_file(folder / part, machine) for machine in machines}
         strange = sorted(path for path in (folder / part).glob("*.npz") if path not in mine)
@@ -334,6 +334,7 @@ def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:
             raise InputError(
                 f"{strange[0]} is of another study. Choose another folder, or delete it."
             )
+    (folder / DOCUMENTS["provenance"]).unlink(missing_ok=True)
 
 
 def _write_tables(tables: Mapping[str, Any], folder: Path | None) -> None:
