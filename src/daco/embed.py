@@ -191,7 +191,8 @@ def embed_clips(
         elif todo:
             _collect(engine.shards(job, table, todo), folder, tell)
         rows, skipped = write_table(table, folder, spans, out, origin, settings)
-    missed_now = sum(start <= row < stop for row, _, _ in skipped for start, stop in todo)
+    begun = {start for start, _ in todo}
+    missed_now = sum(row - row % shard_size in begun for row, _, _ in skipped)
     return EmbedReport(
         out=out,
         clips=rows,
@@ -229,10 +230,13 @@ def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
 
 def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]) -> None:
     finished = 0
-    for shard in shards:
-        write_shard(folder, shard)
-        finished += shard.stop - shard.start
-        done(finished)
+    with contextlib.ExitStack() as stack:
+        if isinstance(shards, Generator):  # now, not when somebody forgets the error raised here
+            stack.callback(shards.close)
+        for shard in shards:
+            write_shard(folder, shard)
+            finished += shard.stop - shard.start
+            done(finished)
 
 
 def _embed_spans(run: _Run, folder: Place, spans: list[Span], done: Callable[[int], None]) -> None:

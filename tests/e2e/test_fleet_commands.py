@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from daco.cli import app
+from daco.engines.pool import outcomes, worker_pool
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments.labelfree import select_label_free
 from daco.model import MachineModel
@@ -145,6 +148,51 @@ def test_a_full_disk_is_said_in_one_line(tmp_path):
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {folder}/models/machine-0")
     assert line.endswith("(No space left on device). Free some space and run it again.")
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    table = fleet(tmp_path / "e.parquet", 2)
+    (tmp_path / "models").symlink_to(tmp_path / "share" / "not mounted")
+    result = run("fit", table, "--out", tmp_path / "models", code=1)
+    assert isinstance(result.exception, DataError)
+    assert str(result.exception) == f"{tmp_path}/models: cannot be written (File exists)."
+
+
+def test_a_process_that_is_killed_ends_the_others_with_a_sentence():
+    said = r"A worker process was killed, .* again with fewer --workers"
+    with worker_pool(2) as pool:
+        for _ in range(2):  # also where it is known already
+            with pytest.raises(DataError, match=said):
+                list(outcomes(pool, os._exit, [(0, (9,))]))
+
+
+def test_an_interruption_leaves_whole_models_and_no_process(tmp_path):
+    """Ctrl-C reaches the workers, too; they say nothing of it."""
+    table = fleet(tmp_path / "e.parquet", 400)
+    folder = tmp_path / "models"
+    command = [sys.executable, "-m", "daco.cli", "fit", table, "--out", folder, "--workers", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as daco:
+        while daco.poll() is None and not (folder.is_dir() and list(folder.glob("*.daco"))):
+            time.sleep(0.01)
+        os.killpg(daco.pid, signal.SIGINT)
+        said = daco.communicate(timeout=60)
+    assert daco.returncode == 130
+    models = list(folder.iterdir())
+    told = [f"Interrupted. {len(models) - late} of 400 models were written.\n" for late in (0, 1)]
+    assert said[0] == ""
+    assert said[1] in told  # it may come when a file is there, but not yet counted
+    for model in models:
+        MachineModel.load(model)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(daco.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("processes of it are left")
 
 
 # --- a choice ---

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from small_clips import FakeNet, levels, make_clips, write_clip
 
 from daco.clips import Clip, ClipTable
-from daco.embed import embed_clips
+from daco.embed import embed_clips, embed_shard
 from daco.errors import AudioError, DataError
 from daco.table import EmbeddingTable
 
@@ -187,6 +188,16 @@ def test_skips_are_kept_for_skip_and_tried_again_for_fail(ten, tmp_path):
     assert report.skipped == (("0001.wav", "the file is empty."),)
 
 
+def test_what_was_skipped_now_is_told_from_what_was_skipped_before(ten, tmp_path):
+    for name in ("0001.wav", "0009.wav"):
+        (ten.root / name).write_bytes(b"")
+    out = tmp_path / "e.parquet"
+    interrupt(ten, out, after=7, on_error="skip")
+    report = embed_clips(ten, FakeNet(), out, shard_size=4, on_error="skip")
+    assert (report.embedded, report.reused, report.clips) == (1, 7, 8)
+    assert [path for path, _ in report.skipped] == ["0001.wav", "0009.wav"]
+
+
 def test_a_missing_file_that_came_back_is_embedded(ten, tmp_path):
     (ten.root / "0001.wav").rename(tmp_path / "away.wav")
     out = tmp_path / "e.parquet"
@@ -314,3 +325,38 @@ def test_a_kill_loses_at_most_the_shard_in_flight(uninterrupted, tmp_path):
     assert len(shards) >= 43 // 5 - 1
     assert int(again[-1].split()[1]) >= finished - 5
     assert out.read_bytes() == expected
+
+
+class Elsewhere:
+    """An engine that knows whether it was let go."""
+
+    device = "cpu"
+    connected = False
+
+    def shards(self, job, table, spans):
+        self.connected = True
+        try:
+            for start, stop in spans:
+                part = ClipTable(table.root, table.clips[start:stop])
+                yield replace(embed_shard(job, FakeNet(), part), start=start, stop=stop)
+        finally:
+            self.connected = False
+
+
+def test_an_error_here_lets_the_engine_go_while_somebody_holds_the_error(ten, tmp_path):
+    """A notebook keeps the last one: the same call again would find a connection there already."""
+    engine, seen = Elsewhere(), []
+
+    def interrupt_it(done, total):
+        if done:
+            seen.append(engine.connected)
+            raise KeyboardInterrupt
+
+    out = tmp_path / "e.parquet"
+    with pytest.raises(KeyboardInterrupt) as held:
+        embed_clips(ten, FakeNet(), out, shard_size=4, engine=engine, progress=interrupt_it)
+    assert held.traceback
+    assert seen == [True]
+    assert not engine.connected
+    report = embed_clips(ten, FakeNet(), out, shard_size=4, engine=engine)
+    assert (report.reused, report.embedded) == (4, 6)

@@ -130,6 +130,23 @@ def test_a_connection_that_failed_leaves_nothing_initialised(ray, monkeypatch):
     assert not ray.is_initialized()
 
 
+@pytest.mark.usefixtures("ray")
+def test_a_ray_that_cannot_be_started_here_is_said(inputs, tmp_path):
+    """Its sockets are files, whose names may not be long."""
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    result = subprocess.run(
+        [sys.executable, "-m", "daco.cli", *map(str, inputs["select"]), "--engine", "ray"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "2000", "RAY_TMPDIR": str(long), "RAY_ADDRESS": ""},
+    )
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: Ray could not be started on this computer (")
+    assert line.endswith("), or use the engine local.")
+
+
 def test_an_engine_that_does_not_exist_is_said():
     with pytest.raises(InputError, match="must be one of local, ray"):
         require_engine("dask")

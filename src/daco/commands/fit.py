@@ -236,7 +236,7 @@ def _fit_all(
                 if isinstance(model, DacoError):
                     failures[index] = model
                 else:
-                    targets[index].parent.mkdir(exist_ok=True)
+                    _create(targets[index].parent)
                     model.save(targets[index])
                     made[index] = model
                 progress("fitting", len(made) + len(failures), len(machines))
@@ -244,6 +244,15 @@ def _fit_all(
         errors.print(f"Interrupted. {len(made)} of {len(machines)} models were written.")
         raise typer.Exit(130) from None
     return made, failures
+
+
+def _create(folder: Place) -> None:
+    from daco.atomic import unwritable
+
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
 
 
 def _failed(failures: dict[int, DacoError], total: int) -> DacoError:

@@ -139,13 +139,7 @@ def _connect(ray: Any, where: str, options: dict[str, Any]) -> None:
                 warnings.filterwarnings("ignore", "Ray Client connection timed out")
                 ray.init(address=where, **options)
             return
-        except (
-            ConnectionError,
-            TimeoutError,
-            RuntimeError,
-            ValueError,
-            ray.exceptions.RayError,
-        ) as error:
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             _disconnect(ray)
             if attempt == ATTEMPTS or not _is_too_busy(error):
                 raise _unconnected(where, error) from None
@@ -251,4 +245,10 @@ def _unconnected(address: str, error: Exception) -> DacoError:
             "/tmp/ray/session_latest/logs there."
         )
     lines = text.strip().splitlines() or [type(error).__name__]
-    return _unreachable(address, lines[0].partition(". ")[0].rstrip(".:"))
+    reason = lines[0].partition(". ")[0].rstrip(".:")
+    if address == "local":
+        return DataError(
+            f"Ray could not be started on this computer ({reason}). Look at the place for its "
+            "files (/tmp/ray, unless $RAY_TMPDIR says otherwise), or use the engine local."
+        )
+    return _unreachable(address, reason)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import queue
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, TypeVar
 
 from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from daco.engines import require_engine
-from daco.errors import DacoError, InputError
+from daco.errors import DacoError, DataError, InputError
 
 MANY = 20
 """Machines from which on each is told in a line."""
@@ -27,6 +30,13 @@ Result = TypeVar("Result")
 class _Processes(ProcessPoolExecutor):  # type: ignore[misc]
     ahead: int
     """How many machines may be on their way at once; see `outcomes`."""
+
+    def end(self) -> None:
+        """Kill the workers, whatever they do."""
+        with suppress(AttributeError, queue.Empty):  # loky stumbles over what it has not sent yet
+            while True:
+                self._work_ids.get_nowait()
+        self.shutdown(wait=True, kill_workers=True)
 
 
 @contextmanager
@@ -57,12 +67,13 @@ def worker_pool(
     pool = _Processes(count, initializer=_one_thread)
     pool.ahead = 3 * count
     try:
-        for _ in range(count):  # start them now: they load while the table is being read
-            pool.submit(_warm_up)
+        with _deaf_to_interrupts():
+            for _ in range(count):  # start them now: they load while the table is being read
+                pool.submit(_warm_up)
         yield pool
     finally:
         # What is finished is filed, so that a worker may be stopped at any moment.
-        pool.shutdown(wait=True, kill_workers=True)
+        pool.end()
 
 
 def workers_for(machines: int, workers: int | None, engine: str) -> int | None:
@@ -82,7 +93,8 @@ def outcomes(
     """What `work` makes of each item's arguments, or the error it raises, as it is finished.
 
     Items are taken one after the other as workers come free, so that neither this computer nor a
-    cluster need hold those of all machines at once.
+    cluster need hold those of all machines at once. A process that is killed ends all of them:
+    whoever did it, such as a system short of memory, would do it again.
 
     >>> list(outcomes(None, divmod, [("a", (7, 2)), ("b", (9, 4))]))
     [('a', (3, 1)), ('b', (2, 1))]
@@ -96,12 +108,16 @@ def outcomes(
     ahead = getattr(pool, "ahead", 2 * _cores())
     while True:
         for key, arguments in islice(waiting, ahead - len(pending)):
-            pending[pool.submit(_attempt, work, *arguments)] = key
+            with _loss_told():
+                future = pool.submit(_attempt, work, *arguments)
+            pending[future] = key
         if not pending:
             return
         done, _ = wait(pending, return_when=FIRST_COMPLETED)
         for future in done:
-            yield pending.pop(future), future.result()
+            with _loss_told():
+                result = future.result()
+            yield pending.pop(future), result
 
 
 def _attempt(work: Callable[..., Result], *arguments: Any) -> Result | DacoError:
@@ -110,6 +126,33 @@ def _attempt(work: Callable[..., Result], *arguments: Any) -> Result | DacoError
         return work(*arguments)
     except DacoError as error:
         return error
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes begun here do not hear Ctrl-C, of which they would only print a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    ensure_running()  # the first process would start it, and it lets the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _loss_told() -> Iterator[None]:
+    try:
+        yield
+    except TerminatedWorkerError:
+        raise DataError(
+            "A worker process was killed, most often because the memory did not suffice. Run the "
+            "same command again with fewer --workers; what a study has finished is kept."
+        ) from None
 
 
 def _one_thread() -> None:
