@@ -62,7 +62,7 @@ class ObjectStore:
 
 @contextlib.contextmanager
 def object_server() -> Iterator[tuple[str, object]]:
-    """Host and port of a server, and a client of it."""
+    """Host and port of a server whose credentials are in the environment, and a client of it."""
     server = pytest.importorskip("moto.server", reason="moto is not installed")
     boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -78,7 +78,11 @@ def object_server() -> Iterator[tuple[str, object]]:
             aws_access_key_id="testing",
             aws_secret_access_key="testing",
         )
-        yield host, client
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+            patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+            yield host, client
         client.close()
     finally:
         running.stop()

@@ -27,9 +27,6 @@ TIMES = ("cost.csv", "run.json")
 def store():
     """A store that the environment tells the way to, as that of a plant would be."""
     with object_server() as (host, client), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         patch.setenv("AWS_ENDPOINT_URL", f"http://{host}")
         yield ObjectStore(host, client)
 

@@ -27,10 +27,7 @@ from daco.table import EmbeddingTable
 
 @pytest.fixture(scope="module")
 def server():
-    with object_server() as found, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with object_server() as found:
         yield found
 
 

@@ -17,7 +17,6 @@ from daco.bigbank.options import HNSW, IVF, require_faiss
 from daco.distances import PairwiseDistances, cosine_distances, distances_of_cosines
 from daco.neighbours import Bools, DenseMinima, NearestSoFar
 from daco.validation import Floats
-from daco.views import Look
 
 SPARSEST = 1024
 """Clips of the lowest density that every clip is compared with where densities correct scores:
@@ -88,9 +87,26 @@ class ApproximateSearch:
                 corrected.lower(difference[s, :, rows], difference_density[s], member, np.subtract)
         return ratio, difference
 
-    def look(self, rows: Floats) -> Look:
-        """New clips, unit rows."""
-        return ApproximateLook(self, rows)
+    def against(
+        self, rows: Floats, count: int, over: Floats, less: Floats, with_domains: bool
+    ) -> tuple[Floats, DenseMinima]:
+        """New clips, unit rows: their nearest, and their smallest values; see `Look`."""
+        near, where = self.candidates(rows, count)
+        nearest = np.sort(near, axis=1)[:, :count]
+        domain = np.empty((1, 0, len(near)), near.dtype)
+        if with_domains:
+            first = np.cumsum([0, *self.widths(count)[:-1]])
+            domain = np.ascontiguousarray(near[:, first].T)[None]
+        ratio = np.full((1, over.shape[1], len(near)), np.inf, near.dtype)
+        difference = np.full((1, less.shape[1], len(near)), np.inf, near.dtype)
+        if ratio.size or difference.size:
+            everyone = np.ones(len(self.unit), np.bool_)
+            sparse = _sparsest(over, less, everyone[None])
+            away = cosine_distances(rows, self.unit[sparse])
+            corrected = _Corrected(self, rows, near, where, away, sparse)
+            corrected.lower(ratio[0], over[0], everyone, np.divide)
+            corrected.lower(difference[0], less[0], everyone, np.subtract)
+        return nearest, DenseMinima(domain, ratio, difference)
 
     def nearest(self, rows: Floats) -> tuple[NDArray[np.intp], Floats]:
         """The nearest clip of each row that was found, and its distance."""
@@ -171,40 +187,6 @@ class ApproximateSearch:
             # would not give them.
             near[part] = np.einsum("nmd,nd->nm", self.unit[where[part]], rows[part])
         return distances_of_cosines(near)
-
-
-class ApproximateLook(Look):
-    """New clips against what an index finds of the bank."""
-
-    def __init__(self, search: ApproximateSearch, rows: Floats) -> None:
-        self._search, self._rows = search, rows
-
-    def against(
-        self,
-        count: int,
-        domain_starts: Starts,
-        ratio_density: Floats,
-        difference_density: Floats,
-        with_domains: bool,
-    ) -> tuple[Floats, DenseMinima]:
-        """As of `Look`."""
-        near, where = self._search.candidates(self._rows, count)
-        nearest = np.sort(near, axis=1)[:, :count]
-        domain = np.empty((1, 0, len(near)), near.dtype)
-        if with_domains:
-            first = np.cumsum([0, *self._search.widths(count)[:-1]])
-            domain = np.ascontiguousarray(near[:, first].T)[None]
-        ratio = np.full((1, ratio_density.shape[1], len(near)), np.inf, near.dtype)
-        difference = np.full((1, difference_density.shape[1], len(near)), np.inf, near.dtype)
-        if ratio.size or difference.size:
-            unit = self._search.unit
-            everyone = np.ones(len(unit), np.bool_)
-            sparse = _sparsest(ratio_density, difference_density, everyone[None])
-            away = cosine_distances(self._rows, unit[sparse])
-            corrected = _Corrected(self._search, self._rows, near, where, away, sparse)
-            corrected.lower(ratio[0], ratio_density[0], everyone, np.divide)
-            corrected.lower(difference[0], difference_density[0], everyone, np.subtract)
-        return nearest, DenseMinima(domain, ratio, difference)
 
 
 class _Corrected:

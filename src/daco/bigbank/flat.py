@@ -20,7 +20,6 @@ from daco.neighbours import (
     unbounded,
 )
 from daco.validation import Floats
-from daco.views import Look
 
 _TILE_BYTES = 16 * 2**20
 _LEAST_TILE = 256
@@ -60,45 +59,22 @@ class FlatSearch:
         )
         return found.ratio, found.difference
 
-    def look(self, rows: Floats) -> Look:
-        """New clips, unit rows."""
-        return FlatLook(self._unit, rows)
-
-    def nearest(self, rows: Floats) -> tuple[NDArray[np.intp], Floats]:
-        """The nearest clip of each row, and its distance."""
-        found = NearestSoFar(len(rows), 1, self._unit.dtype)
-        for start, block in _tiles(self._unit, rows):
-            found.see(slice(0, len(rows)), np.ascontiguousarray(block.T), start)
-        return found.index[:, 0].astype(np.intp), found.distance[:, 0]
-
-
-class FlatLook(Look):
-    """New clips against all of the bank, one tile at a time."""
-
-    def __init__(self, unit: Floats, rows: Floats) -> None:
-        self._unit, self._rows = unit, rows
-
     def against(
-        self,
-        count: int,
-        domain_starts: Starts,
-        ratio_density: Floats,
-        difference_density: Floats,
-        with_domains: bool,
+        self, rows: Floats, count: int, over: Floats, less: Floats, with_domains: bool
     ) -> tuple[Floats, DenseMinima]:
-        """As of `Look`."""
-        n, n_domains = len(self._rows), len(domain_starts) - 1 if with_domains else 0
+        """New clips, unit rows: their nearest, and their smallest values; see `Look`."""
+        n, n_domains = len(rows), len(self._starts) - 1 if with_domains else 0
         nearest = NearestSoFar(n, count, self._unit.dtype)
-        found = unbounded(n, n_domains, (ratio_density, difference_density))
-        domain_of = domain_of_clips(domain_starts)
-        for start, block in _tiles(self._unit, self._rows):
+        found = unbounded(n, n_domains, (over, less))
+        domain_of = domain_of_clips(self._starts)
+        for start, block in _tiles(self._unit, rows):
             tile = slice(start, start + len(block))
             kernels().scan_block(
                 block,
                 np.ones((1, len(block)), np.bool_),
                 domain_of[tile],
-                ratio_density[:, :, tile],
-                difference_density[:, :, tile],
+                over[:, :, tile],
+                less[:, :, tile],
                 found.domain,
                 found.ratio,
                 found.difference,
@@ -106,6 +82,13 @@ class FlatLook(Look):
             if count:
                 nearest.see(slice(0, n), np.ascontiguousarray(block.T), start)
         return nearest.distance, found
+
+    def nearest(self, rows: Floats) -> tuple[NDArray[np.intp], Floats]:
+        """The nearest clip of each row, and its distance."""
+        found = NearestSoFar(len(rows), 1, self._unit.dtype)
+        for start, block in _tiles(self._unit, rows):
+            found.see(slice(0, len(rows)), np.ascontiguousarray(block.T), start)
+        return found.index[:, 0].astype(np.intp), found.distance[:, 0]
 
 
 def _tiles(unit: Floats, rows: Floats) -> Iterator[tuple[int, Floats]]:

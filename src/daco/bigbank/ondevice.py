@@ -18,7 +18,6 @@ from daco.distances import _NOISE_ULPS, PairwiseDistances
 from daco.fleet.scores import _summed_at_once
 from daco.neighbours import Bools, DenseMinima, NearestSoFar
 from daco.validation import Floats
-from daco.views import Look
 
 _ROWS, _COLUMNS = 4096, 65_536  # of a tile: 1 GiB in float32
 _CHUNK = 64
@@ -91,10 +90,6 @@ class DeviceSearch:
                         into[s, :, rows] = each.cpu().numpy()[:, : rows.stop - rows.start]
         return ratio, difference
 
-    def look(self, rows: Floats) -> Look:
-        """New clips, unit rows."""
-        return DeviceLook(self, rows)
-
     def nearest(self, rows: Floats) -> tuple[NDArray[np.intp], Floats]:
         """The nearest clip of each row, and its distance."""
         with _exactly(self._device):
@@ -105,7 +100,7 @@ class DeviceSearch:
     def against(
         self, rows: Floats, count: int, over: Floats, less: Floats, with_domains: bool
     ) -> tuple[Floats, DenseMinima]:
-        """What a `Look` at new clips finds."""
+        """New clips, unit rows: their nearest, and their smallest values; see `Look`."""
         with _exactly(self._device):
             query, unit = self._sent(rows), self._unit
             lengths = lengths_of(max(count, 1), self._starts)
@@ -166,26 +161,6 @@ class DeviceSearch:
 
     def _sent(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
-
-
-class DeviceLook(Look):
-    """New clips against all of the bank, on the device."""
-
-    def __init__(self, search: DeviceSearch, rows: Floats) -> None:
-        self._search, self._rows = search, rows
-
-    def against(
-        self,
-        count: int,
-        domain_starts: Starts,
-        ratio_density: Floats,
-        difference_density: Floats,
-        with_domains: bool,
-    ) -> tuple[Floats, DenseMinima]:
-        """As of `Look`."""
-        return self._search.against(
-            self._rows, count, ratio_density, difference_density, with_domains
-        )
 
 
 @contextmanager

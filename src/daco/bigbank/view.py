@@ -34,8 +34,10 @@ class Search(Protocol):
     ) -> tuple[Floats, Floats]:
         """The smallest distance of every clip over, and less, the density of a member."""
 
-    def look(self, rows: Floats) -> Look:
-        """New clips, unit rows."""
+    def against(
+        self, rows: Floats, count: int, over: Floats, less: Floats, with_domains: bool
+    ) -> tuple[Floats, DenseMinima]:
+        """New clips, unit rows: their nearest, and their smallest values; see `Look`."""
 
     def nearest(self, rows: Floats) -> tuple[NDArray[np.intp], Floats]:
         """The nearest clip of each row, and its distance."""
@@ -95,4 +97,24 @@ class IndexedView(View):
 
     def look(self, rows: Floats) -> Look:
         """As of `View`."""
-        return self.query.look(rows)
+        return SearchedLook(self.query, rows)
+
+
+class SearchedLook(Look):
+    """New clips, and who searches the bank for them."""
+
+    def __init__(self, search: Search, rows: Floats) -> None:
+        self._search, self._rows = search, rows
+
+    def against(
+        self,
+        count: int,
+        domain_starts: Starts,
+        ratio_density: Floats,
+        difference_density: Floats,
+        with_domains: bool,
+    ) -> tuple[Floats, DenseMinima]:
+        """As of `Look`; a search knows the domains of its bank."""
+        return self._search.against(
+            self._rows, count, ratio_density, difference_density, with_domains
+        )

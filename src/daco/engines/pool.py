@@ -20,8 +20,8 @@ from daco.errors import DacoError, DataError, InputError
 MANY = 20
 """Machines from which on each is told in a line."""
 WORTHWHILE = 40
-"""Machines from which on processes are worth starting: they take seconds to load, a machine of
-1,000 normals a quarter of one."""
+"""Machines from which on processes are started unasked. An estimate: processes take seconds to
+load, a machine of 1,000 normals 24 ms of a core to fit and 140 to choose for."""
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
