@@ -22,8 +22,11 @@ UNEXPECTED_EXIT = 1
 _WIDTHS = (31, 16, 17, 13)  # with three spaces between: 80
 _STYLES = {
     "ok": "green",
+    "read": "cyan",
     "needs audio": "dim",
-    "not ours": "dim",
+    "needs code": "dim",
+    "needs teams": "dim",
+    "cited": "dim",
     "missing artifact": "red",
 }
 _LONGEST = 36  # a hash is cut, everything else is not
@@ -66,7 +69,7 @@ def paper(
             temporary.write_text(as_markdown(found), encoding="utf-8")
     if as_json:
         document = {
-            "schema": 1,
+            "schema": 2,
             "daco_version": __version__,
             "artifacts": str(artifacts),
             "summary": summary(found),
@@ -84,10 +87,13 @@ def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> No
     from rich.text import Text
 
     from daco.published import PLACES, errata
-    from daco.published.document import headline
+    from daco.published.check import MEANINGS
+    from daco.published.document import headline, short
 
     console.print(Text("The paper, recomputed from its authors' artifacts", style="bold"))
-    console.print(Text("differs [n]: erratum n says why. The errata are listed below.\n"))
+    for status, meaning in MEANINGS.items():
+        console.print(Text(f"{short(status):12} {meaning}", style="dim"))
+    console.print()
     in_paper = True
     for place in PLACES:
         if in_paper and not place.in_paper:
@@ -136,8 +142,9 @@ def _show_place(console: Console, place: Place, rows: Sequence[Finding], *, shor
     table = _table(title(place.name, place.title), "printed" if place.in_paper else "expected")
     notes: list[str] = []
     if short:
-        n_ok = sum(each.status == "ok" for each in rows)
-        table.add_row(f"{n_ok} of {len(rows)} ok; --all lists all", "", "", "")
+        counts = Counter(each.status.value for each in rows if each.expected)
+        counted = ", ".join(f"{count} {status}" for status, count in counts.items())
+        table.add_row(f"{counted}; --all lists all", "", "", "")
     for each in listed:
         mark = ""
         if each.note:
@@ -165,7 +172,7 @@ def _table(heading: str, given: str) -> Table:
     what, printed, recomputed, status = _WIDTHS
     table.add_column(Text(heading), width=what, overflow="fold")
     table.add_column(given, justify="right", width=printed, overflow="fold")
-    table.add_column("recomputed", justify="right", width=recomputed, overflow="fold")
+    table.add_column("artifacts", justify="right", width=recomputed, overflow="fold")
     table.add_column("", width=status, no_wrap=True)
     return table
 

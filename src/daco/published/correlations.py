@@ -26,8 +26,8 @@ from daco.published.artifacts import (
     read_entry,
 )
 from daco.published.choices import config_of
-from daco.published.recipe import Recomputed, drawn, named, number, pair, recipe
-from daco.published.scores import metrics_of
+from daco.published.recipe import Recomputed, drawn, named, number, pair, read, recipe
+from daco.published.scores import LABELS, metrics_of
 from daco.results import QUANTITIES, pivot_machines
 from daco.stats import (
     Jackknife,
@@ -252,7 +252,7 @@ def recorded_clip_interval(artifacts: Artifacts) -> Recomputed:
     file, key = "results/stats_intervals.json", "conf-soft-m0-k1 - raw-k1"
     match read_entry(artifacts, file, "clip_bootstrap_CI95", key):
         case [float(low), float(high)]:
-            return pair(low, high)
+            return read(pair(low, high), LABELS)
     raise ArtifactError(file, f"has no interval of {key}")
 
 

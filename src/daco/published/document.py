@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daco.published.check import Finding, Status, summary
+from daco.published.check import MEANINGS, Finding, Status, summary
 from daco.published.printed import PLACES, errata
 from daco.tables import to_markdown
 
 
 def as_markdown(found: Sequence[Finding]) -> str:
-    """Every figure in a table for each place, then the errata.
+    """What the words mean, every figure in a table for each place, then the errata.
 
     Parameters
     ----------
     found : sequence of Finding
         As :func:`daco.published.check_paper` returns them.
     """
-    parts = ["# The paper's figures, recomputed", *headline(found)]
+    words = {"status": [each.value for each in MEANINGS], "meaning": [*MEANINGS.values()]}
+    parts = ["# The paper's figures, recomputed", *headline(found), to_markdown(words)]
     for place in PLACES:
         rows = [each for each in found if each.figure.place == place.name]
         if rows:
@@ -38,22 +39,27 @@ def title(name: str, subject: str) -> str:
 
 def status_text(finding: Finding) -> str:
     """The status, with the erratum that says so in brackets."""
-    short = {Status.MISSING: "missing"}.get(finding.status, finding.status.value)
-    if finding.figure.erratum is not None:
-        return f"{short} [{finding.figure.erratum}]"
-    return short
+    word = short(finding.status)
+    return word if finding.figure.erratum is None else f"{word} [{finding.figure.erratum}]"
+
+
+def short(status: Status) -> str:
+    """A status in one or two words, as the tables have it."""
+    return "missing" if status is Status.MISSING else status.value
 
 
 def headline(found: Sequence[Finding]) -> list[str]:
-    """Two or three sentences with the counts."""
+    """Three or four sentences with the counts."""
     counts = summary(found)
     paper, beyond = counts["paper"], counts["beyond"]
     sentences = [
-        f"The paper: {paper['figures']} figures, {paper[Status.OK]} ok, "
+        f"The paper: {paper['figures']} figures. {paper[Status.OK]} are recomputed and equal, "
+        f"{paper[Status.READ]} are read from an artifact and equal, "
         f"{paper['differs as an erratum says']} differ as the errata say, "
-        f"{paper[Status.AUDIO]} need audio, {paper[Status.CITED]} are not ours. "
-        f"{paper['quantities']} different quantities were recomputed.",
-        f"Beyond the paper: {beyond['figures']} figures, {beyond[Status.OK]} ok.",
+        f"{paper[Status.AUDIO]} need audio, {paper[Status.CODE]} need code, "
+        f"{paper[Status.TEAMS]} need the other teams' scores, {paper[Status.CITED]} are cited.",
+        f"Beyond the paper: {beyond['figures']} figures. {beyond[Status.OK]} are recomputed and "
+        f"equal, {beyond[Status.READ]} are read from an artifact and equal.",
     ]
     unexpected = counts["unexpected"]
     missing = paper[Status.MISSING] + beyond[Status.MISSING]
@@ -69,7 +75,7 @@ def _table(rows: Sequence[Finding]) -> str:
         {
             "figure": [row.figure.what for row in rows],
             "printed": [row.figure.printed for row in rows],
-            "recomputed": [row.text or "-" for row in rows],
+            "artifacts": [row.text or "-" for row in rows],
             "status": [status_text(row) for row in rows],
             "note": [row.note for row in rows],
         }
