@@ -7,6 +7,8 @@ standard deviations of it, as measured in ``test_published_statistics.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import published_runs as published
 import pytest
@@ -15,6 +17,7 @@ from daco.experiments.choice import choose
 from daco.experiments.frontier import frontier_table
 from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
+from daco.report.summary import tables_of
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +237,75 @@ def test_every_number_of_splits_picks_the_same_as_published():
     assert splits["blind_eval_omega"].tolist() == pytest.approx([59.39] * 3, abs=0.01)
     # from criteria and metrics that were rounded: ranks of near ties may swap
     assert splits["rho_criterion"].tolist() == pytest.approx([0.908] * 3, abs=0.002)
+
+
+# The report of a published study has the paper's tables
+
+
+def report_of(setting):
+    """The tables of the report on a published grid and its machines, as lists of rows."""
+    grid, per_machine = published.tables(setting)
+    stats = transfer_statistics(
+        grid, per_machine, diagnostics=published.read("diagnostics.csv"), n_draws=200
+    )
+    result = replace(
+        published.result(grid, per_machine), stats=stats, selection=choose(grid, per_machine)
+    )
+    return {name: table.as_dict()["rows"] for name, table in tables_of(result).items()}
+
+
+def test_the_report_has_the_rows_of_table_iii():
+    scores = {row[0]: (f"{row[2]:.2f}", f"{row[3]:.2f}") for row in report_of("beats")["ldn"]}
+    assert scores == {
+        "raw-k1": ("58.73", "55.83"),
+        "ldn-ratio-K1": ("56.47", "61.04"),
+        "ldn-ratio-K16": ("57.24", "61.04"),
+        "ldn-diff-K1": ("57.94", "60.23"),
+        "ldn-diff-K16": ("50.39", "49.68"),
+        "zscore-soft-k1": ("58.55", "58.71"),
+        "ratio-soft-k1": ("58.72", "58.72"),
+        "conf-soft-m0-k1": ("56.29", "59.34"),
+        "conf-soft-m0-ldnK1": ("56.56", "61.05"),
+        "conf-soft-m30-ldnK1": ("56.60", "61.03"),  # not in Table III
+    }
+
+
+def test_the_report_has_the_appendix_with_its_official_scores():
+    rows = report_of("beats")["per_machine"]
+    assert len(rows) == 15 + 2
+    scores = {row[1]: row[5::4] for row in rows if row[0] == "all machines"}
+    # the metrics have two decimals, so a score may be 0.005 off
+    assert scores["dev"] == pytest.approx([58.73, 56.29, 56.56], abs=0.01)
+    assert scores["eval"] == pytest.approx([55.83, 59.34, 61.05], abs=0.01)
+    fan = next(row for row in rows if row[0] == "fan")
+    assert fan[5] == pytest.approx(3 / (1 / 61.2 + 1 / 41.2 + 1 / 48.8), abs=0.05)
+
+
+def test_the_report_has_the_correlations_of_section_vi_c():
+    rows = report_of("45")["statistics"]
+    # the questions about the criterion come before the same about the dev score
+    found = {row[0]: f"{row[1]:+.2f}" for row in reversed(rows) if row[1] is not None}
+    assert found["Does the dev score rise with m?"] == "+0.45"
+    assert found["Does the evaluation score rise with m?"] == "-0.96"
+    assert found["Do dev and evaluation score agree in conf-soft?"] == "-0.79"
+    assert found["… among the quantile maps alone?"] == "+0.89"
+    assert found["… without the quantile maps?"] == "+0.92"
+    assert found["Does the criterion predict the dev score?"] == "+0.16"
+    assert found["Does calibration gain more where domains are separable?"] == "+0.39"
+
+
+@pytest.mark.parametrize("backbone", ["beats", "eat", "panns"])
+def test_the_report_has_the_picks_of_the_threshold_veto(backbone):
+    rows = report_of(backbone)["veto_forms"]
+    printed = published.read("e45_guarded_selection.csv").set_index("backbone").loc[[backbone]]
+    for row in printed.itertuples():
+        delta, _, pick, _, _, score = [r for r in rows if r[0] <= row.delta + 1e-9][-1]
+        assert (pick, score) == (row.pick, row.eval_omega)
+    # the paper: one pick for every delta from 3 to 8 on BEATs and PANNs, and not on EAT
+    changes = [delta for delta, *_ in rows if 3 < delta <= 8]
+    assert bool(changes) == (backbone == "eat")
+
+
+def test_without_a_veto_the_last_pick_is_the_smallest_criterion():
+    *_, last = report_of("eat")["veto_forms"]
+    assert (last[1], last[2], f"{last[5]:.2f}") == (51, "ldn-diff-K16", "45.26")

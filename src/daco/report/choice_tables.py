@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
     from daco.experiments.result import StudyResult
 
+_STRENGTH = {
+    "dev_score": "Does the dev score rise with m?",
+    "eval_score": "Does the evaluation score rise with m?",
+    "criterion": "Does the criterion improve with m?",
+}
 _SCORES: dict[Key, str] = {"dev_omega": "dev score", "eval_omega": "eval score"}
 
 
@@ -162,7 +167,8 @@ def ldn_table(result: StudyResult) -> ReportTable:
     grid = result.grid
     names = [str(name) for name in grid["config"]]
     local = [name for name in names if _is_ldn(name)]
-    wanted = [name for name in (RAW_CONFIG, "ratio-soft-k1", DEFAULT_CONFIG) if name in names]
+    others = (RAW_CONFIG, "zscore-soft-k1", "ratio-soft-k1", DEFAULT_CONFIG)
+    wanted = [name for name in others if name in names]
     columns: Columns = {}
     if local:
         at = [names.index(name) for name in [*wanted, *local]]
@@ -173,8 +179,8 @@ def ldn_table(result: StudyResult) -> ReportTable:
                 columns[name] = grid[name].iloc[at].tolist()
     return ReportTable(
         "ldn",
-        "Calibration per domain, local density normalisation (LDN), and one on top of the other: "
-        "official scores (%) and criterion.",
+        "Calibration per domain (z-scores, ratios to the median, quantile maps), local density "
+        "normalisation (LDN), and one on top of the other: official scores (%) and criterion.",
         columns,
         titles={"config": "configuration", **_SCORES, "crit_dev": "criterion"},
         formats={"crit_dev": ".3f"},
@@ -199,7 +205,11 @@ def _statistics(stats: Mapping[str, Any]) -> Iterator[list[Any]]:
     for key, word in (("criterion", "the criterion"), ("dev_score", "the dev score")):
         if signals.get(key):
             yield from _signal(word, signals[key])
+    for key, question in _STRENGTH.items():
+        found = (stats.get("strength") or {}).get(key) or {}
+        yield _row(question, found, f"{found.get('n')} quantile maps")
     for key, question in (
+        ("dev_and_eval_within_conformal_soft", "Do dev and evaluation score agree in conf-soft?"),
         ("criterion_and_dev_score", "Does the criterion predict the dev score?"),
         ("gain_and_separability", "Does calibration gain more where domains are separable?"),
     ):
@@ -221,6 +231,12 @@ def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     basis = f"{means.get('n_families')} family means permuted"
     yield _row("… between families alone?", means, basis, means.get("p_two_sided"))
     yield _row("… with any one family left out?", signal.get("leave_one_family_out") or {}, "range")
+    for key, question in (
+        ("conformal_only", "… among the quantile maps alone?"),
+        ("without_conformal", "… without the quantile maps?"),
+    ):
+        found = signal.get(key) or {}
+        yield _row(question, found, f"{found.get('n')} configurations")
     partial = signal.get("partial") or {}
     whole = partial.get("given_strength_and_family") or {}
     basis = "partial correlation; p counts near copies"

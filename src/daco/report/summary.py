@@ -30,6 +30,7 @@ _MAKERS = (
     choice_tables.grid_table,
     veto_tables.veto_table,
     veto_tables.role_table,
+    veto_tables.form_table,
     machine_tables.frontier_table,
     machine_tables.diagnostics_table,
     machine_tables.per_machine_table,
