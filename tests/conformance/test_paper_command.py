@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from daco.commands.paper import paper
 from daco.published import PLACES, Status, errata, figures
 from daco.published.artifacts import Artifacts
 from daco.published.check import check_figure
+from daco.published.pictures import CAPTIONS, paper_figures
 from daco.published.printed import numbers_in
 
 app = typer.Typer()
@@ -41,7 +43,7 @@ def document(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper") / "paper.md"
     result = run(artifacts(), "--json", "--out", out)
     assert result.exit_code == 0, result.stdout[-2000:]
-    return json.loads(result.stdout) | {"markdown": out.read_text(encoding="utf-8")}
+    return json.loads(result.stdout) | {"markdown": out.read_text(encoding="utf-8"), "out": out}
 
 
 @pytest.fixture(scope="module")
@@ -394,6 +396,58 @@ def test_markdown(document):
     assert "| oracle, EAT | 59.76 | 59.762 | ok |" in text
     assert text.count("\n| ") > len(figures())
     assert text.count("\n16. ") == 1
+
+
+# Figures 1 to 3
+
+
+def test_the_figures_are_written_beside_the_document(document):
+    for name, caption in CAPTIONS.items():
+        file = document["out"].with_name(f"paper-{name}.svg")
+        ElementTree.parse(file)
+        assert file.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+        assert f"![{caption}]({file.name})" in document["markdown"]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return paper_figures(Artifacts(artifacts()))
+
+
+def test_figure_1_is_the_frontier_of_the_dev_machines(drawn):
+    (ax,) = drawn["fig1"].axes
+    curve = ax.lines[0].get_xydata()  # raw, then m from 300 to 0
+    assert np.round(curve[0], 1).tolist() == [70.8, 57.0]
+    assert [np.round(x - y, 1) for x, y in curve[[0, -1]]] == [13.8, -1.2]
+    assert ax.get_legend().get_texts()[0].get_text() == "development machines"
+
+
+def test_figure_2_has_all_machines_and_the_printed_correlation(drawn):
+    (ax,) = drawn["fig2"].axes
+    dev, evaluation = (line.get_xydata() for line in ax.lines[:2])
+    assert (len(dev), len(evaluation)) == (7, 8)
+    assert "+0.39 over 15 machines" in ax.get_title(loc="left")
+    points = np.round([*dev, *evaluation], 2).tolist()
+    for separability, gain in ((0.55, 16.0), (0.65, 17.5), (0.80, -8.4)):  # Section VI-B
+        assert any(abs(x - separability) < 0.006 and abs(y - gain) < 0.06 for x, y in points)
+
+
+def test_figure_3_has_all_configurations_and_the_printed_correlations(drawn):
+    titles = [ax.get_title(loc="left") for ax in drawn["fig3"].axes]
+    assert [title.split(",")[0] for title in titles] == ["(a) ρ = +0.06", "(b) ρ = +0.91"]
+    for ax, name in zip(drawn["fig3"].axes, ("dev", "criterion"), strict=True):
+        assert sum(str(line.get_gid()).startswith(f"{name}-") for line in ax.lines) == 45
+
+
+def test_without_its_tables_the_document_says_why_there_is_no_figure(copy, tmp_path):
+    for path in (copy / "results").iterdir():
+        if not path.name.startswith("e45_eat"):
+            path.unlink()
+    out = tmp_path / "paper.md"
+    assert run(copy, "--out", out).exit_code == 1
+    text = out.read_text(encoding="utf-8")
+    assert "could not be drawn: results/e3_config_grid.csv is not there." in text
+    assert not list(tmp_path.glob("*.svg"))
 
 
 # Damage

@@ -42,7 +42,10 @@ def paper(
         bool, typer.Option("--all", help="List the appendix's 135 values one by one, too.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="All records, as JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write a Markdown document here, too.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a Markdown document here, and Figures 1 to 3 beside it."),
+    ] = None,
 ) -> None:
     """Recompute the paper: each printed figure beside the recomputed one, and the errata.
 
@@ -54,19 +57,16 @@ def paper(
     from rich.console import Console
 
     from daco import __version__
-    from daco.atomic import atomic_write
     from daco.commands.progress import stages
     from daco.errors import InputError
     from daco.published import check_paper, errata, summary
-    from daco.published.document import as_markdown
 
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
     with stages(Console(stderr=True)) as progress:
         found = check_paper(artifacts, lambda done, total: progress("recomputing", done, total))
     if out is not None:
-        with atomic_write(out) as temporary:
-            temporary.write_text(as_markdown(found), encoding="utf-8")
+        _write(out, artifacts, found)
     if as_json:
         document = {
             "schema": 2,
@@ -81,6 +81,29 @@ def paper(
         _show(Console(), found, everything=everything)
     if not all(each.expected for each in found):
         raise typer.Exit(UNEXPECTED_EXIT)
+
+
+def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
+    """The document, and the pictures beside it."""
+    from daco.atomic import atomic_write
+    from daco.figures.style import png_bytes, svg_bytes
+    from daco.published.artifacts import ArtifactError, open_artifacts
+    from daco.published.document import as_markdown
+    from daco.published.pictures import CAPTIONS, paper_figures
+
+    pictures: dict[str, str] | str
+    try:
+        drawn = paper_figures(open_artifacts(artifacts))
+    except ArtifactError as error:
+        pictures = str(error)
+    else:
+        pictures = {f"{out.stem}-{name}.svg": CAPTIONS[name] for name in drawn}
+        for name, figure in drawn.items():
+            for content, ending in ((svg_bytes(figure, name), "svg"), (png_bytes(figure), "png")):
+                with atomic_write(out.with_name(f"{out.stem}-{name}.{ending}")) as temporary:
+                    temporary.write_bytes(content)
+    with atomic_write(out) as temporary:
+        temporary.write_text(as_markdown(found, pictures), encoding="utf-8")
 
 
 def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from daco.published.check import MEANINGS, Finding, Status, summary
 from daco.published.printed import PLACES, errata
 from daco.tables import to_markdown
 
 
-def as_markdown(found: Sequence[Finding]) -> str:
-    """What the words mean, every figure in a table for each place, then the errata.
+def as_markdown(found: Sequence[Finding], pictures: Mapping[str, str] | str) -> str:
+    """What the words mean, the pictures, every figure in a table for each place, the errata.
 
     Parameters
     ----------
     found : sequence of Finding
         As :func:`daco.published.check_paper` returns them.
+    pictures : mapping or str
+        Captions by file, or why there are none.
     """
     words = {"status": [each.value for each in MEANINGS], "meaning": [*MEANINGS.values()]}
     parts = ["# The paper's figures, recomputed", *headline(found), to_markdown(words)]
+    if isinstance(pictures, str):
+        parts.append(f"Figures 1 to 3 could not be drawn: {pictures}")
+    else:
+        parts += [f"![{caption}]({file})\n\n{caption}" for file, caption in pictures.items()]
     for place in PLACES:
         rows = [each for each in found if each.figure.place == place.name]
         if rows:

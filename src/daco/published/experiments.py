@@ -73,7 +73,7 @@ def gap(artifacts: Artifacts, config: str, which: str) -> Recomputed:
     return number(values[which])
 
 
-def _gains(artifacts: Artifacts) -> dict[str, float]:
+def target_gains(artifacts: Artifacts) -> dict[str, float]:
     """How much target AUC full equalisation gains on each of the 15 machines."""
     gains: dict[str, float] = {}
     for split in ("dev", "eval"):
@@ -86,10 +86,11 @@ def _gains(artifacts: Artifacts) -> dict[str, float]:
 @recipe
 def target_gain(artifacts: Artifacts, machine: str) -> Recomputed:
     """The target AUC that full equalisation gains on a machine."""
-    return number(_gains(artifacts)[machine], 0.0 if machine in DEV else 2 * HALF_DIGIT)
+    return number(target_gains(artifacts)[machine], 0.0 if machine in DEV else 2 * HALF_DIGIT)
 
 
-def _diagnostics(artifacts: Artifacts) -> pd.DataFrame:
+def diagnostics(artifacts: Artifacts) -> pd.DataFrame:
+    """The authors' diagnostics by machine; accuracies in percent."""
     file = "diagnostics.csv"
     columns = ("assignment_acc_test_normals", "separability_train")
     shares = ("pct_anom_above_tgt_max", "pct_anom_above_src_q90")
@@ -102,21 +103,21 @@ def _diagnostics(artifacts: Artifacts) -> pd.DataFrame:
 @recipe
 def diagnostic(artifacts: Artifacts, machine: str, column: str) -> Recomputed:
     """A diagnostic of one machine; accuracies and shares in percent."""
-    return read(number(_diagnostics(artifacts)[column][machine]), "the recordings")
+    return read(number(diagnostics(artifacts)[column][machine]), "the recordings")
 
 
 @recipe
 def diagnostic_range(artifacts: Artifacts, column: str, *machines: str) -> Recomputed:
     """Its lowest and highest value over machines."""
-    values = _diagnostics(artifacts)[column][list(machines)]
+    values = diagnostics(artifacts)[column][list(machines)]
     return read(pair(values.min(), values.max()), "the recordings")
 
 
 @recipe
 def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
     """Rank correlation of the domains' separability and the gain, or its p-value."""
-    gains = _gains(artifacts)
-    separability = _diagnostics(artifacts)["separability_train"][list(gains)]
+    gains = target_gains(artifacts)
+    separability = diagnostics(artifacts)["separability_train"][list(gains)]
     found = partial_spearman(separability, list(gains.values()), [])
     return number(found.rho if which == "rho" else found.p_value)
 

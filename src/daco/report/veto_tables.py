@@ -108,12 +108,12 @@ def form_table(result: StudyResult) -> ReportTable:
         grid = result.grid.dropna(subset=["dev_omega", "crit_dev"]).set_index("config", drop=False)
         grid["crit_dev"] = grid["crit_dev"].round(CRITERION_DIGITS)
         dev = grid["dev_omega"]
-        first: dict[str, tuple[float, int]] = {}
+        first: dict[str, tuple[str, float, int]] = {}
         for delta in sorted(set(dev.max() - dev)):
             kept = viable_within(dev, delta)
-            first.setdefault(guarded_selection(grid, veto=kept), (delta, int(kept.sum())))
-        columns = columns_from(list(first.values()), ("delta", "count"))
-        columns["config"] = list(first)
+            pick = guarded_selection(grid, veto=kept)
+            first.setdefault(pick, (pick, delta, int(kept.sum())))
+        columns = columns_from(list(first.values()), ("config", "delta", "count"))
         for name in ("crit_dev", "dev_omega", "eval_omega"):
             if name in grid:
                 columns[name] = grid.loc[list(first), name].tolist()
@@ -125,14 +125,14 @@ def form_table(result: StudyResult) -> ReportTable:
         caption,
         without_unknown(columns),
         titles={
-            "delta": "from δ",
+            "delta": "from δ on",
             "count": "kept",
             "config": "picks",
             "crit_dev": "criterion",
             "dev_omega": "dev score",
             "eval_omega": "eval score",
         },
-        formats={"crit_dev": ".3f"},
+        formats=dict.fromkeys(("delta", "crit_dev"), ".3f"),
     )
 
 
