@@ -1,4 +1,4 @@
-"""``daco paper``: every figure of the paper beside what its authors' artifacts say."""
+"""``daco paper``: every printed value of the paper beside what its authors' artifacts say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daco.published import Finding, Place
 
 UNEXPECTED_EXIT = 1
-"""Exit code when a figure is not as expected."""
+"""Exit code when a value is not as expected."""
 
 _WIDTHS = (31, 16, 17, 13)  # with three spaces between: 80
 _STYLES = {
@@ -27,7 +27,7 @@ _STYLES = {
     "needs code": "dim",
     "needs teams": "dim",
     "cited": "dim",
-    "missing artifact": "red",
+    "missing": "red",
 }
 _LONGEST = 36  # a hash is cut, everything else is not
 _LISTED = 20  # unexpected differences that are repeated at the end
@@ -47,9 +47,9 @@ def paper(
         typer.Option(help="Write a Markdown document here, and Figures 1 to 3 beside it."),
     ] = None,
 ) -> None:
-    """Recompute the paper: each printed figure beside the recomputed one, and the errata.
+    """Recompute the paper: each printed value beside what the artifacts say, and the errata.
 
-    Exit codes: 0 all is as expected, 1 a figure is not or its artifact is missing or damaged,
+    Exit codes: 0 all is as expected, 1 a value is not or its artifact is missing or damaged,
     2 a mistake in the call.
     """
     import json
@@ -111,11 +111,11 @@ def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> No
 
     from daco.published import PLACES, errata
     from daco.published.check import MEANINGS
-    from daco.published.document import headline, short
+    from daco.published.document import headline
 
     console.print(Text("The paper, recomputed from its authors' artifacts", style="bold"))
     for status, meaning in MEANINGS.items():
-        console.print(Text(f"{short(status):12} {meaning}", style="dim"))
+        console.print(Text(f"{status.value:12} {meaning}", style="dim"))
     console.print()
     in_paper = True
     for place in PLACES:
@@ -141,8 +141,8 @@ def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
     if not found:
         return
     console.print(Text("Not as expected", style="bold red"))
-    missing = Counter(each.note for each in found if each.status == "missing artifact")
-    differing = [each for each in found if each.status != "missing artifact"]
+    missing = Counter(each.note for each in found if each.status == "missing")
+    differing = [each for each in found if each.status != "missing"]
     for each in differing[:_LISTED]:
         figure = each.figure
         told = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."
@@ -150,7 +150,7 @@ def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
     if len(differing) > _LISTED:
         _hanging(console, "-", f"{len(differing) - _LISTED} more; --json has all.", style="red")
     for note, count in missing.items():
-        counted = f"{count} figure{'s' if count > 1 else ''} rest on it."
+        counted = f"{count} values rest on it." if count > 1 else "1 value rests on it."
         _hanging(console, "-", f"{note} {counted}", style="red")
     console.print()
 

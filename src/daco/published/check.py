@@ -39,7 +39,7 @@ class Status(StrEnum):
     CODE = "needs code"
     TEAMS = "needs teams"
     CITED = "cited"
-    MISSING = "missing artifact"
+    MISSING = "missing"
 
 
 MEANINGS = {

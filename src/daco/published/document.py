@@ -20,7 +20,8 @@ def as_markdown(found: Sequence[Finding], pictures: Mapping[str, str] | str) -> 
         Captions by file, or why there are none.
     """
     words = {"status": [each.value for each in MEANINGS], "meaning": [*MEANINGS.values()]}
-    parts = ["# The paper's figures, recomputed", *headline(found), to_markdown(words)]
+    heading = "# The paper, recomputed from its authors' artifacts"
+    parts = [heading, *headline(found), to_markdown(words)]
     if isinstance(pictures, str):
         parts.append(f"Figures 1 to 3 could not be drawn: {pictures}")
     else:
@@ -45,13 +46,8 @@ def title(name: str, subject: str) -> str:
 
 def status_text(finding: Finding) -> str:
     """The status, with the erratum that says so in brackets."""
-    word = short(finding.status)
-    return word if finding.figure.erratum is None else f"{word} [{finding.figure.erratum}]"
-
-
-def short(status: Status) -> str:
-    """A status in one or two words, as the tables have it."""
-    return "missing" if status is Status.MISSING else status.value
+    erratum = finding.figure.erratum
+    return finding.status.value if erratum is None else f"{finding.status.value} [{erratum}]"
 
 
 def headline(found: Sequence[Finding]) -> list[str]:
@@ -59,12 +55,12 @@ def headline(found: Sequence[Finding]) -> list[str]:
     counts = summary(found)
     paper, beyond = counts["paper"], counts["beyond"]
     sentences = [
-        f"The paper: {paper['figures']} figures. {paper[Status.OK]} are recomputed and equal, "
-        f"{paper[Status.READ]} are read from an artifact and equal, "
+        f"The paper: {paper['figures']} printed values. {paper[Status.OK]} are recomputed and "
+        f"equal, {paper[Status.READ]} are read from an artifact and equal, "
         f"{paper['differs as an erratum says']} differ as the errata say, "
         f"{paper[Status.AUDIO]} need audio, {paper[Status.CODE]} need code, "
         f"{paper[Status.TEAMS]} need the other teams' scores, {paper[Status.CITED]} are cited.",
-        f"Beyond the paper: {beyond['figures']} figures. {beyond[Status.OK]} are recomputed and "
+        f"Beyond the paper: {beyond['figures']} values. {beyond[Status.OK]} are recomputed and "
         f"equal, {beyond[Status.READ]} are read from an artifact and equal.",
     ]
     unexpected = counts["unexpected"]
@@ -72,14 +68,14 @@ def headline(found: Sequence[Finding]) -> list[str]:
     if not unexpected:
         return [*sentences, "Nothing unexpected."]
     because = f", {missing} of them because an artifact is missing or damaged" if missing else ""
-    verb = "figure is" if unexpected == 1 else "figures are"
+    verb = "value is" if unexpected == 1 else "values are"
     return [*sentences, f"{unexpected} {verb} not as expected{because}."]
 
 
 def _table(rows: Sequence[Finding]) -> str:
     return to_markdown(
         {
-            "figure": [row.figure.what for row in rows],
+            "value": [row.figure.what for row in rows],
             "printed": [row.figure.printed for row in rows],
             "artifacts": [row.text or "-" for row in rows],
             "status": [status_text(row) for row in rows],
