@@ -104,7 +104,7 @@ def form_table(result: StudyResult) -> ReportTable:
         "which δ on it picks what, and the scores (%) of the picks."
     )
     veto = result.selection.get("veto")
-    if veto is not None:
+    if veto is not None and {"dev_omega", "crit_dev"} <= set(result.grid):
         grid = result.grid.dropna(subset=["dev_omega", "crit_dev"]).set_index("config", drop=False)
         grid["crit_dev"] = grid["crit_dev"].round(CRITERION_DIGITS)
         dev = grid["dev_omega"]
