@@ -352,7 +352,7 @@ def _correlation(
         undefined("one side is constant")
     else:
         rho = spearman(x[known], y[known])
-        p = plain(partial_spearman(x[known], y[known], []).p_value)
+        p = plain(partial_spearman(x[known], y[known], []).p_permutation)
     return {"rho": rho, "p_naive": p, "n": n}
 
 

@@ -224,11 +224,11 @@ def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     partial = signal.get("partial") or {}
     whole = partial.get("given_strength_and_family") or {}
     basis = "partial correlation; p counts near copies"
-    yield _row("… beyond what m and the family tell?", whole, basis, whole.get("p_value"))
+    yield _row("… beyond what m and the family tell?", whole, basis, whole.get("p_permutation"))
     inner = partial.get("conformal_given_strength_assignment_base") or {}
     basis = f"the same, of {inner.get('n')} configurations"
     question = "… among neighbours within the quantile maps?"
-    yield _row(question, inner, basis, inner.get("p_value"))
+    yield _row(question, inner, basis, inner.get("p_permutation"))
 
 
 def _row(
