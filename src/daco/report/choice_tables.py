@@ -62,8 +62,9 @@ def difference_table(result: StudyResult) -> ReportTable:
     return ReportTable(
         "differences",
         "Evaluation score of the chosen configuration less that of another (points), with 95 % "
-        "intervals. Machine jackknife: as if other machines had been drawn; clip bootstrap: as if "
-        "other clips of these machines had been. Least, most: when one machine is left out.",
+        "intervals. Machine jackknife: as if other machines had been drawn, by Student’s t; clip "
+        "bootstrap: as if other clips of these machines had been. Least, most: when one machine is "
+        "left out.",
         without_unknown(columns),
         titles={
             "config": "configuration",
@@ -187,7 +188,8 @@ def statistics_table(result: StudyResult) -> ReportTable:
     return ReportTable(
         "statistics",
         "Rank correlations (Spearman’s ρ; +1: the signal orders configurations exactly as the "
-        "evaluation score does) with 95 % intervals and two-sided p-values.",
+        "evaluation score does) with 95 % intervals and two-sided p-values by permutation: all "
+        "orderings are counted where they are few, else thousands are drawn.",
         columns_from(rows, ("question", "value", "low", "high", "p", "based on")),
         titles={"value": "ρ"},
         formats={"value": "+.2f", "low": "+.2f", "high": "+.2f", "p": "p"},
