@@ -179,6 +179,7 @@ def test_freeze_then_verify_when_the_labels_are_out(before, after, tmp_path):
     grid = pd.read_csv(after / "run/grid.csv").set_index("config")["eval_omega"]
     frozen = document["frozen"]["config"]
     assert f"frozen pick {frozen} {grid[frozen]:.2f}" in lines_of(result)
+    assert "2 machines are too few to tell a difference from chance." in lines_of(result)
     assert "Nothing changed." in result
     told = json.loads(run("verify", "p.json", "--json", wide=True))
     assert told["ok"] is True
