@@ -92,7 +92,7 @@ def choose_config(bank: NormalBank) -> Choice:
     else:
         chosen = best
         reason = (
-            f"smallest balance criterion of {len(pool)}: {smallest:.3f}, below the default's "
-            f"{default:.3f} by more than the noise ({figures})"
+            f"smallest balance criterion of {len(pool)}: {smallest:.3f}; the default has "
+            f"{default:.3f} ({figures})"
         )
     return Choice(chosen, reason, criterion, floor.mean, floor.sd)

@@ -18,6 +18,7 @@ from daco.experiments.frontier import frontier_table
 from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.report.summary import tables_of
+from daco.stats import partial_spearman
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,9 @@ def test_the_criterion_predicts_the_evaluation_score(stats):
     assert round(means["rho"], 4) == 0.9286
     assert (round(means["p_one_sided"], 5), round(means["p_two_sided"], 5)) == (0.00337, 0.00675)
     low, high = printed["machine_level_bootstrap_CI95"]
-    assert criterion["machine_bootstrap"]["low"] == pytest.approx(low, abs=0.036)
-    assert criterion["machine_bootstrap"]["high"] == pytest.approx(high, abs=0.003)
+    # the paper's plain percentiles are narrower, see test_published_statistics.py
+    assert criterion["machine_bootstrap"]["low"] < low
+    assert criterion["machine_bootstrap"]["high"] > high
     left_out = criterion["leave_one_family_out"]
     assert [round(left_out["low"], 3), round(left_out["high"], 3)] == printed["lofo_range"]
     assert round(criterion["conformal_only"]["rho"], 3) == printed["conformal_only_rho"]
@@ -84,10 +86,10 @@ def test_scores_answer_to_the_calibration_strength_in_opposite_ways(stats):
 def test_gain_against_separability(stats):
     printed = published.statistics("paper_stats.json")["separability_vs_gain"]
     found = stats["gain_and_separability"]
-    assert (round(found["rho"], 3), round(found["p_naive"], 3)) == (
-        printed["spearman_sep_vs_gain_15m"],
-        printed["p"],
-    )
+    assert round(found["rho"], 3) == printed["spearman_sep_vs_gain_15m"]
+    # permuted here, t distribution there: four binomial standard deviations of 9,999 draws, and
+    # a hundredth for the approximation with 15 values
+    assert found["p_naive"] == pytest.approx(printed["p"], abs=0.024)
     assert found["n_machines"] == 15
 
 
@@ -131,7 +133,11 @@ def test_naive_p_values_of_every_year(year):
     found = transfer_statistics(grid, per_machine, n_draws=10)["signals"]
     for ours, theirs in (("criterion", "criterion"), ("dev_score", "dev_omega")):
         assert round(found[ours]["rho"], 3) == printed[theirs]["rho_full_grid"]
-        assert found[ours]["p_naive"] == pytest.approx(printed[theirs]["p_naive"], abs=5e-7)
+        p = printed[theirs]["p_naive"]
+        x = grid["dev_omega"] if ours == "dev_score" else -grid["crit_dev"]
+        assert partial_spearman(x, grid["eval_omega"], []).p_value == pytest.approx(p, abs=5e-7)
+        # permuted in a study: binomial error of 9,999 draws, and the observed one among them
+        assert found[ours]["p_naive"] == pytest.approx(p, abs=4 * (p / 9999) ** 0.5 + 3e-4)
 
 
 def test_the_frontier():
@@ -187,8 +193,10 @@ def test_the_differences_of_2025(choice):
         printed["delta"],
         printed["jackknife_se"],
     )
-    # printed from unrounded metrics, recomputed from two decimals
-    assert [delta["low"], delta["high"]] == pytest.approx(printed["ci95"], abs=0.006)
+    # printed from unrounded metrics, recomputed from two decimals, and with 1.96 standard errors
+    # where Student's t of 8 machines is 2.365
+    wider = [delta["delta"] + (end - delta["delta"]) * 2.3646 / 1.96 for end in printed["ci95"]]
+    assert [delta["low"], delta["high"]] == pytest.approx(wider, abs=0.008)
     assert [round(delta["loo_low"], 2), round(delta["loo_high"], 2)] == printed["loo_range"]
 
 

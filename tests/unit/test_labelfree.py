@@ -73,7 +73,7 @@ def test_a_pick_outside_the_noise_is_used():
     (choice,) = select_label_free(table).machines
     assert choice.default_criterion - choice.criterion > choice.floor.sd
     assert choice.use == choice.pick != DEFAULT
-    assert "more than the noise" in choice.advice
+    assert "better than the default; the noise is" in choice.advice
     assert DEFAULT not in choice.within_noise
 
 

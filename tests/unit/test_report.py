@@ -168,9 +168,10 @@ def test_the_first_screen_of_the_published_study(published):
 
 def test_the_published_study_is_read_as_the_paper_reads_it(published):
     sentences = summarise(published)["headline"]["reading"]
-    # Section V-F: +5.2 [1.3, 9.2] over dev selection, +1.7 [-1.2, 4.6] over the default
+    # Section V-F: +5.2 [1.3, 9.2] over dev selection, +1.7 [-1.2, 4.6] over the default, with
+    # 1.96 standard errors; Student's t of 8 machines has 2.365
     assert "lead of 5.2 points over the dev pick is larger" in sentences[0]
-    assert "(95 % interval 1.3 to 9.2)" in sentences[0]
+    assert "(95 % interval 0.4 to 10.0)" in sentences[0]
     assert "lead of 1.7 points over the fixed default may be chance: 8 machines" in sentences[1]
     assert sentences[2] == "No configuration of the grid would have scored higher."
 
@@ -200,9 +201,18 @@ def test_an_interval_over_machines_counts_more_than_one_over_clips():
     machines = {**delta, "low": -1.0, "high": 5.0, "method": "machine jackknife"}
     for order in ([clips, machines], [machines, clips]):
         assert "may be chance: 5 machines do not" in reading({"deltas": order}, 5)[0]
-    alone = reading({"deltas": [clips]}, 1)
-    assert "is larger than what changes from clip to clip" in alone[0]
-    assert alone[1] == "One machine says little about others."
+    assert "is larger than what changes from clip to clip" in reading({"deltas": [clips]}, 5)[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("method", ["paired clip bootstrap", "machine jackknife"])
+def test_below_five_machines_no_difference_is_called_larger_than_chance(n, method):
+    delta = {"against": "dev pick", "first": "a", "second": "b", "delta": 2.0,
+             "low": 1.0, "high": 3.0, "method": method}  # fmt: skip
+    said = reading({"deltas": [delta]}, n)
+    numbers = "Its lead of 2.0 points over the dev pick may be chance (95 % interval 1.0 to 3.0)."
+    note = f"{n} machines are too few to tell a difference from chance."
+    assert said == [numbers, "One machine says little about others." if n == 1 else note]
 
 
 def test_the_same_configuration_is_not_compared_with_itself():

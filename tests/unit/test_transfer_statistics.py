@@ -101,6 +101,15 @@ def test_no_grid_is_too_small(configs, n_machines):
     assert stats["notes"], "something of this is undefined"
 
 
+def test_three_machines_in_perfect_order_are_no_evidence():
+    grid, per_machine = tables(["raw-k1", "conf-soft-m0-k1", "ratio-soft-k1"], 2, 1)
+    order = per_machine.groupby("machine").ngroup()
+    gain = np.where(per_machine["config"] == "raw-k1", 0, order)
+    stats = transfer_statistics(grid, per_machine.assign(auc_target=60 + gain), n_draws=20)
+    # two of the six orderings of three machines correlate as much
+    assert stats["gain_and_separability"] == {"rho": 1.0, "p_naive": 2 / 6, "n_machines": 3}
+
+
 def test_one_family_cannot_be_resampled():
     grid, per_machine = tables(["raw-k1", "raw-k2", "raw-k4"])
     stats = transfer_statistics(grid, per_machine, n_draws=20)

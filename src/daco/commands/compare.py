@@ -127,7 +127,7 @@ def _correlations(found: Comparison) -> Table:
             row["signal"],
             written(row["rho"], "+.2f"),
             interval_text(row["low"], row["high"]),
-            written(row["p_permutation"], ".3f"),
+            written(row["p_permutation"], "p"),
             written(row["partial_rho"], "+.2f"),
             f"{row['n_configs']} in {row['n_families']}",
         )
@@ -140,7 +140,7 @@ def _deltas(found: Comparison) -> Table:
     from daco.experiments.comparison import interval_text
     from daco.tables import written
 
-    table = _table(["", "minus", "difference", "95 % (jackknife)", "without one machine"], left=2)
+    table = _table(["", "minus", "difference", "95 % over machines", "without one machine"], left=2)
     for row in _records(found.deltas):
         table.add_row(
             escape(row["run"]),

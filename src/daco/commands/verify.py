@@ -76,6 +76,8 @@ def _show(console: Console, result: Verification, *, scored: bool) -> None:
 def _show_scores(console: Console, result: Verification) -> None:
     from rich.text import Text
 
+    from daco.stats import too_few_machines
+
     table = _table("", "configuration", "official score", "frozen pick minus it")
     deltas = {delta["against"]: delta for delta in result.deltas}
     for row in result.scores:
@@ -88,7 +90,9 @@ def _show_scores(console: Console, result: Verification) -> None:
         # As Text: the square brackets of an interval are no markup.
         table.add_row(row["pick"], row["config"], f"{row['eval_omega']:.2f}", Text(told))
     console.print(table)
-    console.print("In percent; intervals of 95 % by leaving out one machine at a time.\n")
+    console.print("In percent; intervals of 95 % over machines (jackknife, Student's t).")
+    few = too_few_machines(result.deltas[0]["n_machines"]) if result.deltas else None
+    console.print(f"{few}\n" if few else "")
 
 
 def _table(*headings: str) -> Table:

@@ -225,7 +225,7 @@ def judge(
             "as good, keep it"
         )
     else:
-        advice = f"{gain:.3f} better than the default, more than the noise of {noise:.3f}"
+        advice = f"{gain:.3f} better than the default; the noise is {noise:.3f}"
     choice = LabelFreeChoice(
         machine=machine,
         domains=sizes,

@@ -38,7 +38,7 @@ from daco.experiments.guards import (
 from daco.experiments.hearing import Hearing
 from daco.results import FloatArray, column, config_names, pivot_machines
 from daco.selection import SelectionRow, Veto, selection_table, viable
-from daco.stats import machine_jackknife
+from daco.stats import machine_jackknife, score_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,12 +226,10 @@ def _blind_row(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -
 
 def _score_interval(per_machine: pd.DataFrame, config: str) -> dict[str, Any] | None:
     metrics = metrics_of(per_machine, "eval", [config])
-    if len(metrics) < 2:
+    found = score_interval(metrics[:, 0]) if len(metrics) else None
+    if found is None:
         return None
-    # Against a system of 100 % on every machine, the difference is the score less 100.
-    perfect = np.full_like(metrics[:, 0], 100.0)
-    found = machine_jackknife(metrics[:, 0], perfect)
-    return {"low": 100 + found.low, "high": 100 + found.high, "method": JACKKNIFE}
+    return {"low": found[0], "high": found[1], "method": JACKKNIFE}
 
 
 def _deltas(
@@ -296,6 +294,7 @@ def _over_clips(
         **values,
         "loo_low": None,
         "loo_high": None,
+        "n_machines": len(clips),
         "method": CLIPS,
     }
 

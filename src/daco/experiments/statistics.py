@@ -66,8 +66,9 @@ def transfer_statistics(
         ``n_configs, families, n_dev_machines, n_eval_machines, n_draws, seed``
             What the numbers rest on; ``families`` counts configurations.
         ``signals``
-            ``dev_score`` and ``criterion``: ``rho, p_naive, n`` of the rank
-            correlation with ``eval_omega``; ``family_block`` (interval over families),
+            ``dev_score`` and ``criterion``: ``rho, p_naive, n`` of the rank correlation with
+            ``eval_omega`` (a permutation of configurations as if they were independent; all
+            orderings of up to 8 are counted); ``family_block`` (interval over families),
             ``family_means`` (permutation test), ``machine_bootstrap`` (criterion only),
             ``leave_one_family_out`` (range), ``conformal_only``, ``without_conformal``, and
             ``partial``: given ``log(m + 1)`` and the family on the whole grid, and within the
@@ -352,7 +353,7 @@ def _correlation(
         undefined("one side is constant")
     else:
         rho = spearman(x[known], y[known])
-        p = plain(partial_spearman(x[known], y[known], []).p_value)
+        p = plain(partial_spearman(x[known], y[known], []).p_permutation)
     return {"rho": rho, "p_naive": p, "n": n}
 
 

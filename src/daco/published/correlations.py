@@ -113,7 +113,7 @@ def _ends_with_error(interval: Interval) -> Recomputed:
     draws = interval.draws[: len(interval.draws) // PUBLISHED_DRAWS * PUBLISHED_DRAWS]
     runs = draws.reshape(-1, PUBLISHED_DRAWS)
     low, high = 4 * np.quantile(runs, [0.025, 0.975], axis=1).std(axis=1, ddof=1)
-    ends = pair(interval.low, interval.high, (float(low), float(high)))
+    ends = pair(*interval.published_interval, (float(low), float(high)))
     return drawn(ends, PUBLISHED_DRAWS)
 
 
@@ -229,7 +229,7 @@ def jackknife(artifacts: Artifacts, setting: str, who: str, over: str, which: st
     if which == "delta":
         return number(found.delta)
     if which == "interval":
-        return pair(found.low, found.high)
+        return pair(*found.published_interval)
     return pair(found.loo_low, found.loo_high)
 
 

@@ -67,8 +67,9 @@ def difference_table(result: StudyResult) -> ReportTable:
     return ReportTable(
         "differences",
         "Evaluation score of the chosen configuration less that of another (points), with 95 % "
-        "intervals. Machine jackknife: as if other machines had been drawn; clip bootstrap: as if "
-        "other clips of these machines had been. Least, most: when one machine is left out.",
+        "intervals. Machine jackknife: as if other machines had been drawn, by Student’s t; clip "
+        "bootstrap: as if other clips of these machines had been. Least, most: when one machine is "
+        "left out.",
         without_unknown(columns),
         titles={
             "config": "configuration",
@@ -193,7 +194,8 @@ def statistics_table(result: StudyResult) -> ReportTable:
     return ReportTable(
         "statistics",
         "Rank correlations (Spearman’s ρ; +1: both order the configurations alike) with 95 % "
-        "intervals and two-sided p-values.",
+        "intervals and two-sided p-values by permutation: all orderings are counted where they "
+        "are few, else thousands are drawn.",
         columns_from(rows, ("question", "value", "low", "high", "p", "based on")),
         titles={"value": "ρ"},
         formats={"value": "+.2f", "low": "+.2f", "high": "+.2f", "p": "p"},
@@ -242,11 +244,11 @@ def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     partial = signal.get("partial") or {}
     whole = partial.get("given_strength_and_family") or {}
     basis = "partial correlation; p counts near copies"
-    yield _row("… beyond what m and the family tell?", whole, basis, whole.get("p_value"))
+    yield _row("… beyond what m and the family tell?", whole, basis, whole.get("p_permutation"))
     inner = partial.get("conformal_given_strength_assignment_base") or {}
     basis = f"the same, of {inner.get('n')} configurations"
     question = "… among neighbours within the quantile maps?"
-    yield _row(question, inner, basis, inner.get("p_value"))
+    yield _row(question, inner, basis, inner.get("p_permutation"))
 
 
 def _row(
