@@ -22,22 +22,11 @@ from numpy.typing import NDArray
 
 from daco.channels import FAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
+from daco.formats import FORMATS
 from daco.places import Place, RemotePath, place
 
 Waveform = NDArray[np.float32]
 Source = str | os.PathLike[str] | RemotePath
-
-FORMATS = {
-    ".wav": ("WAV", "WAVEX", "RF64"),
-    ".flac": ("FLAC",),
-    ".ogg": ("OGG",),
-    ".oga": ("OGG",),
-    ".opus": ("OGG",),
-    ".aif": ("AIFF",),
-    ".aiff": ("AIFF",),
-    ".mp3": ("MP3", "MPEG"),
-}
-"""File extensions that are read, and the container each must hold."""
 
 _BLOCK_VALUES = 1 << 20
 _UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
@@ -115,7 +104,7 @@ def read_audio(
     Parameters
     ----------
     path : path
-        A file with one of the extensions of `FORMATS`, here or on a remote file system.
+        A file with one of the extensions of `daco.formats.FORMATS`, here or remote.
     sample_rate : int or None
         The rate to resample to (soxr, high quality); None keeps the file's own.
     channel : int or str

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daco.errors import DataError, InputError
+from daco.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.places import Place, RemotePath, not_there, place
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ COLUMNS = ("path", "year", "machine", "section", "domain", "split", "label", "at
 
 SPLITS = ("train", "test", "supplemental")
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+DEFAULT_MACHINE = "machine"
+"""The machine of clips whose source names none."""
 
 ONE_DOMAIN = "all"
 """The domain of clips whose source tells no domains apart."""
@@ -142,6 +144,8 @@ def read_clips(
         A manifest (CSV or Parquet) with at least a column ``path``; a DCASE Task 2 data set of
         2023 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
         ``normal/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
+        Recordings have the extensions of `daco.formats.FORMATS`; those of other audio formats
+        are named as an oddity.
         All of them may lie on a remote file system: ``s3://plant/clips``.
     truth : path, optional
         A checkout of the official evaluator of that year. Its labels, domains and attributes are
@@ -173,6 +177,7 @@ def read_clips(
     elif source.is_file():
         oddities = []
         root, clips, sizes = read_manifest(source, year=year, oddities=oddities)
+        oddities += not_read([clip.path for clip in clips if is_unreadable(clip.path)])
     else:
         raise DataError(f"{not_there(source)} Give a folder of recordings or a manifest.")
     if truth is not None:
@@ -193,6 +198,7 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
     files: dict[str, int] = {}
     closed: list[str] = []
     broken: list[str] = []
+    unreadable: list[str] = []
     seen: set[tuple[int, int]] = set()
     pending = [("", os.fspath(root))]
     while pending:
@@ -210,7 +216,9 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
                         continue
                     if entry.is_dir():
                         below.append((path + "/", entry.path))
-                    elif entry.name.lower().endswith(AUDIO_SUFFIXES):
+                    elif is_unreadable(entry.name):
+                        unreadable.append(path)
+                    elif is_readable(entry.name):
                         try:
                             path.encode()
                             files[path] = entry.stat().st_size
@@ -228,17 +236,29 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
             f"{counted(broken, 'file')} left out, a broken link or a name that is not UTF-8: "
             f"{some(broken)}."
         )
-    return dict(sorted(files.items())), oddities
+    return dict(sorted(files.items())), [*oddities, *not_read(sorted(unreadable))]
+
+
+def not_read(paths: Sequence[str]) -> list[str]:
+    """The sentence about recordings whose format is not read, if there are any."""
+    if not paths:
+        return []
+    return [
+        f"{counted(paths, 'file')} that daco cannot read: {some(paths)}. Convert to {READABLE}."
+    ]
 
 
 def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
     files: dict[str, int] = {}
     strange: list[str] = []
+    unreadable: list[str] = []
     for path, status in root.files():
         names = path.split("/")
         if any(name.startswith(".") or name == "__MACOSX" for name in names if name not in _DOTS):
             continue
-        if path.lower().endswith(AUDIO_SUFFIXES):
+        if is_unreadable(path):
+            unreadable.append(path)
+        elif is_readable(path):
             if _DOTS.intersection(names):  # two names of one file elsewhere, two objects here
                 strange.append(path)
             else:
@@ -249,7 +269,7 @@ def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
             f"{counted(strange, 'object')} left out, named with an empty part, . or ..: "
             f"{some(strange)}."
         )
-    return dict(sorted(files.items())), oddities
+    return dict(sorted(files.items())), [*oddities, *not_read(sorted(unreadable))]
 
 
 def stem_of(path: str) -> str:
@@ -260,7 +280,7 @@ def stem_of(path: str) -> str:
     """
     name = path.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
-    return stem if stem and dot + ending.lower() in AUDIO_SUFFIXES else name
+    return stem if stem and dot + ending.lower() in FORMATS else name
 
 
 def some(names: Iterable[str], cap: int = 5) -> str:
@@ -347,7 +367,7 @@ def _nothing_in(root: Place, oddities: Sequence[str]) -> str:
     if archives:
         return f"{root} holds {counted(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
-    return f"No {', '.join(AUDIO_SUFFIXES)} file in {root} or below.{hint}"
+    return f"No recording ({READABLE}) in {root} or below.{hint}"
 
 
 def did_you_mean(name: str) -> str:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio import FORMATS, probe
+from daco.audio import probe
 from daco.backbones import NAMES, Backbone
 from daco.channels import parse_channel
 from daco.clips import ONE_DOMAIN, Clip, ClipTable, counted, read_clips, some, titled
 from daco.embed import Engine, embed_clips
 from daco.errors import AudioError, DataError, InputError
+from daco.formats import is_readable
 from daco.model import Frontend
 from daco.places import Place, not_there, opened
 from daco.table import EmbeddingTable, Matrix
@@ -175,7 +176,7 @@ def normals_of_recordings(
     engine : Engine, optional
         Where they are embedded, such as `daco.engines.embedding.RayEmbedding`; by default here.
     """
-    single = source.suffix.lower() in FORMATS and not source.is_dir()
+    single = is_readable(source.name) and not source.is_dir()
     table = one_recording(source) if single else read_clips(source)
     groups, oddities = _group(table.clips, training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))

@@ -7,14 +7,18 @@ import pickle
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_data import shared
 
+from daco.audio import read_audio
 from daco.clips import COLUMNS, Clip, ClipTable, list_audio, read_clips, some, stem_of
 from daco.errors import DataError, InputError
+from daco.formats import FORMATS
 
 
 def make(root, *paths, content=b"x"):
@@ -94,6 +98,60 @@ def test_a_flat_folder_is_one_machine_of_one_domain(tmp_path):
     assert table.oddities == ()
 
 
+AUDIO_KINDS = {
+    "a.wav": {},
+    "b.flac": {},
+    "c.ogg": {},
+    "d.oga": {"format": "OGG"},
+    "e.opus": {"format": "OGG", "subtype": "OPUS"},
+    "f.aif": {"format": "AIFF"},
+    "g.aiff": {},
+    "h.mp3": {},
+}
+
+
+def write_audio(folder, kinds):
+    folder.mkdir(parents=True, exist_ok=True)
+    wave = 0.1 * np.sin(np.arange(16000) * 0.1)
+    for name, options in kinds.items():
+        options = {"format": name.rpartition(".")[2], **options}
+        soundfile.write(folder / name, wave, 16000, **options)
+
+
+def test_every_format_that_can_be_decoded_is_listed_and_decoded(tmp_path):
+    write_audio(tmp_path, AUDIO_KINDS)
+    assert {Path(name).suffix for name in AUDIO_KINDS} == set(FORMATS)
+    table = read_clips(tmp_path)
+    assert [clip.path for clip in table] == list(AUDIO_KINDS)
+    assert table.oddities == ()
+    for path in table.paths():
+        # Lossy codecs add a frame or two of padding.
+        assert len(read_audio(path, sample_rate=16000)) == pytest.approx(16000, abs=3000)
+
+
+def test_recordings_that_cannot_be_read_are_named(tmp_path):
+    make(
+        tmp_path / "pump",
+        "a.wav",
+        "e.wav",
+        "b.M4A",
+        "sub/c.wma",
+        "d.aac",
+        "notes.txt",
+        ".hidden.m4a",
+    )
+    sentence = (
+        "3 files that daco cannot read: b.M4A, d.aac, sub/c.wma. Convert to WAV, FLAC, OGG, Opus, "
+        "AIFF or MP3."
+    )
+    assert read_clips(tmp_path / "pump").oddities == (sentence,)
+    make(tmp_path / "phone", "a.m4a", "b.m4a")
+    with pytest.raises(DataError, match=r"No recording .* 2 files that daco cannot read: a\.m4a"):
+        read_clips(tmp_path / "phone")
+    listed = manifest(tmp_path / "phone", "path\na.m4a\n")
+    assert read_clips(listed).oddities[0].startswith("1 file that daco cannot read: a.m4a.")
+
+
 def test_folders_are_domains(tmp_path):
     make(tmp_path / "pump", "old/a.wav", "old/b.wav", "new/a.wav", "new/b.wav")
     table = read_clips(str(tmp_path / "pump"), year=2020)
@@ -171,7 +229,7 @@ def test_oddities_name_what_is_wrong(tmp_path):
 def test_nothing_to_read_is_an_error_that_helps(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         read_clips(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"No \.wav, \.flac, \.ogg file in"):
+    with pytest.raises(DataError, match=r"No recording \(WAV, FLAC, OGG, Opus, AIFF or MP3\) in"):
         read_clips(tmp_path)
     make(tmp_path, "dev_fan.zip", "dev_valve.zip")
     with pytest.raises(DataError, match="2 archives but no recording: unzip them first"):
