@@ -390,6 +390,7 @@ def _find_oddities(clips: Sequence[Clip]) -> list[str]:
             oddities.append(f"{machine} is there of {named}: other data under the same name.")
     for (year, machine), members in groups.items():
         title = titled(year, machine)
+        oddities += without_training(members)
         oddities += [f"{title}: {oddity}" for oddity in _machine_oddities(members)]
     unlabelled = [clip for clip in clips if clip.split == "test" and clip.label is None]
     if unlabelled:
@@ -401,12 +402,19 @@ def _find_oddities(clips: Sequence[Clip]) -> list[str]:
     return oddities
 
 
+def without_training(clips: Iterable[Clip]) -> list[str]:
+    """The oddities of machines that have no training clip."""
+    trained: dict[str, bool] = {}
+    for clip in clips:
+        title = titled(clip.year, clip.machine)
+        trained[title] = trained.get(title, False) or clip.split == "train"
+    return [f"{title}: no training clip." for title, found in trained.items() if not found]
+
+
 def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
     train = [clip for clip in clips if clip.split == "train"]
     domains = Counter(clip.domain for clip in train)
-    if not train:
-        yield "no training clip."
-    elif set(domains) == {"source"}:
+    if set(domains) == {"source"}:
         yield "no target clip among the training clips."
     for domain, count in domains.items():
         if domain is not None and count < 2:

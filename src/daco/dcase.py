@@ -13,10 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from daco.clips import Clip, counted, some, stem_of, titled
-from daco.errors import DataError
+from daco.clips import DEFAULT_MACHINE, Clip, counted, some, stem_of, titled
+from daco.errors import DataError, InputError
 from daco.places import Place
 
 _SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
@@ -123,6 +124,71 @@ def parse_name(name: str) -> ClipName | None:
     return None
 
 
+def clips_by_name(
+    paths: Sequence[str], root: Place | None = None, *, split_known: bool = False
+) -> list[Clip | None] | None:
+    """What DCASE names say about each clip; None where no clip has such a name.
+
+    Folders tell machine and year, and the split where the name does not. A clip with another
+    name is None, but without a known split it may not lie beside test clips.
+
+    >>> clips_by_name(["fan/train/section_00_source_train_normal_0001.wav"])[0].machine
+    'fan'
+    >>> clips_by_name(["a.wav", "b.wav"])
+    """
+    slashed = [path.replace("\\", "/") for path in paths]
+    names = [parse_name(path) for path in slashed]
+    if not any(names):
+        return None
+    above = Path("/", DEFAULT_MACHINE) if root is None else root
+    place = cache(lambda folder: _place(above, folder))
+    clips: list[Clip | None] = []
+    for path, name in zip(slashed, names, strict=True):
+        where = place(path.rpartition("/")[0])
+        clips.append(None if name is None else _clip(path, name, where, where.year))
+    others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
+    if others and not split_known and any(clip and clip.split != "train" for clip in clips):
+        raise InputError(
+            f"there is no column 'split', and {counted(others, 'clip')} without a DCASE name "
+            f"({some(others, 3)}) beside clips whose names say test. Add a column 'split' with "
+            "train or test for every clip."
+        )
+    return clips
+
+
+def named_anomalies(paths: Iterable[str]) -> list[str]:
+    """The paths whose DCASE names say anomaly."""
+    return [path for path in paths if "anomaly" in path and _by_name(path, "label") == 1]
+
+
+def named_test_clips(paths: Iterable[str]) -> list[str]:
+    """The paths whose DCASE names say test."""
+    return [path for path in paths if "section_" in path and _by_name(path, "split") == "test"]
+
+
+def require_normal_names(paths: Sequence[str]) -> list[str]:
+    """An error if clips to be used as normals are anomalies by name; a sentence about test clips.
+
+    The columns of a table or manifest count. But an anomaly among the normals hides all like it,
+    and a name says so for a reason.
+    """
+    if faulty := named_anomalies(paths):
+        raise DataError(
+            f"{counted(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
+            f"by name: {some(faulty)}. Correct the columns, or rename the clips."
+        )
+    if tests := named_test_clips(paths):
+        return [
+            f"{counted(tests, 'clip')} for training by the column 'split', which counts, but test "
+            f"clips by name: {some(tests)}."
+        ]
+    return []
+
+
+def _by_name(path: str, field: str) -> Any:
+    return getattr(parse_name(path.replace("\\", "/")), field, None)
+
+
 def parse_attributes(tail: str) -> dict[str, str]:
     """Attributes of a file name; a string that cannot be told apart is kept whole as ``raw``.
 
@@ -222,22 +288,7 @@ def read_tree(
             continue
         if name.split and where.split and name.split != where.split:
             moved.append(path)
-        attributes = parse_attributes(name.tail)
-        if name.kind:
-            attributes = {"supplemental": name.kind, **attributes}
-        split = name.split or where.split or "test"  # only test names lack the word
-        clips.append(
-            Clip(
-                path,
-                where.machine,
-                year or where.year,
-                name.section,
-                name.domain,
-                split,
-                name.label,
-                attributes,
-            )
-        )
+        clips.append(_clip(path, name, where, year or where.year))
     if unparsed:
         oddities.append(
             f"{counted(unparsed, 'name')} not of DCASE's form, kept without a label in test "
@@ -253,6 +304,14 @@ def read_tree(
         if known and key[1] not in known["dev"] + known["eval"]:
             oddities.append(f"{key[1]} is not a machine of DCASE {key[0]}.")
     return _with_attribute_files(clips, places, oddities)
+
+
+def _clip(path: str, name: ClipName, where: _Place, year: int | None) -> Clip:
+    attributes = parse_attributes(name.tail)
+    if name.kind:
+        attributes = {"supplemental": name.kind, **attributes}
+    split = name.split or where.split or "test"  # only test names lack the word
+    return Clip(path, where.machine, year, name.section, name.domain, split, name.label, attributes)
 
 
 def _place(root: Place, folder: str) -> _Place:

@@ -53,10 +53,10 @@ def update(
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
-    All clips are taken but those labelled an anomaly. The configuration and the false-alarm
-    rate stay. Clips that the bank holds already are left out, so that the same update twice
-    changes nothing; clips of a known domain that sound anomalous to the model are named and need
-    --force.
+    Training clips are taken, and none that is labelled an anomaly; other clips only where there
+    is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
+    already are left out, so that the same update twice changes nothing; clips of a known domain
+    that sound anomalous to the model are named and need --force.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
