@@ -165,6 +165,7 @@ def normals_of_recordings(
     on_error: str = "fail",
     progress: Progress | None = None,
     engine: Engine | None = None,
+    domain_level: int | None = None,
 ) -> Gathered:
     """The normals of recordings, embedded.
 
@@ -186,9 +187,11 @@ def normals_of_recordings(
         Called with the clips done and the clips in all.
     engine : Engine, optional
         Where they are embedded, such as `daco.engines.embedding.RayEmbedding`; by default here.
+    domain_level : int, optional
+        As of :func:`daco.clips.read_clips`.
     """
     single = is_readable(source.name) and not source.is_dir()
-    table = one_recording(source) if single else read_clips(source)
+    table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
     groups, oddities = _group(table.clips, training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
@@ -216,7 +219,7 @@ def normals_of_recordings(
     )
     # That no clip is of the training split is no oddity where none need be.
     unneeded = () if training else without_training(table.clips)
-    said = [each for each in table.oddities if each not in unneeded]
+    said = [each for each in table.remarks if each not in unneeded]
     return Gathered(machines, (*said, *oddities), report.skipped)
 
 

@@ -165,6 +165,68 @@ def test_folders_are_domains(tmp_path):
     assert table.oddities == ()
 
 
+def test_it_is_said_which_folders_are_domains(tmp_path):
+    make(tmp_path / "pump", *(f"old/{i}.wav" for i in range(3)), "new/a.wav", "new/b.wav")
+    table = read_clips(tmp_path / "pump")
+    assert table.domain_note == (
+        "Domains come from folder level 1: new (2 clips), old (3 clips). If these are not "
+        "operating conditions, use --domain-level 0 (one domain) or a manifest."
+    )
+    assert table.remarks == (table.domain_note,)
+    make(tmp_path / "fan", *(f"{d}/{i}.wav" for d in ("source", "target") for i in range(2)))
+    assert read_clips(tmp_path / "fan").domain_note == ""  # nothing to doubt
+    make(tmp_path / "flat", "a.wav", "b.wav")
+    assert read_clips(tmp_path / "flat").domain_note == ""
+    make(tmp_path / "plant", *(f"machine{m}/{i}.wav" for m in range(6) for i in range(2)))
+    assert (
+        "Folders of machines are to be read one by one"
+        in read_clips(tmp_path / "plant").domain_note
+    )
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [("2026-05-01", "2026-05-02"), ("20260501", "20260502T1200"), ("01.05.2026", "1.6.2026")],
+)
+def test_dates_are_no_domains_unless_they_are_said_to_be(tmp_path, dates):
+    make(tmp_path / "pump", *(f"{date}/{date}-{i}.wav" for date in dates for i in range(2)))
+    table = read_clips(tmp_path / "pump")
+    assert {clip.domain for clip in table} == {"all"}
+    assert table.oddities == ()
+    assert f"Folder level 1 has dates ({', '.join(sorted(dates))})" in table.domain_note
+    assert "--domain-level 1" in table.domain_note
+    asked = read_clips(tmp_path / "pump", domain_level=1)
+    assert {clip.domain for clip in asked} == set(dates)
+
+
+@pytest.mark.parametrize("name", ["2026-13-01", "speed 2026-05-01", "1200", "v1.05.2026x"])
+def test_other_numbers_are_no_dates(tmp_path, name):
+    make(tmp_path / "pump", f"{name}/a.wav", f"{name}/b.wav")
+    assert {clip.domain for clip in read_clips(tmp_path / "pump")} == {name}
+
+
+def test_the_level_of_the_domains_can_be_said(tmp_path):
+    paths = [f"{d}/train/{c}/{i}.wav" for d in ("mo", "tu") for c in ("old", "new") for i in (0, 1)]
+    make(tmp_path / "pump", *paths)
+    found = {
+        level: {clip.domain for clip in read_clips(tmp_path / "pump", domain_level=level)}
+        for level in (0, 1, 2)
+    }
+    assert found == {0: {"all"}, 1: {"mo", "tu"}, 2: {"old", "new"}}
+    assert read_clips(tmp_path / "pump", domain_level=0).domain_note == ""
+    with pytest.raises(InputError, match="lies 3 folders deep"):
+        read_clips(tmp_path / "pump", domain_level=3)
+
+
+def test_a_level_of_domains_is_for_plain_folders(tmp_path):
+    make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
+    with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
+        read_clips(tmp_path / "fan", domain_level=0)
+    listed = manifest(tmp_path / "fan", "path\ntrain/section_00_source_train_normal_0000.wav\n")
+    with pytest.raises(InputError, match=r"domains of the manifest .* are given"):
+        read_clips(listed, domain_level=1)
+
+
 def test_a_normal_folder_says_the_label(tmp_path):
     paths = [f"normal/{domain}/{i}.wav" for domain in ("old", "new") for i in range(2)]
     make(tmp_path / "pump", *paths, "anomaly/new/0.wav", "abnormal/1.wav")

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.options import DomainLevel
 from daco.commands.placetype import Place, as_place
 from daco.errors import InputError
 
@@ -75,6 +76,7 @@ def embed(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Embed recordings: one row per clip, with its vectors and where they came from.
 
@@ -94,8 +96,8 @@ def embed(
     policy = parse_channel(channel)
     if isinstance(out, Path) and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
-    table = read_clips(clips, truth=truth)
-    for oddity in table.oddities:
+    table = read_clips(clips, truth=truth, domain_level=domain_level)
+    for oddity in table.remarks:
         errors.print(f"[yellow]note:[/yellow] {escape(oddity)}", highlight=False)
     with errors.status(f"loading {backbone}..."):
         # Workers of a cluster load it themselves; here it only tells what it is.
