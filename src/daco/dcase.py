@@ -382,53 +382,71 @@ def _leave_out_copies(
 def _with_attribute_files(
     clips: Sequence[Clip], places: Mapping[str, _Place], oddities: list[str]
 ) -> list[Clip]:
-    """The clips with what ``attributes_00.csv`` says, which is clearer than their names."""
-    rows: dict[tuple[int | None, str], dict[str, list[tuple[str, str]]]] = {}
+    """The clips with what files such as ``attributes_00.csv`` add to the attributes of names."""
+    rows: dict[tuple[int | None, str], dict[str, tuple[str, list[tuple[str, str]]]]] = {}
+    names: dict[tuple[int | None, str], list[str]] = defaultdict(list)
     for folder, year, machine in dict.fromkeys(
         (places[clip.path].folder, clip.year, clip.machine) for clip in clips
     ):
         files: list[Place] = [*folder.glob("attributes_*.csv")]
         for file in sorted(files, key=str):
             if re.fullmatch(r"attributes_\d+\.csv", file.name):
-                rows.setdefault((year, machine), {}).update(_attribute_rows(file, oddities))
+                found = _attribute_rows(file, oddities)
+                mine = rows.setdefault((year, machine), {})
+                mine.update({stem: (file.name, pairs) for stem, pairs in found.items()})
+                names[year, machine].append(file.name)
     if not rows:
         return list(clips)
-    unused = {key: set(found) for key, found in rows.items()}
+    unused = {key: dict.fromkeys(found) for key, found in rows.items()}
     without: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    against: dict[tuple[int | None, str], list[str]] = defaultdict(list)
+    against: dict[tuple[tuple[int | None, str], str], list[str]] = defaultdict(list)
     result = []
     for clip in clips:
         key, stem = (clip.year, clip.machine), stem_of(clip.path)
         if key in rows and stem in rows[key]:
-            unused[key].discard(stem)
-            pairs = rows[key][stem]
-            attributes = _numbered(pairs)
-            if attributes and attributes != clip.attributes:
-                name = parse_name(stem)
-                if name is not None and not _agree(name.tail, pairs):
-                    against[key].append(stem)
-                clip = replace(clip, attributes=attributes)
+            unused[key].pop(stem, None)
+            file_name, pairs = rows[key][stem]
+            attributes, agree = _with_pairs(clip, pairs)
+            if not agree:
+                against[key, file_name].append(stem)
+            clip = replace(clip, attributes=attributes)
         elif key in rows and clip.label is not None:
             without[key].append(stem)
         result.append(clip)
     for key in rows:
         title = titled(*key)
-        if against[key]:
-            oddities.append(
-                f"{title}: attributes_00.csv and {counted(against[key], 'name')} disagree, the "
-                f"file counts: {some(against[key], 3)}."
-            )
+        for file_name in dict.fromkeys(names[key]):
+            if stems := against[key, file_name]:
+                oddities.append(
+                    f"{title}: {file_name} and {counted(stems, 'name')} disagree, the file "
+                    f"counts: {some(stems, 3)}."
+                )
         if without[key]:
             oddities.append(
-                f"{title}: {counted(without[key], 'clip')} not in attributes_00.csv: "
-                f"{some(without[key], 3)}."
+                f"{title}: {counted(without[key], 'clip')} not in "
+                f"{some(dict.fromkeys(names[key]))}: {some(without[key], 3)}."
             )
-        if unused[key]:
+        left = Counter(rows[key][stem][0] for stem in unused[key])
+        for file_name, count in left.items():
             oddities.append(
-                f"{title}: {counted(len(unused[key]), 'row')} of attributes_00.csv for clips that "
-                "are not here."
+                f"{title}: {counted(count, 'row')} of {file_name} for clips that are not here."
             )
     return result
+
+
+def _with_pairs(clip: Clip, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], bool]:
+    """The attributes of a clip's name and of its file, which counts; whether the two agree."""
+    listed = _numbered(pairs)
+    name = parse_name(clip.path)
+    if name is not None and listed and _agree(name.tail, pairs):
+        # The file says how the name is to be split.
+        kind = {"supplemental": name.kind} if name.kind else {}
+        return {**kind, **listed}, True
+    values = {key.lower(): value.lower() for key, value in listed.items()}
+    own = clip.attributes.items()
+    same = all(values.get(key.lower(), value.lower()) == value.lower() for key, value in own)
+    kept = {key: value for key, value in own if key.lower() not in values}
+    return {**kept, **listed}, same and not (listed and "raw" in kept)
 
 
 def _attribute_rows(file: Place, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
