@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio import DEFAULT_LIMITS, AudioLimits, read_channels
+from daco.audio import DEFAULT_LIMITS, AudioLimits, read_at_both_rates
 from daco.backbones import Backbone, load
 from daco.channels import FAR, NEAR, embed_waves, heard, needs_both
 from daco.errors import AudioError, InputError, ModelError
@@ -292,11 +292,8 @@ def _decoded(
 ) -> tuple[Waveforms, Waveforms, int]:
     """What the policy takes at the file's own rate and at the network's, and the file's rate."""
     _, content = read_recording(path) if isinstance(path, RemotePath) else (None, b"")
-    native, rate = read_channels(path, channel=frontend.channel, limits=limits, content=content)
-    if rate == frontend.sample_rate:
-        return native, native, rate
     # Clipping shows at the file's own rate only, so that both are needed.
-    wave, _ = read_channels(
+    return read_at_both_rates(
         path,
         sample_rate=frontend.sample_rate,
         channel=frontend.channel,
@@ -304,7 +301,6 @@ def _decoded(
         resampler=frontend.resampler,
         content=content,
     )
-    return native, wave, rate
 
 
 def _decoded_bytes(
@@ -328,4 +324,4 @@ def _decoded_bytes(
         try:
             return _decoded(path, frontend, limits)
         except AudioError as error:
-            raise AudioError(str(error).removeprefix(f"{path}: ")) from None
+            raise AudioError(error.reason) from None

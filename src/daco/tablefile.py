@@ -160,12 +160,12 @@ def telling(path: Place | str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(error.reason, path=path) from None
     except OSError as error:
         reason = error.strerror or first_line(error)
-        raise DataError(f"{path}: cannot be read ({reason}).") from None
+        raise DataError(f"cannot be read ({reason}).", path=path) from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: holds text that is not UTF-8. Write it again.") from None
+        raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
 
 
 def _read_parquet(path: Place) -> EmbeddingTable:
