@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from daco.clips import AUDIO_SUFFIXES, counted, some
+from daco.clips import counted, not_read, some
 from daco.errors import InputError
+from daco.formats import is_readable, is_unreadable
 
 
 class Stamp(NamedTuple):
@@ -74,11 +75,13 @@ def look(folder: Path) -> Look:
     """All recordings below a folder, by their path relative to it.
 
     Hidden files are passed over, links to folders are followed once, and a broken link is no
-    file. A folder that cannot be opened is an obstacle, and so is a name that is not UTF-8.
+    file. A folder that cannot be opened is an obstacle, and so are names that are not UTF-8 and
+    recordings of a format that is not read.
     """
     files: dict[str, Stamp] = {}
     closed: list[str] = []
     unnamed: list[str] = []
+    unreadable: list[str] = []
     entered: set[tuple[int, int]] = set()
     pending = [("", os.fspath(folder))]
     while pending:
@@ -88,7 +91,7 @@ def look(folder: Path) -> Look:
             if (status.st_dev, status.st_ino) in entered:
                 continue
             entered.add((status.st_dev, status.st_ino))
-            below = _look_into(place, prefix, files, unnamed)
+            below = _look_into(place, prefix, files, unnamed, unreadable)
         except OSError:
             closed.append(prefix or os.fspath(folder))
             continue
@@ -99,11 +102,15 @@ def look(folder: Path) -> Look:
         obstacles.append(f"{counted(closed, 'folder')} could not be opened: {some(closed)}.")
     if unnamed:
         obstacles.append(f"{counted(unnamed, 'name')} not UTF-8, left out: {some(unnamed)}.")
-    return Look(files, tuple(obstacles))
+    return Look(files, (*obstacles, *not_read(sorted(unreadable))))
 
 
 def _look_into(
-    place: str, prefix: str, files: dict[str, Stamp], unnamed: list[str]
+    place: str,
+    prefix: str,
+    files: dict[str, Stamp],
+    unnamed: list[str],
+    unreadable: list[str],
 ) -> list[tuple[str, str]]:
     """Add one folder's recordings to `files`; the folders below it."""
     below = []
@@ -114,12 +121,14 @@ def _look_into(
                 continue
             try:
                 # A name that ends like a recording is one, unless it is no plain file.
-                if name.lower().endswith(AUDIO_SUFFIXES) and entry.is_file():
+                if is_readable(name) and entry.is_file():
                     path = prefix + name
                     if path.isascii() or _is_unicode(path):
                         files[path] = Stamp.read(entry.stat())
                     else:
                         unnamed.append(path)
+                elif is_unreadable(name) and entry.is_file():
+                    unreadable.append(prefix + name)
                 elif entry.is_dir():
                     below.append((f"{prefix}{name}/", entry.path))
             except OSError:  # gone in this moment, or a link in a circle

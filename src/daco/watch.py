@@ -239,10 +239,9 @@ class Watcher:
         self._arrivals.done(path, seen)
 
     def _reject(self, path: str, seen: Seen, error: Exception) -> Event:
-        text = str(error)
+        reason = error.reason if isinstance(error, DacoError) else str(error)
         if isinstance(error, OSError):
-            text = f"cannot be read ({error.strerror or error})."
-        reason = text.removeprefix(f"{self.folder / path}: ")
+            reason = f"cannot be read ({error.strerror or error})."
         key = self._prefix + path
         if len(key) <= KEY:
             self.store.reject(

@@ -8,6 +8,7 @@ import pytest
 
 from daco.arrivals import Arrivals, Seen, Stamp, look
 from daco.errors import InputError
+from daco.formats import FORMATS
 
 SECOND = 10**9
 
@@ -140,3 +141,13 @@ def test_obstacles_are_named_and_stop_nothing(tmp_path):
     missing = look(tmp_path / "missing")
     assert missing.files == {}
     assert "could not be opened" in missing.obstacles[0]
+
+
+def test_a_watched_folder_takes_every_format_and_names_those_it_cannot_read(tmp_path):
+    readable = [f"{number}{suffix}" for number, suffix in enumerate(FORMATS)]
+    for name in (*readable, "a.M4A", "b.wma", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    found = look(tmp_path)
+    assert sorted(found.files) == sorted(readable)
+    (obstacle,) = found.obstacles
+    assert obstacle.startswith("2 files that daco cannot read: a.M4A, b.wma. Convert to WAV")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from daco.errors import DataError
-from daco.service.recordings import Recordings, find_normal, find_within, media_type_of, suffix_of
+from daco.formats import FORMATS
+from daco.service.recordings import Recordings, find_normal, find_within, media_type_of
 
 
 def keep(recordings: Recordings, data: bytes) -> str:
@@ -117,8 +120,16 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
     ("data", "suffix"),
     [(b"RIFF", ".wav"), (b"RF64", ".wav"), (b"fLaC", ".flac"), (b"OggS", ".ogg"), (b"ID3", ".mp3")],
 )
-def test_the_extension_follows_from_the_content(data, suffix):
-    assert suffix_of(data) == suffix
+def test_the_extension_follows_from_the_content(tmp_path, data, suffix):
+    assert Recordings(tmp_path, 1000).keep("ab" * 32, data) == f"ab/{'ab' * 32}{suffix}"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_that_is_read_is_served_and_accepted_by_the_page(suffix):
+    page = (files("daco.service") / "page" / "index.html").read_text()
+    accepted = page.partition('accept="')[2].partition('"')[0].split(",")
+    assert suffix in accepted
+    assert media_type_of(Path(f"a{suffix}")).startswith("audio/")
 
 
 class TestNormals:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.baselines import EPOCHS, SEED
+from daco.commands.options import DomainLevel
 from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def baseline(
     scores: Annotated[
         Path | None, typer.Option(help="Also write score files here, for daco evaluate.")
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Train the challenge's autoencoder on each machine's normal clips and score its test clips.
 
@@ -52,8 +54,8 @@ def baseline(
 
     console, errors = Console(), Console(stderr=True)
     require_torch()
-    table = read_clips(clips, truth=truth)
-    for oddity in table.oddities:
+    table = read_clips(clips, truth=truth, domain_level=domain_level)
+    for oddity in table.remarks:
         errors.print(f"[yellow]note:[/yellow] {escape(oddity)}", highlight=False)
     try:
         with _bars(errors) as progress:

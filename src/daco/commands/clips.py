@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daco.commands.options import DomainLevel
 from daco.commands.placetype import Place, as_place
 from daco.places import THREADS
 
@@ -49,6 +50,7 @@ def clips(
         Place | None,
         typer.Option(help="Write the table here too (.csv or .parquet).", parser=as_place),
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
     from rich.console import Console
@@ -56,7 +58,7 @@ def clips(
     from daco.clips import counted, read_clips
 
     console = Console()
-    table = read_clips(source, truth=truth, year=year)
+    table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
     groups = _grouped(table)
     measured, unreadable = _measure(table, groups, everything=probe)
     console.print(
@@ -74,6 +76,8 @@ def clips(
             highlight=False,
         )
     console.print()
+    if table.domain_note:
+        console.print(table.domain_note, markup=False, highlight=False)
     oddities = [*table.oddities, *unreadable, *_mixed(groups, measured)]
     _print_oddities(console, oddities)
     if manifest is not None:

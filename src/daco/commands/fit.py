@@ -14,6 +14,7 @@ from rich.console import Console
 
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
+from daco.commands.options import DomainLevel
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DacoError, DataError, InputError
@@ -70,6 +71,7 @@ def fit(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
@@ -99,6 +101,7 @@ def fit(
             on_error,
             keep_embeddings,
             engine,
+            domain_level,
         )
         note(errors, gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
@@ -288,16 +291,18 @@ def _gather(
     on_error: OnError,
     keep: Place | None,
     engine: str,
+    domain_level: int | None,
 ) -> Gathered:
     from daco.backbones import load
     from daco.channels import parse_channel
     from daco.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
-        if (backbone, weights, channel, device) != ("logmel", None, "0", "cpu"):
+        given = (backbone, weights, channel, device, domain_level)
+        if given != ("logmel", None, "0", "cpu", None):
             raise InputError(
-                f"{clips} holds embeddings, made already. --backbone, --weights, --channel and "
-                "--device are for recordings: leave them out."
+                f"{clips} holds embeddings, made already. --backbone, --weights, --channel, "
+                "--device and --domain-level are for recordings: leave them out."
             )
         return normals_of_table(clips, readout=readout)
     policy = parse_channel(channel)
@@ -321,6 +326,7 @@ def _gather(
                 on_error=on_error.value,
                 progress=lambda done, total: progress("embedding", done, total),
                 engine=place,
+                domain_level=domain_level,
             )
     except KeyboardInterrupt:
         kept = "Finished work is kept; the same command goes on." if keep else ""

@@ -152,7 +152,7 @@ def _judged(
                 aggregate=hearing.aggregate,
             )
         except (AudioError, InputError) as error:
-            yield done, Failed(name, str(error).removeprefix(f"{where}: "))
+            yield done, Failed(name, error.reason)
         else:
             yield done, verdict
 

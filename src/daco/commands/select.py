@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.modeltext import note
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 
@@ -70,12 +71,15 @@ def select(
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.onfleet import require_device
     from daco.experiments.result import read_csv_table, write_json
+    from daco.normals import left_out
 
     require_engine(engine, address)
     require_device(device, engine)
     read_grid(grid)  # a mistake in it is told before the table is read
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = read_table(train)
+    pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
+    note(Console(stderr=True), left_out(pairs, "select"))
     candidates = read_grid(grid, table.bands(readout))
     with stages(Console(stderr=True)) as progress:
         found = select_label_free(
@@ -137,8 +141,7 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
         say(f"To use: {said} machines. --json tells the reasons.", highlight=False)
     for line in _veto_lines(found, many):
         say(escape(line), highlight=False)
-    for note in found.notes:
-        say(f"[yellow]note:[/yellow] {escape(note)}", highlight=False)
+    note(console, found.notes)
 
 
 def _veto_lines(found: LabelFreeSelection, many: bool) -> list[str]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from daco.clips import counted, some
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
+from daco.commands.options import DomainLevel
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DataError, InputError
@@ -50,13 +51,14 @@ def update(
     on_error: Annotated[
         OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
     ] = OnError.fail,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
-    All clips are taken but those labelled an anomaly. The configuration and the false-alarm
-    rate stay. Clips that the bank holds already are left out, so that the same update twice
-    changes nothing; clips of a known domain that sound anomalous to the model are named and need
-    --force.
+    Training clips are taken, and none that is labelled an anomaly; other clips only where there
+    is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
+    already are left out, so that the same update twice changes nothing; clips of a known domain
+    that sound anomalous to the model are named and need --force.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -66,7 +68,7 @@ def update(
     console, errors = Console(), Console(stderr=True)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
-    gathered = _gather(errors, before, normals, weights, device, on_error)
+    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)
     note(errors, gathered.oddities)
     clips = _of_machine(before, gathered)
     rows = _of_domain(errors, clips, domain)
@@ -129,12 +131,17 @@ def _gather(
     weights: Path | None,
     device: str,
     on_error: OnError,
+    domain_level: int | None,
 ) -> Gathered:
     from daco.listen import Listener
     from daco.normals import is_table, normals_of_recordings, normals_of_table, require_alike
 
     frontend = model.frontend
     if is_table(source):
+        if domain_level is not None:
+            raise InputError(
+                f"{source} holds embeddings. --domain-level is for recordings: leave it out."
+            )
         readout = frontend.readout if frontend else None
         gathered = normals_of_table(source, readout=readout, training=False)
         require_alike(gathered.machines[0].frontend, frontend, source)
@@ -149,6 +156,7 @@ def _gather(
             training=False,
             on_error=on_error.value,
             progress=lambda done, total: progress("embedding", done, total),
+            domain_level=domain_level,
         )
 
 

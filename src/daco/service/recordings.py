@@ -12,16 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from daco.atomic import atomic_write
-from daco.audio import FORMATS
 from daco.errors import DataError
+from daco.formats import FORMATS, suffix_of_content
 
-_MAGIC = (
-    (b"fLaC", ".flac"),
-    (b"OggS", ".ogg"),
-    (b"FORM", ".aiff"),
-    (b"RI", ".wav"),
-    (b"RF", ".wav"),
-)
 _KEPT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(wav|flac|ogg|aiff|mp3)", re.ASCII)
 _MEDIA_TYPES = {
     ".wav": "audio/wav",
@@ -35,18 +28,6 @@ _MEDIA_TYPES = {
 }
 
 log = logging.getLogger("daco.service")
-
-
-def suffix_of(data: bytes) -> str:
-    r"""The extension of a recording that was decoded, by its first bytes.
-
-    Examples
-    --------
-    >>> from daco.service.recordings import suffix_of
-    >>> suffix_of(b"fLaC\0\0"), suffix_of(b"RIFF\0\0")
-    ('.flac', '.wav')
-    """
-    return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), ".mp3")
 
 
 def media_type_of(path: Path) -> str:
@@ -74,7 +55,7 @@ class Recordings:
 
     def keep(self, sha256: str, data: bytes) -> str:
         """Write a recording and return its name; a `DataError` when the disk refuses."""
-        name = f"{sha256[:2]}/{sha256}{suffix_of(data)}"
+        name = f"{sha256[:2]}/{sha256}{suffix_of_content(data) or '.mp3'}"
         path = self.folder / name
         with self._lock:
             known = name in self._sizes

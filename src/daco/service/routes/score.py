@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import JSONResponse
 
 from daco.errors import DataError
+from daco.formats import READABLE
 from daco.service.context import Service, service_of
 from daco.service.pool import OverloadedError
 from daco.service.problems import Problem, as_responses, busy, not_found
@@ -28,7 +29,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A recording: WAV, FLAC, OGG, AIFF or MP3, told by its content.",
+        "description": f"A recording: {READABLE}, told by its content.",
         "content": {
             "audio/wav": _BINARY,
             "audio/flac": _BINARY,
