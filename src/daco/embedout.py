@@ -15,6 +15,9 @@ from daco.places import Place, opened, place
 from daco.shards import Shard, Span, read_shards
 from daco.tablefile import arrow_schema, attributes_text, column_name, parquet_writer, vector_array
 
+HASHES = "audio_sha256"
+"""The column with the SHA-256 of each recording."""
+
 
 def parquet_file(out: Place | str) -> Place:
     """The output's path, if a table may be written there: nothing else is ever replaced."""
@@ -74,6 +77,7 @@ def write_table(
         )
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
     schema = arrow_schema(dims, {**origin, "skipped": json.dumps(listed, ensure_ascii=False)})
+    schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
     with (
         atomic_write(out, folder) as temporary,
         parquet_writer(temporary, schema) as writer,
@@ -88,6 +92,8 @@ def write_table(
             arrays = {
                 name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
             }
+            hashes = [each.sha256 for each in shard.recordings]
+            arrays[HASHES] = pa.array(np.array(hashes, object)[kept], pa.string())
             for name, matrix in shard.vectors.items():
                 arrays[column_name(name, dims)] = vector_array(matrix[kept])
             writer.write_table(pa.table(arrays, schema=schema))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -404,6 +405,42 @@ class TestOperation:
         with service.client() as client:
             assert client.delete("/v1/machines").status_code == 405
             assert client.request("HEAD", "/healthz").status_code in (200, 405)
+
+
+def test_a_normal_is_played_only_if_it_is_the_one_in_the_model(tmp_path):
+    """Recordings of two machines have the same names; one folder is given for both."""
+    for name, seed in (("fan", 0), ("bearing", 1000)):
+        (tmp_path / "models").mkdir(exist_ok=True)
+        renamed = replace(model("clip", seed=seed), machine=name)
+        renamed.save(tmp_path / "models" / f"{name}.daco")
+    replace(model("clip"), clip_sha256=()).save(tmp_path / "models" / "old.daco")
+    fans = tmp_path / "normals" / "train"
+    fans.mkdir(parents=True)
+    for row in range(2):
+        (fans / f"clip_{row:03}.wav").write_bytes(normal(row))
+    with ServiceProcess(tmp_path, "--normals", str(tmp_path / "normals")) as service:
+
+        def asked(machine, index, what="audio"):
+            return service.get(f"/v1/machines/{machine}/normals/{index}/{what}")
+
+        assert asked("fan", 0).content == normal(0)
+        assert asked("fan", 0).headers["cache-control"] == "private, no-cache"
+        for what in ("audio", "spectrogram.png"):
+            other = asked("bearing", 0, what)
+            assert other.status_code == 404
+            assert "is not the one in the model" in other.json()["detail"]
+            assert "fit the model again" in asked("old", 0, what).json()["detail"]
+        assert "not in the folder" in asked("fan", 2).json()["detail"]
+        # The bearing's own, in a folder of its name, are found behind those of the fan.
+        bearings = tmp_path / "normals" / "bearing" / "train"
+        bearings.mkdir(parents=True)
+        (bearings / "clip_000.wav").write_bytes(normal(1000))
+        assert asked("bearing", 0).content == normal(1000)
+        # A recording that is replaced is not played any more, and again when it is back.
+        (fans / "clip_001.wav").write_bytes(normal(1001))
+        assert asked("fan", 1).status_code == 404
+        (fans / "clip_001.wav").write_bytes(normal(1))
+        assert asked("fan", 1).content == normal(1)
 
 
 def test_a_model_folder_may_be_empty_and_ports_may_be_taken(tmp_path):

@@ -21,7 +21,7 @@ from daco.service.machines import Registry
 from daco.service.metrics import Metrics
 from daco.service.overview import Overview
 from daco.service.pool import Pool
-from daco.service.recordings import Recordings
+from daco.service.recordings import Hashes, Recordings
 from daco.service.settings import Settings
 from daco.service.uploads import Admission
 from daco.service.writer import Writer
@@ -46,6 +46,7 @@ class Service:
     registry: Registry
     writer: Writer
     recordings: Recordings | None
+    hashes: Hashes
     overview: Overview
     gallery: Gallery
     admission: Admission
@@ -91,6 +92,7 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
             registry=registry,
             writer=writer,
             recordings=recordings,
+            hashes=Hashes(),
             overview=overview,
             gallery=Gallery(pool),
             admission=Admission(settings.uploads, settings.buffered_bytes),
