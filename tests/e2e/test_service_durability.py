@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from postgres import postgres_server
 from service_process import ServiceProcess, normal, wait_until
 from stores import BACKENDS, new_url, verdict
 
+from daco.service import schemas
 from daco.store import Store
 
 
@@ -114,6 +117,64 @@ def test_workers_and_their_nursery_may_die_under_load(tmp_path):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: service.score(normal()).status_code == 200)
         wait_until(lambda: len(service.workers()) == 2)
+
+
+def health(service):
+    answer = service.get("/healthz")
+    said = schemas.Health.model_validate(answer.json())
+    assert answer.status_code == (200 if said.ready else 503)
+    assert said.live
+    assert said.ready == (said.reason is None)
+    return said
+
+
+def test_without_its_file_the_service_is_not_ready_until_it_is_back(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        assert service.score(normal()).status_code == 200
+        assert health(service).ready
+        (tmp_path / "daco.db").rename(tmp_path / "away.db")
+        wait_until(lambda: not health(service).ready)
+        assert health(service).reason == "The database cannot be used."
+        refused = service.score(normal())
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"]
+        (tmp_path / "away.db").rename(tmp_path / "daco.db")
+        wait_until(lambda: health(service).ready)
+        assert service.score(normal()).status_code == 200
+        assert len(stored(service.database)) == 2
+        assert service.log.count("not ready: ") == 1  # told once, not at every question
+    assert "Traceback" not in service.log
+
+
+def test_a_database_that_somebody_else_holds_is_not_ready(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        other = sqlite3.connect(tmp_path / "daco.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        wait_until(lambda: not health(service).ready)
+        begun = time.monotonic()
+        with service.client() as client:
+            for _ in range(20):
+                client.get("/healthz")
+        assert time.monotonic() - begun < 60  # nobody waits as long as a writer does
+        other.execute("ROLLBACK")
+        other.close()
+        wait_until(lambda: health(service).ready)
+
+
+def test_without_its_server_the_service_is_not_ready_until_it_is_back(tmp_path):
+    with (
+        postgres_server() as server,
+        ServiceProcess(tmp_path, database=server.new_database()) as service,
+    ):
+        assert service.score(normal()).status_code == 200
+        assert health(service).ready
+        server.stop()
+        wait_until(lambda: not health(service).ready)
+        assert str(server.folder) not in service.get("/healthz").text
+        server.start()
+        wait_until(lambda: health(service).ready)
+        assert service.score(normal()).status_code == 200
+        assert len(stored(service.database)) == 2
 
 
 def test_old_clips_and_their_recordings_are_forgotten(tmp_path):

@@ -17,6 +17,7 @@ from fastapi import Request
 from daco.service.events import Hub
 from daco.service.feed import Feed
 from daco.service.gallery import Gallery
+from daco.service.health import Readiness
 from daco.service.machines import Registry
 from daco.service.metrics import Metrics
 from daco.service.overview import Overview
@@ -49,6 +50,7 @@ class Service:
     hashes: Hashes
     overview: Overview
     gallery: Gallery
+    readiness: Readiness
     admission: Admission
 
 
@@ -95,6 +97,7 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
             hashes=Hashes(),
             overview=overview,
             gallery=Gallery(pool),
+            readiness=Readiness(store, pool, registry, hub),
             admission=Admission(settings.uploads, settings.buffered_bytes),
         )
         _watch(service)

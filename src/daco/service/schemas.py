@@ -226,6 +226,9 @@ class Health(_Shape):
 
     live: bool
     ready: bool
+    reason: str | None = Field(
+        description="Why it is not ready.", examples=["The database cannot be used."]
+    )
 
 
 class Login(_Shape):

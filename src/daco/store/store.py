@@ -79,6 +79,10 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def check(self) -> None:
+        """A `StoreError` unless the database could be read and written now."""
+        self.database.check()
+
     @property
     def outbox(self) -> Outbox:
         """Messages that are still to be delivered."""
