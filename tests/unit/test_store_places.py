@@ -95,9 +95,9 @@ def test_a_file_that_is_moved_away_is_noticed_and_no_other_is_made(tmp_path):
     with Store.open(f"sqlite:///{file}") as store:
         add(store)
         file.rename(away)
-        with pytest.raises(StoreError, match="unable to open"):
+        with pytest.raises(StoreError, match="was removed"):
             store.check()
-        with pytest.raises(StoreError, match="unable to open"):
+        with pytest.raises(StoreError, match="was removed"):
             add(store)  # not into the moved file, where nobody would find it
         with pytest.raises(StoreError):
             store.machines_summary()
@@ -122,7 +122,7 @@ def test_a_file_that_is_replaced_is_the_one_that_is_used(tmp_path):
         assert store.machines_summary()[0].clips == 4
         file.unlink()
         sqlite3.connect(file).close()  # an empty database: there are no tables
-        with pytest.raises(StoreError, match=r"no such table|unable to open"):
+        with pytest.raises(StoreError, match="no such table"):
             store.check()
 
 

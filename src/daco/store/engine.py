@@ -197,7 +197,7 @@ def _of_one_file(engine: Engine, path: str) -> None:
     @event.listens_for(engine, "do_connect")
     def connecting(*_: Any) -> None:
         if was_there and not os.path.isfile(path):
-            raise sqlite3.OperationalError("unable to open database file")
+            raise sqlite3.OperationalError("the file was removed")
 
     @event.listens_for(engine, "connect")
     def connected(_: Any, record: ConnectionPoolEntry) -> None:
@@ -232,6 +232,8 @@ def _wal(connection: sqlite3.Connection) -> bool:
 
 def _hint(error: DBAPIError) -> str:
     text = str(error.orig).lower()
+    if "was removed" in text:
+        return "Put it back, or start again with a new one."
     if "not a database" in text:
         return "The file is something else: choose another name."
     if "readonly" in text or "permission denied" in text or "unable to open" in text:

@@ -136,6 +136,7 @@ def _normal_recording(service: Service, machine: str, index: int) -> tuple[Path,
         if service.hashes.of(path) == known.sha256s[index]:
             return path, known.sample_rate or SAMPLE_RATE
     raise not_found(
-        "The recording on disk is not the one in the model: it has the same name and another "
-        "content. Put the normals of each machine into a folder with the machine's name."
+        "The recording on disk is not the one in the model: it has the same name and other "
+        "content. Put the normals of each machine into a folder with its name, within the folder "
+        "of --normals."
     )
