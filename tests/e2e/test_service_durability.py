@@ -192,10 +192,27 @@ def test_old_clips_and_their_recordings_are_forgotten(tmp_path):
             (names[1], long_ago),
             (names[1], datetime.now(UTC)),
         ):
-            store.add(verdict(), machine="press", received_at=received_at, audio_path=name)
+            store.add(
+                verdict(),
+                machine="press",
+                received_at=received_at,
+                audio_path=name,
+                source_key=f"http:{name}",
+                audio_sha256=received_at.isoformat(),
+            )
+        store.add(verdict(), machine="press", received_at=long_ago, source_key="/inbox/a.wav")
     with service:
         wait_until(lambda: not (tmp_path / "clips" / names[0]).exists())
         assert stored(service.database) == [3]
+        keys = [f"http:{name}" for name in names] + ["/inbox/a.wav"]
+        with Store.open(service.database) as store:
+
+            def known():
+                return [each.source_key for each in store.sources("press", keys)]
+
+            # Of uploads, keys are known as long as clips; files may still lie in their folder.
+            wait_until(lambda: len(known()) == 2)
+            assert set(known()) == {f"http:{names[1]}", "/inbox/a.wav"}
         assert service.get("/v1/clips/3/audio").content == normal()
         assert service.get("/v1/clips/1").status_code == 404
         assert (tmp_path / "clips" / names[2]).exists()

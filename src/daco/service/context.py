@@ -31,6 +31,9 @@ from daco.store import Store
 FORGET_SECONDS = 3600.0
 """Between two removals of clips that are older than they are to be kept."""
 
+UPLOADS = "http:"
+"""How the keys of uploads begin among the store's sources."""
+
 log = logging.getLogger("daco.service")
 
 
@@ -137,6 +140,7 @@ async def _forget(service: Service, days: float) -> None:
         try:
             oldest = time.time() - days * 86400
             gone = await asyncio.to_thread(service.store.prune, keep_days=days)
+            await asyncio.to_thread(_forget_keys, service.store)
             if service.recordings is not None:
                 await asyncio.to_thread(service.recordings.remove, gone.audio_paths, oldest)
             if gone.clips:
@@ -144,3 +148,9 @@ async def _forget(service: Service, days: float) -> None:
         except Exception as error:
             log.warning("old clips could not be removed: %s", error)
         await asyncio.sleep(FORGET_SECONDS)
+
+
+def _forget_keys(store: Store) -> None:
+    """The key of an upload is known for as long as its clip."""
+    for each in store.machines_summary():
+        store.forget_sources(each.machine, UPLOADS, lambda key: True)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import JSONResponse
 
 from daco.errors import DataError
-from daco.service.context import Service, service_of
+from daco.service.context import UPLOADS, Service, service_of
 from daco.service.pool import OverloadedError
 from daco.service.problems import Problem, as_responses, busy, not_found
 from daco.service.processes import WorkerLostError
@@ -131,7 +131,7 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
     verdict, sha256 = await _verdict(service, machine, upload)
     received_at = datetime.now(UTC)
     path = await _keep(service, verdict, sha256, upload.data)
-    source = None if key is None else f"http:{key}"
+    source = None if key is None else f"{UPLOADS}{key}"
     try:
         added = await service.writer.add(
             NewClip(
