@@ -8,7 +8,7 @@ by the clock that wrote the time: clocks of file servers are wrong, and are set 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -65,10 +65,14 @@ class Seen(NamedTuple):
 
 
 class Look(NamedTuple):
-    """One look at a folder: the recordings with their stamps, and a sentence per obstacle."""
+    """One look at a folder: the recordings with their stamps, and a sentence per obstacle.
+
+    It is complete if every folder could be opened.
+    """
 
     files: dict[str, Stamp]
     obstacles: tuple[str, ...]
+    is_complete: bool = True
 
 
 def look(folder: Path) -> Look:
@@ -102,7 +106,7 @@ def look(folder: Path) -> Look:
         obstacles.append(f"{counted(closed, 'folder')} could not be opened: {some(closed)}.")
     if unnamed:
         obstacles.append(f"{counted(unnamed, 'name')} not UTF-8, left out: {some(unnamed)}.")
-    return Look(files, (*obstacles, *not_read(sorted(unreadable))))
+    return Look(files, (*obstacles, *not_read(sorted(unreadable))), not closed)
 
 
 def _look_into(
@@ -155,6 +159,8 @@ class _Waiting:
 class Arrivals:
     """Which files are new and whole, from one look to the next.
 
+    What is remembered is about files that are there; `recall` knows about all others.
+
     Parameters
     ----------
     settle : float
@@ -162,8 +168,9 @@ class Arrivals:
     patience : float
         Seconds of standing still after which a file that could not be used is tried once
         more, for the last time until it changes: a slow copy may only have paused.
-    seen : dict
-        What was dealt with, by path.
+    recall : callable
+        Called with the paths of files that were not there before; returns what was dealt with
+        of them, by path.
 
     Examples
     --------
@@ -180,8 +187,9 @@ class Arrivals:
 
     settle: float
     patience: float = 20.0
-    seen: dict[str, Seen] = field(default_factory=dict)
-    _waiting: dict[str, _Waiting] = field(default_factory=dict)
+    recall: Callable[[Sequence[str]], Mapping[str, Seen]] = lambda paths: {}
+    seen: dict[str, Seen] = field(default_factory=dict, init=False)
+    _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.settle < float("inf"):
@@ -197,15 +205,21 @@ class Arrivals:
         now : float
             Of a clock that only goes forward.
         """
+        new = [path for path in files if path not in self.seen and path not in self._waiting]
+        if new:
+            self.seen.update(self.recall(new))
+        present: dict[str, Seen] = {}
         waiting: dict[str, _Waiting] = {}
         for path, stamp in files.items():
             seen = self.seen.get(path)
-            if seen is not None and seen.stamp == stamp:
-                continue
+            if seen is not None:
+                present[path] = seen
+                if seen.stamp == stamp:
+                    continue
             before = self._waiting.get(path)
             unchanged = before is not None and before.stamp == stamp
             waiting[path] = before if before and unchanged else _Waiting(stamp, now)
-        self._waiting = waiting
+        self.seen, self._waiting = present, waiting
         taken = [path for path, each in waiting.items() if self._is_due(each, now)]
         return sorted(taken, key=lambda path: (waiting[path].stamp.mtime_ns, path))
 

@@ -29,6 +29,9 @@ from daco.tablefile import (
 RECORDINGS = "recordings_sha256"
 """The table's metadata about the paths and contents of all clips it was made of."""
 
+HASHES = "audio_sha256"
+"""The column with the SHA-256 of each recording."""
+
 
 def parquet_file(out: Place | str) -> Place:
     """The output's path, if a table may be written there: nothing else is ever replaced."""
@@ -175,6 +178,7 @@ def write_table(
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
     said = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
     schema = arrow_schema(dims, {**origin, **said})
+    schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
     with (
         atomic_write(out, folder) as temporary,
         parquet_writer(temporary, schema) as writer,
@@ -189,6 +193,8 @@ def write_table(
             arrays = {
                 name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
             }
+            hashes = [each.sha256 for each in shard.recordings]
+            arrays[HASHES] = pa.array(np.array(hashes, object)[kept], pa.string())
             for name, matrix in shard.vectors.items():
                 arrays[column_name(name, dims)] = vector_array(matrix[kept])
             writer.write_table(pa.table(arrays, schema=schema))

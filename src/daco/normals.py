@@ -28,9 +28,11 @@ from daco.clips import (
 )
 from daco.dcase import require_normal_names
 from daco.embed import Engine, embed_clips
+from daco.embedout import HASHES
 from daco.errors import AudioError, DataError, InputError
 from daco.formats import is_readable
 from daco.model import Frontend
+from daco.modelcheck import SHA256
 from daco.places import Place, not_there, opened
 from daco.table import EmbeddingTable, Matrix
 
@@ -57,6 +59,8 @@ class Normals:
         What it was made from, for the model's provenance.
     bands : int
         Equal parts of each embedding, one per frequency band; 1 where there are none.
+    sha256s : N texts
+        Hash of each recording, ``""`` where it is not known; empty where none is.
     """
 
     machine: str
@@ -66,6 +70,7 @@ class Normals:
     frontend: Frontend | None
     origin: dict[str, Any]
     bands: int = 1
+    sha256s: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -119,6 +124,7 @@ def normals_of_table(
     columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
+    hashes = _hashes_of(table)
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     machines = []
     for machine, group in groups.items():
@@ -126,7 +132,8 @@ def normals_of_table(
         domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
         names = tuple(clip.path for clip in group)
         vectors = matrix[_at_once(rows)]
-        found = Normals(machine, vectors, domains, names, frontend, origin, bands)
+        sha256s = tuple(hashes[row] for row in rows) if hashes else ()
+        found = Normals(machine, vectors, domains, names, frontend, origin, bands, sha256s)
         machines.append(found)
     return Gathered(tuple(machines), tuple(oddities))
 
@@ -327,6 +334,16 @@ def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
             f"The table says it was made by {said['backbone']} but not completely how ({error}). "
             "Embed the clips again with daco embed."
         ) from None
+
+
+def _hashes_of(table: EmbeddingTable) -> list[str]:
+    """The hash of each row's recording, "" where the table does not hold one; [] if it holds none.
+
+    A column of that name may be anybody's.
+    """
+    given = table.columns.get(HASHES, ())
+    found = [each if isinstance(each, str) and SHA256.fullmatch(each) else "" for each in given]
+    return found if any(found) else []
 
 
 def _sha256(path: Place) -> str:

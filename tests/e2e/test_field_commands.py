@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from daco.cli import app
 from daco.errors import DataError, InputError, ModelError, WeightsError
+from daco.experiments.provenance import sha256_of
 from daco.model import MachineModel
 from daco.table import EmbeddingTable
 
@@ -410,6 +411,19 @@ class TestUpdate:
         for index in range(count):
             hum(folder / f"new{index}.wav", 320, first + index)
         return folder
+
+    def test_a_model_knows_what_its_recordings_hold(self, drill, tmp_path):
+        root, fitted = drill
+        ok("embed", root, "--backbone", "logmel", "--out", tmp_path / "drill.parquet")
+        ok("fit", tmp_path / "drill.parquet", "--out", tmp_path / "drill.daco")
+        for path in (fitted, tmp_path / "drill.daco"):
+            found = MachineModel.load(path)
+            held = zip(found.clip_names, found.clip_sha256, strict=True)
+            assert all(sha256_of(root / name) == sha256 for name, sha256 in held)
+        new = hum(tmp_path / "new" / "day99.wav", 200, 99)
+        ok("update", fitted, new, "--domain", "day", "--out", tmp_path / "more.daco", "--force")
+        more = MachineModel.load(tmp_path / "more.daco")
+        assert more.clip_sha256[-1] == sha256_of(new)
 
     def test_more_normals_of_a_domain(self, model, tmp_path):
         before = MachineModel.load(model)

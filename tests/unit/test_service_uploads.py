@@ -95,7 +95,8 @@ class TestReading:
         with admission.one() as first, admission.one() as second:
             with pytest.raises(Problem) as caught, admission.one():
                 pass
-            assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+            answer = caught.value.response()
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             first.grow_to(800)
             with pytest.raises(Problem):
                 second.grow_to(201)

@@ -90,6 +90,7 @@ def update(
         domain,
         names,
         note={**clips.origin, "anomalous": len(found.anomalous), "forced": force},
+        clip_sha256=[clips.sha256s[row] for row in found.rows] if clips.sha256s else (),
     )
     after.save(target)
     _show(console, before, after, target)

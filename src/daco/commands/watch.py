@@ -220,12 +220,15 @@ class _Session:
         from daco.store import StoreError
 
         now = time.monotonic()
-        if self.keep_days is None or (self._pruned_at and now - self._pruned_at < _DAY):
+        if self._pruned_at and now - self._pruned_at < _DAY:
             return
+        store, machine = self.watcher.store, self.watcher.model.machine
         try:
-            self.watcher.store.prune(keep_days=self.keep_days, machine=self.watcher.model.machine)
+            if self.keep_days is not None:
+                store.prune(keep_days=self.keep_days, machine=machine)
         except StoreError as error:
             note(self.errors, [str(error)])
+        self.watcher.forget_gone()  # others may have removed clips as well, as daco serve does
         self._pruned_at = now
 
 
