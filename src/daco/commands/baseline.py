@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.baselines import EPOCHS, SEED
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def baseline(
     from daco.baselines.scoretable import write_score_files
     from daco.clips import read_clips
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_torch()
     table = read_clips(clips, truth=truth)
     for oddity in table.oddities:

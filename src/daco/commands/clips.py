@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.places import THREADS
 
@@ -51,11 +52,9 @@ def clips(
     ] = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
-    from rich.console import Console
-
     from daco.clips import counted, read_clips
 
-    console = Console()
+    console = Output()
     table = read_clips(source, truth=truth, year=year)
     groups = _grouped(table)
     measured, unreadable = _measure(table, groups, everything=probe)
@@ -103,7 +102,6 @@ def _measure(
     table: ClipTable, groups: Mapping[Group, Sequence[Clip]], *, everything: bool
 ) -> tuple[dict[str, AudioInfo], list[str]]:
     """What the headers say, by path, and a sentence for those that say nothing."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from daco.audio import probe
@@ -125,7 +123,7 @@ def _measure(
     ]
     found: dict[str, AudioInfo] = {}
     failed: list[str] = []
-    console = Console(stderr=True)
+    console = Output(stderr=True)
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
         ThreadPoolExecutor(_threads(table.root)) as pool,

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.errors import InputError
 
@@ -89,7 +90,7 @@ def embed(
     from daco.embedcost import write_cost
     from daco.engines import require_engine
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     policy = parse_channel(channel)
     if isinstance(out, Path) and not out.parent.is_dir():
