@@ -239,12 +239,14 @@ def _progress() -> Progress:
         TransferSpeedColumn,
     )
 
+    errors = Output(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        console=Output(stderr=True),
+        console=errors,
         transient=True,
+        disable=not errors.is_terminal,
     )

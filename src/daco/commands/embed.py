@@ -157,7 +157,8 @@ def _bar(console: Console) -> Iterator[Callable[[int, int], None]]:
         Rate(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    quiet = not console.file.isatty()  # a log would get an empty line
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
 
         def progress(done: int, total: int) -> None:
             if not bar.tasks:
