@@ -52,6 +52,32 @@ def test_every_tutorial_is_run():
     assert pages - set(notebook.PAGES) == {"tutorials/index.md"}
 
 
+SMALLER = {
+    "--source 60 --test 40 --seconds 2": "--source 24 --test 8 --seconds 1 --workers 1 "
+    "--machine fan --machine motor --machine pump --machine valve",
+    "daco study": "daco study --no-report --workers 1",
+    "daco inject": "daco inject --per-domain 2",
+    "daco sensitivity": "daco sensitivity --per-domain 2",
+    "daco serve .": "daco serve . --port $PORT & #",
+    "result.report()": "",
+}
+"""What the README's commands are shortened to: four machines of 34 clips, no pictures."""
+
+
+def test_the_commands_of_the_readme_work_in_its_order(tmp_path, monkeypatch):
+    """All but blocks that need a network or the data of others."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"<!-- not run: .+ -->\n(?=```)", "% not run: \\g<0>", text)
+    for whole, smaller in SMALLER.items():
+        assert whole in text
+        text = text.replace(whole, smaller)
+    blocks = notebook.read_blocks(text)
+    assert len(blocks) >= 6
+    for block, printed in zip(blocks, notebook.run_blocks(blocks), strict=True):
+        assert printed or "daco " not in block.code or block.kind == "python"
+
+
 def page(tmp_path: Path, *blocks: str) -> Path:
     path = tmp_path / "page.md"
     path.write_text("# Page\n\n" + "\n\n".join(blocks) + "\n", encoding="utf-8")

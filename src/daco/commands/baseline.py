@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from daco.baselines import EPOCHS, SEED
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def baseline(
     from daco.baselines.scoretable import write_score_files
     from daco.clips import read_clips
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_torch()
     table = read_clips(clips, truth=truth, domain_level=domain_level)
     for oddity in table.remarks:

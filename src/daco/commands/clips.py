@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.places import THREADS
 
@@ -53,11 +54,9 @@ def clips(
     domain_level: DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
-    from rich.console import Console
-
     from daco.clips import counted, read_clips
 
-    console = Console()
+    console = Output()
     table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
     groups = _grouped(table)
     measured, unreadable = _measure(table, groups, everything=probe)
@@ -107,7 +106,6 @@ def _measure(
     table: ClipTable, groups: Mapping[Group, Sequence[Clip]], *, everything: bool
 ) -> tuple[dict[str, AudioInfo], list[str]]:
     """What the headers say, by path, and a sentence for those that say nothing."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from daco.audio import probe
@@ -129,7 +127,7 @@ def _measure(
     ]
     found: dict[str, AudioInfo] = {}
     failed: list[str] = []
-    console = Console(stderr=True)
+    console = Output(stderr=True)
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
         ThreadPoolExecutor(_threads(table.root)) as pool,

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.errors import InputError
 
@@ -97,7 +98,7 @@ def embed(
     from daco.engines import require_engine
     from daco.origin import checked_readouts, origin_of
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     policy = parse_channel(channel)
     if isinstance(out, Path) and not out.parent.is_dir():
@@ -204,7 +205,8 @@ def _bar(console: Console) -> Iterator[Callable[[int, int], None]]:
         Rate(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    quiet = not console.file.isatty()  # a log would get an empty line
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
 
         def progress(done: int, total: int) -> None:
             if not bar.tasks:

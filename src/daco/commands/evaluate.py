@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from daco.commands.output import Output
+
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
@@ -65,7 +67,7 @@ def evaluate(
 
     options: dict[str, Any] = {"year": year, "partial": partial}
     systems = find_systems(scores.expanduser())
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     if len(systems) > 1:
         ranking = rank_systems(scores, truth, **options)
         results: Sequence[Evaluation] = ranking.evaluations

@@ -15,6 +15,7 @@ from rich.console import Console
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DacoError, DataError, InputError
@@ -83,7 +84,7 @@ def fit(
     from daco.engines import require_engine
     from daco.thresholds import require_rate
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     require_rate(false_alarm_rate)
     _require_config(config)
@@ -187,8 +188,8 @@ def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("machine", overflow="fold")
-    table.add_column("normals", justify="right", overflow="fold")
-    table.add_column("configuration", overflow="fold")
+    table.add_column("normals", justify="right")
+    table.add_column("configuration")
     for heading in ("threshold", "flagged"):
         table.add_column(heading, justify="right", no_wrap=True)
     cautions: Counter[str] = Counter()

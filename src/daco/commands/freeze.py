@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from daco.commands.output import Output
 
 
 def freeze(
@@ -24,7 +25,7 @@ def freeze(
     from daco.experiments.result import write_json
     from daco.prereg import KNOWN, freeze
 
-    console = Console(highlight=False)
+    console = Output()
     if out.exists():
         raise DataError(f"{out} is there already. What is frozen is not written over: move it.")
     document = freeze(run, created=date, beside=out.parent)
@@ -41,7 +42,6 @@ def freeze(
         )
     else:
         console.print("No evaluation score was known.")
-    say = Console(highlight=False, soft_wrap=True).print
-    say(f"SHA-256 {document['sha256']}")
+    console.print(f"SHA-256 {document['sha256']}")
     console.print("Publish this hash: it is what later proves that the file is this old.")
-    say(f"Written: {out}", markup=False)
+    console.print(f"Written: {out}", markup=False, soft_wrap=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from daco.commands.modeltext import note, say
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
@@ -60,7 +60,7 @@ def inject(
     from daco.faults import KINDS, LEVELS
     from daco.injection import Plan, choose_recordings, inject_recordings
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     plan = Plan(tuple(fault or KINDS), tuple(level or LEVELS), seed)
     policy = parse_channel(channel)
     if isinstance(out, Path) and not out.parent.is_dir():

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daco.commands.output import Output
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -54,8 +56,6 @@ def paper(
     """
     import json
 
-    from rich.console import Console
-
     from daco import __version__
     from daco.commands.progress import stages
     from daco.errors import InputError
@@ -63,7 +63,7 @@ def paper(
 
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
-    with stages(Console(stderr=True)) as progress:
+    with stages(Output(stderr=True)) as progress:
         found = check_paper(artifacts, lambda done, total: progress("recomputing", done, total))
     if out is not None:
         _write(out, artifacts, found)
@@ -78,7 +78,7 @@ def paper(
         }
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(Console(), found, everything=everything)
+        _show(Output(), found, everything=everything)
     if not all(each.expected for each in found):
         raise typer.Exit(UNEXPECTED_EXIT)
 
@@ -193,9 +193,9 @@ def _table(heading: str, given: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
     what, printed, recomputed, status = _WIDTHS
-    table.add_column(Text(heading), width=what, overflow="fold")
-    table.add_column(given, justify="right", width=printed, overflow="fold")
-    table.add_column("artifacts", justify="right", width=recomputed, overflow="fold")
+    table.add_column(Text(heading), width=what)
+    table.add_column(given, justify="right", width=printed)
+    table.add_column("artifacts", justify="right", width=recomputed)
     table.add_column("", width=status, no_wrap=True)
     return table
 
@@ -217,12 +217,12 @@ def _cut(text: str) -> str:
 
 def _hanging(console: Console, lead: str, text: str, *, style: str) -> None:
     """A paragraph whose lines all begin after its number."""
-    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     block = Table.grid(padding=(0, 1, 0, 0))
-    block.add_column(width=max(2, len(lead)))
-    block.add_column(max_width=72, overflow="fold")
+    block.add_column()
+    block.add_column(max_width=72)
+    lead = f" {lead:<2}"
     block.add_row(Text(lead, style=style), Text(text, style="dim" if style == "dim" else ""))
-    console.print(Padding(block, (0, 0, 0, 1)))
+    console.print(block)

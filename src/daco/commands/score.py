@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from daco.commands.embed import SKIPPED_EXIT
 from daco.commands.modeltext import note, printable, say
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import AudioError, DataError, InputError
@@ -75,7 +76,7 @@ def score(
     from daco.model import MachineModel
     from daco.verdict import Hearing, parse_aggregate
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     if as_csv and as_json:
         raise InputError("Choose one of --csv and --json.")
     parse_aggregate(aggregate)
@@ -205,7 +206,7 @@ def _show(
         table.add_column("decision")
         table.add_column("score", justify="right")
         table.add_column("p", justify="right")
-        table.add_column("recording, most similar normal", overflow="fold")
+        table.add_column("recording, most similar normal")
         for verdict in verdicts:
             decision = "[bold red]ALARM[/bold red]" if verdict.alarm else "ok"
             score, p_value = f"{verdict.score:.4g}", f"{verdict.p_value:.2g}"

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.commands.modeltext import note
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 
@@ -79,9 +80,9 @@ def select(
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = read_table(train)
     pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
-    note(Console(stderr=True), left_out(pairs, "select"))
+    note(Output(stderr=True), left_out(pairs, "select"))
     candidates = read_grid(grid, table.bands(readout))
-    with stages(Console(stderr=True)) as progress:
+    with stages(Output(stderr=True)) as progress:
         found = select_label_free(
             table,
             candidates,
@@ -100,7 +101,7 @@ def select(
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(Console(), found)
+        _show(Output(), found)
 
 
 def _show(console: Console, found: LabelFreeSelection) -> None:
@@ -111,8 +112,8 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
     many = len(found.machines) >= MANY
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("machine", overflow="fold")
-    table.add_column("clips", justify="right", overflow="fold")
-    table.add_column("use" if many else "smallest criterion", overflow="fold")
+    table.add_column("clips", justify="right")
+    table.add_column("use" if many else "smallest criterion")
     for name in ("smallest" if many else "", "default", "H0 floor"):
         table.add_column(name, justify="right", no_wrap=True)
     for choice in found.machines:

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from daco.commands.modeltext import note, printable, say
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
@@ -71,7 +72,7 @@ def sensitivity(
     from daco.model import MachineModel
     from daco.sensitivity import LEVELS, measure_sensitivity, require_frontend
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     given = LEVELS if levels is None else _parse_levels(levels)
     Plan(tuple(fault or KINDS), given, seed)  # a mistake is said before any work
     for path in (out, as_csv, picture):

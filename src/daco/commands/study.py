@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
@@ -82,7 +83,7 @@ def study(
     """
     from daco.experiments.run import study as run_study
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     results = local(out, "A study")
     if readout and len(readout) > 1:
         folders = {name: results / name for name in dict.fromkeys(readout)}
@@ -139,7 +140,7 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
         console.print(f"[yellow]warning:[/yellow] {escape(sentence)}", highlight=False)
     table = Table(title="\nWhat each rule picks (official scores, percent)", title_justify="left")
     table.add_column("rule")
-    table.add_column("picks", overflow="fold")
+    table.add_column("picks")
     for heading in ("criterion", "dev", "eval"):
         table.add_column(heading, justify="right")
     for row in result.selection["rows"]:

@@ -14,6 +14,7 @@ from daco.clips import counted, some
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
 from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DataError, InputError
@@ -65,7 +66,7 @@ def update(
     from daco.commands.fit import model_paths
     from daco.model import MachineModel
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)

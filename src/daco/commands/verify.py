@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from daco.commands.output import Output
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -41,7 +43,7 @@ def verify(
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
     else:
-        _show(Console(highlight=False), result, scored=run is not None)
+        _show(Output(), result, scored=run is not None)
     if not result.ok:
         raise typer.Exit(CHANGED_EXIT)
 
@@ -53,7 +55,7 @@ def _show(console: Console, result: Verification, *, scored: bool) -> None:
         console.print(Text(f"{result.config}, frozen {result.created}"))
         if result.evaluation_known:
             console.print("[bold red]Evaluation scores were known when this was frozen.[/bold red]")
-    Console(highlight=False, soft_wrap=True).print(f"SHA-256 {result.sha256}", markup=False)
+    console.print(f"SHA-256 {result.sha256}", markup=False)
     table = _table("", "", "")
     for check in result.checks:
         style = _STYLE[check.status]
@@ -106,5 +108,5 @@ def _table(*headings: str) -> Table:
         show_header=any(headings),
     )
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading)
     return table

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from daco.commands.modeltext import note, printable, say
+from daco.commands.output import Output
 from daco.commands.score import ALARM_EXIT
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def watch(
     from daco.watch import ModelInUse, Watcher
     from daco.webhook import Courier, Webhook
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     rule = AlarmRule.parse(alarm, recovery=recovery)
     parse_aggregate(aggregate)
     cut(1, 1, window, hop)  # a mistake in these is not the recordings'
