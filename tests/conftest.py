@@ -7,6 +7,8 @@ import os
 # scikit-learn skips one of its estimator checks without it; SciPy reads it at import.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+import pytest
+import shared_data
 from hypothesis import HealthCheck, settings
 
 # The same examples every time in CI; new ones on every run elsewhere.
@@ -17,3 +19,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """List tests that lack the same data in one line, wherever they asked for it."""
+    report = yield
+    if report.skipped and str(report.longrepr[2]).endswith(shared_data.WHERE):
+        report.longrepr = (shared_data.__file__, 1, report.longrepr[2])
+    return report
