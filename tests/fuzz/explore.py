@@ -14,10 +14,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-
-from fuzz.harness import Child
-from fuzz.mutator import KINDS
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
 
 INPUTS = 100
 """Mutated files of each kind in one round."""
@@ -25,6 +23,9 @@ INPUTS = 100
 
 def mutated_files(seed: int) -> bool:
     """Whether all of a round's mutated files are accepted or refused with a reason."""
+    from fuzz.harness import Child
+    from fuzz.mutator import KINDS
+
     start = seed * INPUTS
     with Child(*KINDS) as child:
         for kind in KINDS:
