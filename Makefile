@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test fuzz lint format docs bench clean
 
 demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
@@ -19,6 +19,9 @@ demo: $(READY)  ## a synthetic factory, from its sounds to a report
 test: $(READY)  ## the whole suite
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not cluster"; first=$$?; \
 	$(BIN)/python -m pytest tests/e2e -m cluster && exit $$first
+
+fuzz: $(READY)  ## random inputs that the suite does not try, for FUZZ_SECONDS (600)
+	$(BIN)/python tests/fuzz/explore.py
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

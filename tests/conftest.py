@@ -11,12 +11,17 @@ import pytest
 import shared_data
 from hypothesis import HealthCheck, settings
 
-# The same examples every time in CI; new ones on every run elsewhere.
+# The same examples on every computer: what `make test` says does not depend on luck.
 settings.register_profile(
     "default",
-    derandomize=bool(os.environ.get("CI")),
+    derandomize=True,
+    database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
+)
+# New examples on every run: `make fuzz`.
+settings.register_profile(
+    "fuzz", settings.get_profile("default"), derandomize=False, print_blob=True
 )
 settings.load_profile("default")
 

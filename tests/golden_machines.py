@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 from shared_data import shared
+from tolerances import SPREAD, between_processors
 
 import daco
 
@@ -103,6 +104,33 @@ class Machine:
 
     def __getitem__(self, field: str):
         return self.golden[self.prefix + field]
+
+    @property
+    def score_tolerance(self) -> float:
+        """Of scores, in the units of `scaled_error`."""
+        if self.prefix:
+            return 1e-9
+        error = scaled_error(self.golden["scores"], self.golden["f64_scores"], self.names)
+        return SPREAD * float(error.max())
+
+    def tolerance(self, field: str, least: float) -> float:
+        """Of another result, by how its float32 and float64 values differ in the golden file."""
+        if self.prefix:
+            return least
+        return max(least, between_processors(self.golden[field], self.golden["f64_" + field]))
+
+    def assert_same_splits(self, splits) -> None:
+        """The KS distance of each configuration and split is the golden one.
+
+        It is a fraction of two counts, so that rounding moves it only where two scores tie within
+        the rounding error. Where the golden float32 and float64 values are all equal, as they are
+        for the small machines, there is no such tie, and none may differ; elsewhere up to
+        `SPREAD` times as many as differ there.
+        """
+        single, double = (self.golden[f"{p}balance_ks_splits"] for p in ("", "f64_"))
+        ties = 0 if self.prefix else np.count_nonzero(np.abs(single - double) > 1e-9)
+        differing = np.abs(splits - self["balance_ks_splits"]) > 1e-9
+        assert np.count_nonzero(differing) <= SPREAD * ties
 
     def bank(self, **options) -> daco.NormalBank:
         return daco.NormalBank(self.X, self.domains, **options)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from daco.clips import AUDIO_SUFFIXES, counted, some
 from daco.errors import InputError
+from daco.validation import is_utf8
 
 
 class Stamp(NamedTuple):
@@ -116,7 +117,7 @@ def _look_into(
                 # A name that ends like a recording is one, unless it is no plain file.
                 if name.lower().endswith(AUDIO_SUFFIXES) and entry.is_file():
                     path = prefix + name
-                    if path.isascii() or _is_unicode(path):
+                    if is_utf8(path):
                         files[path] = Stamp.read(entry.stat())
                     else:
                         unnamed.append(path)
@@ -125,14 +126,6 @@ def _look_into(
             except OSError:  # gone in this moment, or a link in a circle
                 continue
     return below
-
-
-def _is_unicode(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass

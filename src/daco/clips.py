@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from daco.errors import DataError, InputError
 from daco.places import Place, RemotePath, not_there, place
+from daco.validation import is_utf8
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,6 +162,10 @@ def read_clips(
     source = place(source)
     if isinstance(source, Path):
         source = Path(os.path.abspath(source.expanduser()))
+        if not is_utf8(str(source)):
+            raise DataError(
+                f"The name of {some([str(source)])} is not UTF-8. Rename the file or folder."
+            )
     root: Place
     if source.is_dir():
         root = source
@@ -212,10 +217,13 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
                         below.append((path + "/", entry.path))
                     elif entry.name.lower().endswith(AUDIO_SUFFIXES):
                         try:
-                            path.encode()
-                            files[path] = entry.stat().st_size
-                        except (OSError, UnicodeEncodeError):
+                            size = entry.stat().st_size
+                        except OSError:
+                            size = None
+                        if size is None or not is_utf8(path):
                             broken.append(path)
+                        else:
+                            files[path] = size
         except OSError:
             closed.append(prefix or os.fspath(root))
         # In the order of names: of two links to one folder, the same is followed everywhere.

@@ -2,7 +2,8 @@
 
 ::
 
-    python tests/fuzz/harness.py KIND START STOP   # look for more than the tests do
+    python tests/fuzz/harness.py KIND START STOP   # inputs of these numbers
+    make fuzz FUZZ_SECONDS=600                     # random ones, see explore.py
 """
 
 from __future__ import annotations
