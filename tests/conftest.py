@@ -15,13 +15,18 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "default",
     derandomize=True,
+    max_examples=50,
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 # New examples on every run: `make fuzz`.
 settings.register_profile(
-    "fuzz", settings.get_profile("default"), derandomize=False, print_blob=True
+    "fuzz",
+    settings.get_profile("default"),
+    derandomize=False,
+    max_examples=200,
+    print_blob=True,
 )
 settings.load_profile("default")
 

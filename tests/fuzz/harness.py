@@ -32,10 +32,10 @@ MEMORY = 512 << 20
 MOST_DEATHS = 10
 
 COUNTS = {
-    "wav": 7000,
-    "flac": 5000,
-    "model": 4000,
-    "manifest": 4000,
+    "wav": 3500,
+    "flac": 2500,
+    "model": 2000,
+    "manifest": 2000,
     # and what else people may hand in:
     "ogg": 400,
     "aiff": 400,
