@@ -146,7 +146,7 @@ def test_several_readouts_are_studied_and_compared(tmp_path):
         (["--grid", "52"], "no grid '52'"),
         (["--scores", "raw-k9"], "not in the grid"),
         (["--truth", "nowhere"], "nowhere"),
-        (["--readout", "embedding", "--readout", "nothing"], "no readout 'nothing'"),
+        (["--readout", "nothing", "--readout", "embedding"], "no readout 'nothing'"),
     ],
 )
 def test_mistakes_end_in_one_sentence(tables, tmp_path, options, words):
