@@ -8,17 +8,25 @@ READY := $(VENV)/.ready
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
+# Compiled modules are kept: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test fuzz lint format docs bench clean
 
 demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
 	$(BIN)/daco demo --out daco-demo
 
-# A Ray cluster starts processes of its own: its tests come last, on a quiet computer.
+# Many tests wait for processes and for time to pass: one worker more than there are cores works
+# meanwhile. A Ray cluster starts processes of its own: its tests come last.
 test: $(READY)  ## the whole suite
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not cluster"; first=$$?; \
-	$(BIN)/python -m pytest tests/e2e -m cluster && exit $$first
+	workers=$$($(BIN)/python -c 'import os; print(1 + os.cpu_count())'); failed=0; \
+	$(BIN)/python -m pytest -n $$workers --dist worksteal -m "not cluster" || failed=1; \
+	$(BIN)/python -m pytest tests/e2e -n 2 --dist loadfile -m cluster || failed=1; \
+	exit $$failed
+
+fuzz: $(READY)  ## random inputs that the suite does not try, for FUZZ_SECONDS (600)
+	$(BIN)/python tests/fuzz/explore.py
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff check .

@@ -7,13 +7,34 @@ import os
 # scikit-learn skips one of its estimator checks without it; SciPy reads it at import.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
+import pytest
+import shared_data
 from hypothesis import HealthCheck, settings
 
-# The same examples every time in CI; new ones on every run elsewhere.
+# The same examples on every computer: what `make test` says does not depend on luck.
 settings.register_profile(
     "default",
-    derandomize=bool(os.environ.get("CI")),
+    derandomize=True,
+    max_examples=50,
+    database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# New examples on every run: `make fuzz`.
+settings.register_profile(
+    "fuzz",
+    settings.get_profile("default"),
+    derandomize=False,
+    max_examples=200,
+    print_blob=True,
+)
 settings.load_profile("default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """List tests that lack the same data in one line, wherever they asked for it."""
+    report = yield
+    if report.skipped and str(report.longrepr[2]).endswith(shared_data.WHERE):
+        report.longrepr = (shared_data.__file__, 1, report.longrepr[2])
+    return report

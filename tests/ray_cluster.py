@@ -30,6 +30,10 @@ def ray_cluster(**head):
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         folder = tempfile.mkdtemp(prefix="daco-ray-")  # short: names of sockets may not be long
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        # `Cluster` writes its address into Ray's default folder, which exists only where Ray ran
+        # before and may belong to another cluster.
+        patch.setenv("RAY_TMPDIR", folder)
+        (Path(folder) / "ray").mkdir()
         cleanup.callback(_end_those_who_use, folder)
         made = _started(utils.Cluster, {**SMALL, **head, "temp_dir": folder})
         cleanup.callback(made.shutdown)

@@ -1,19 +1,39 @@
-"""Where tests find the conformance data that nobody here wrote."""
+"""Where tests find the data that nobody here wrote."""
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
 import pytest
 
+from daco.published.artifacts import Artifacts, open_artifacts
+
 ROOT = Path(__file__).resolve().parent.parent
+KINDS = {"audio": "recordings", "embeddings": "embeddings"}
+WHERE = "set DACO_SHARED to the folder that holds them"
+PUBLISHED = ROOT / "tests" / "published" / "daco-experiments.zip"
 
 
 def shared(*parts: str) -> Path:
-    """A path under ``$DACO_SHARED`` or ``../shared``; the test is skipped where there is none."""
-    root = Path(os.environ.get("DACO_SHARED", ROOT.parent / "shared"))
-    path = root.joinpath(*parts)
+    """A path of the golden vectors, the published results, or the data that is not ours to give.
+
+    ``golden`` and ``published`` are part of this repository. Recordings, their embeddings,
+    weights and the paper's text are not: they lie under ``$DACO_SHARED`` or ``../shared``, and
+    the test is skipped where they do not.
+    """
+    if parts[0] == "golden":
+        return ROOT.joinpath("tests", *parts)
+    if parts[:2] == ("published", "daco-experiments"):
+        return _published().root.joinpath(*parts[2:])
+    path = Path(os.environ.get("DACO_SHARED", ROOT.parent / "shared")).joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"conformance data not found: {path} (set DACO_SHARED to its folder)")
+        kind = KINDS.get(parts[1], "weights") if parts[0] == "real" else "text"
+        pytest.skip(f"needs {kind} of others: {WHERE}")
     return path
+
+
+@functools.cache
+def _published() -> Artifacts:
+    return open_artifacts(PUBLISHED)  # unpacked once in a process

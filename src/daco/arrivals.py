@@ -16,6 +16,7 @@ from typing import NamedTuple
 from daco.clips import counted, not_read, some
 from daco.errors import InputError
 from daco.formats import is_readable, is_unreadable
+from daco.validation import is_utf8
 
 
 class Stamp(NamedTuple):
@@ -127,7 +128,7 @@ def _look_into(
                 # A name that ends like a recording is one, unless it is no plain file.
                 if is_readable(name) and entry.is_file():
                     path = prefix + name
-                    if path.isascii() or _is_unicode(path):
+                    if is_utf8(path):
                         files[path] = Stamp.read(entry.stat())
                     else:
                         unnamed.append(path)
@@ -138,14 +139,6 @@ def _look_into(
             except OSError:  # gone in this moment, or a link in a circle
                 continue
     return below
-
-
-def _is_unicode(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass

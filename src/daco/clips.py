@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from daco.errors import DataError, InputError
 from daco.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.places import Place, RemotePath, not_there, place
+from daco.validation import is_utf8
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,6 +187,10 @@ def read_clips(
     source = place(source)
     if isinstance(source, Path):
         source = Path(os.path.abspath(source.expanduser()))
+        if not is_utf8(str(source)):
+            raise DataError(
+                f"The name of {some([str(source)])} is not UTF-8. Rename the file or folder."
+            )
     root: Place
     note = ""
     if source.is_dir():
@@ -246,10 +251,13 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
                         unreadable.append(path)
                     elif is_readable(entry.name):
                         try:
-                            path.encode()
-                            files[path] = entry.stat().st_size
-                        except (OSError, UnicodeEncodeError):
+                            size = entry.stat().st_size
+                        except OSError:
+                            size = None
+                        if size is None or not is_utf8(path):
                             broken.append(path)
+                        else:
+                            files[path] = size
         except OSError:
             closed.append(prefix or os.fspath(root))
         # In the order of names: of two links to one folder, the same is followed everywhere.

@@ -13,6 +13,7 @@ import numpy as np
 from daco.config import ScoreConfig
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
 from daco.thresholds import require_rate
+from daco.validation import is_utf8
 
 if TYPE_CHECKING:
     from daco.model import Frontend, MachineModel
@@ -163,7 +164,5 @@ def _check_frontend(frontend: Frontend) -> None:
 def _require_text(what: str, text: Any, longest: int) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= longest or "\0" in text:
         raise InputError(f"A {what} is a text of 1 to {longest} characters. Got {text!r:.60}.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"The {what} {text!r:.60} cannot be written as UTF-8.") from None
+    if not is_utf8(text):
+        raise InputError(f"The {what} {text!r:.60} cannot be written as UTF-8.")

@@ -32,7 +32,7 @@ from daco.clips import COLUMNS, DEFAULT_MACHINE, SPLITS, Clip
 from daco.dcase import clips_by_name
 from daco.errors import InputError
 from daco.places import Place, place
-from daco.validation import as_embeddings, is_missing
+from daco.validation import as_embeddings, is_missing, is_utf8
 
 Matrix = NDArray[np.float32]
 
@@ -124,7 +124,7 @@ class EmbeddingTable:
         columns = clip_columns({k: v for k, v in given.items() if v is not None}, n_clips)
         columns |= {name: as_column(name, values, n_clips) for name, values in further.items()}
         for key, value in (metadata or {}).items():
-            if not isinstance(key, str) or not isinstance(value, str):
+            if not all(isinstance(text, str) and is_utf8(text) for text in (key, value)):
                 raise InputError(f"metadata must map text to text. Got {key!r}: {value!r} instead.")
         kept = dict(metadata or {})
         if bands:
@@ -228,7 +228,7 @@ def _matrices(
     matrices: dict[str, Matrix] = {}
     bands: dict[str, int] = {}
     for name, values in given.items():
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not is_utf8(name):
             raise InputError(f"A readout's name is text such as 'mean'. Got {name!r} instead.")
         label = f"embedding[{name!r}]" if isinstance(embedding, Mapping) else "embedding"
         flat, count = flat_bands(values)
@@ -339,6 +339,8 @@ def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
     A single value stands for all clips. NaN and pandas' missing values count as None, and
     whole floats as ints, which is what a trip through pandas makes of a missing label.
     """
+    if not is_utf8(name):
+        raise InputError(f"the name of the column {name!r} cannot be written as UTF-8. Rename it.")
     alone = isinstance(values, str | int | float | Mapping) or values is None
     if alone or (not isinstance(values, Sequence) and np.ndim(values) == 0):
         single = values.item() if isinstance(values, np.ndarray | np.generic) else values
@@ -355,6 +357,8 @@ def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
             continue
         plain = value.item() if isinstance(value, np.generic) else value
         try:
+            if isinstance(plain, str) and not is_utf8(plain):
+                raise _WrongError("must be text that can be written as UTF-8")
             column[row] = plain if check is None else check(plain)
         except _WrongError as wrong:
             raise InputError(f"column {name!r} row {row} {wrong}. Got {plain!r} instead.") from None
@@ -406,14 +410,16 @@ def _attributes(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
         except (ValueError, RecursionError):
             raise _WrongError("must be a JSON object") from None
     if isinstance(value, list) and all(isinstance(p, tuple) and len(p) == 2 for p in value):
         value = dict(value)
     if not isinstance(value, Mapping):
         raise _WrongError("must be a JSON object or a mapping")
-    return {str(key): str(item) for key, item in value.items()}
+    found = {str(key): str(item) for key, item in value.items()}
+    if not all(is_utf8(key) and is_utf8(item) for key, item in found.items()):
+        raise _WrongError("must be text that can be written as UTF-8")
+    return found
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

@@ -114,6 +114,15 @@ def encode_domains(
     return names, np.array([index_of[label] for label in labels], dtype=np.intp)
 
 
+def is_utf8(text: str) -> bool:
+    """Whether text can be written: no half of a surrogate pair, as in names of other encodings."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_missing(label: Hashable) -> bool:
     """Whether a label is one of the ways to say that there is none: None, NaN, pandas.NA."""
     try:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from golden_machines import MACHINES, Machine, scaled_error
 from shared_data import shared
+from tolerances import SPREAD, of_distances
 
 import daco
 from daco.backends import gaussian_mixture, selective_mahalanobis
@@ -44,23 +45,21 @@ def test_grid_has_the_published_names_in_order(machine):
 
 
 def test_scores(machine, kernels):
-    tolerance = 1e-9 if machine.prefix else 1e-3  # the golden README's
     got = machine.bank().score(machine.X_test, machine.names).T
-    assert scaled_error(got, machine["scores"], machine.names).max() < tolerance
+    assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
 
 
 def test_metrics(machine):
     scores = machine.bank().score(machine.X_test, machine.names)
     got = grid_metrics(scores, machine.labels, machine.test_domains).values
     # A single swap of two clips that differ by rounding moves an AUC by 1/(n_d * n_a) at most.
-    np.testing.assert_allclose(got, machine["metrics"], atol=1e-9 if machine.prefix else 1e-3)
+    tolerance = machine.tolerance("metrics", 1e-9 if machine.prefix else 1e-3)
+    np.testing.assert_allclose(got, machine["metrics"], atol=tolerance)
 
 
 def test_criterion_of_every_split(machine, kernels):
     balance = machine.bank().exact_balance(machine.names, n_splits=10, seed=0)
-    differing = np.abs(balance.splits - machine["balance_ks_splits"]) > 1e-9
-    # Float32 products round differently on other processors: the golden README's allowance.
-    assert differing.sum() <= (0 if machine.prefix else 30)
+    machine.assert_same_splits(balance.splits)
     tolerance = 1e-12 if machine.prefix else 1e-3
     np.testing.assert_allclose(balance.values, machine["balance_ks"], atol=tolerance)
 
@@ -86,14 +85,16 @@ def test_splits_are_the_published_ones(machine):
 
 def test_uniformity(machine):
     got = machine.bank().uniformity(machine.names)
-    np.testing.assert_allclose(got, machine["uniform_ks"], atol=1e-6)  # NaN where not conformal
+    tolerance = machine.tolerance("uniform_ks", 1e-6)
+    np.testing.assert_allclose(got, machine["uniform_ks"], atol=tolerance)  # NaN: not conformal
 
 
 def test_leave_one_out_scores(machine32):
     machine = machine32
     for row, k in enumerate((1, 2, 4)):
         got = machine.bank().leave_one_out(f"raw-k{k}")[:, 0]
-        np.testing.assert_allclose(got, machine.golden["loo_knn"][row], atol=1e-6)
+        tolerance = of_distances(machine.X.shape[1])
+        np.testing.assert_allclose(got, machine.golden["loo_knn"][row], atol=tolerance)
     kinds = ["ldn-ratio-K1", "ldn-ratio-K16", "ldn-diff-K1", "ldn-diff-K16"]
     for row, config in enumerate(kinds):
         got = machine.bank().leave_one_out(config)[:, 0]
@@ -106,9 +107,13 @@ def test_domain_weights(machine32):
     bank = machine.bank()
     assert bank.domains == ("source", "target")
     soft = bank.domain_weights(machine.X_test, "conf-soft-m0-k1")[:, 1]
-    np.testing.assert_allclose(soft, machine.golden["w_target_soft_k1"], atol=1e-5)
+    # A weight is a logistic function, of slope 1/4 at most, of two distances over a temperature.
+    tolerance = of_distances(machine.X.shape[1]) / float(machine.golden["temp_k1"]) / 2
+    np.testing.assert_allclose(soft, machine.golden["w_target_soft_k1"], atol=tolerance)
     hard = bank.domain_weights(machine.X_test, "conf-hard-m0-k1")[:, 1]
-    assert (hard == machine.golden["w_target_hard"]).all()
+    clear = np.abs(machine.golden["w_target_soft_k1"] - 0.5) > tolerance  # no tie of two domains
+    assert clear.mean() > 0.95
+    assert (hard == machine.golden["w_target_hard"])[clear].all()
 
 
 def test_oracle_assignment(machine32):
@@ -116,7 +121,8 @@ def test_oracle_assignment(machine32):
     got = machine.bank().score(machine.X_test, "conf-oracle-m30-k1", domains=machine.test_domains)[
         :, 0
     ]
-    np.testing.assert_allclose(got, machine.golden["scores_oracle_m30_k1"], atol=1e-3)
+    tolerance = max(1e-3, machine.score_tolerance)
+    np.testing.assert_allclose(got, machine.golden["scores_oracle_m30_k1"], atol=tolerance)
 
 
 def test_separability(machine):
@@ -139,11 +145,8 @@ def test_blockwise_distances_change_nothing(machine, monkeypatch):
     monkeypatch.setattr("daco.distances.TILE", 37)
     bank = machine.bank(memory_budget=0)
     got = bank.score(machine.X_test, machine.names).T
-    tolerance = 1e-9 if machine.prefix else 1e-3
-    assert scaled_error(got, machine["scores"], machine.names).max() < tolerance
-    differing = np.abs(bank.balance_splits(machine.names) - machine["balance_ks_splits"]) > 1e-9
-    # Other tile shapes round float32 products differently: the golden README's allowance.
-    assert differing.sum() <= (0 if machine.prefix else 30)
+    assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
+    machine.assert_same_splits(bank.balance_splits(machine.names))
 
 
 @pytest.fixture(params=["fan", "bearing"])
@@ -166,7 +169,9 @@ def test_real_machines(real, kernels):
     names = [str(n) for n in expected["config_names"]]
     bank = daco.NormalBank(X, domains)
     scores = bank.score(X_test, names)
-    assert scaled_error(scores.T, expected["scores"], names).max() < 1e-3
+    exact = daco.NormalBank(X.astype(np.float64), domains).score(X_test.astype(np.float64), names)
+    tolerance = SPREAD * scaled_error(scores.T, exact.T, names).max()
+    assert scaled_error(scores.T, expected["scores"], names).max() < tolerance
     metrics = grid_metrics(scores, labels, test_domains).values
     np.testing.assert_allclose(metrics, expected["metrics"], atol=1e-3)
     np.testing.assert_allclose(bank.balance(names), expected["balance_ks"], atol=1e-3)

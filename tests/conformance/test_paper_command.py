@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections import Counter
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from shared_data import shared
+from shared_data import ROOT, shared
 from typer.testing import CliRunner
 
 from daco.commands.paper import paper
@@ -357,8 +358,11 @@ def test_no_decimal_number_of_the_text_is_left_out(places):
 # The command
 
 
-def test_the_table_fits_and_names_the_errata():
-    result = run(artifacts())
+def test_the_command_of_the_readme_prints_a_table_that_fits_and_the_errata(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if line.startswith("daco paper ")]
+    result = run(*shlex.split(line, comments=True)[2:])
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80

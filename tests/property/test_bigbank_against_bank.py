@@ -55,7 +55,7 @@ def same(got, expected, tolerance=1e-9):
     assert (np.abs(got - expected).max(axis=0) <= tolerance * scale).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(given_bank=banks(), budget=st.sampled_from([0, 2**28]), seed=st.integers(0, 99))
 def test_flat_is_the_bank_itself(given_bank, budget, seed):
     X, codes, tests = given_bank
@@ -78,7 +78,7 @@ def test_flat_is_the_bank_itself(given_bank, budget, seed):
         assert (got.counts == expected.counts).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(given_bank=banks())
 def test_flat_scores_are_the_textbook_ones(given_bank):
     X, codes, tests = given_bank
@@ -112,7 +112,7 @@ def test_an_index_that_finds_everything_changes_nothing(seed, sizes):
             assert (got.counts == expected.counts).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(given_bank=banks(), seed=st.integers(0, 99))
 def test_tiles_on_a_device_change_nothing(given_bank, seed):
     pytest.importorskip("torch")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
 import textbook
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from daco.distances import unit_rows
 from daco.kernels import use_kernels
 
 PAPER = daco.paper_grid()
+KERNELS = ("numba", "numpy")
 
 
 @st.composite
@@ -67,24 +67,23 @@ def close(got, expected):
     return np.abs(got - expected).max(axis=0) <= 1e-9 * scale
 
 
-@pytest.mark.parametrize("kernels", ["numba", "numpy"])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(given_bank=banks())
-def test_scores(kernels, given_bank):
+def test_scores(given_bank):
     X, codes, X_test = given_bank
     grid = fitting(PAPER, len(X))
     d_bank, d_query = textbook_distances(X, X_test)
     expected = np.array([textbook.score(c, d_bank, d_query, codes) for c in grid]).T
-    with use_kernels(kernels):
-        got = daco.NormalBank(X, codes).score(X_test, grid)
-    wrong = [c.name for c, ok in zip(grid, close(got, expected), strict=True) if not ok]
-    assert not wrong
+    for kernels in KERNELS:
+        with use_kernels(kernels):
+            got = daco.NormalBank(X, codes).score(X_test, grid)
+        wrong = [c.name for c, ok in zip(grid, close(got, expected), strict=True) if not ok]
+        assert not wrong, kernels
 
 
-@pytest.mark.parametrize("kernels", ["numba", "numpy"])
-@settings(max_examples=120, deadline=None)
-@given(given_bank=banks(), n_splits=st.integers(1, 4), seed=st.integers(0, 99))
-def test_criterion(kernels, given_bank, n_splits, seed):
+@settings(max_examples=60, deadline=None)
+@given(given_bank=banks(), n_splits=st.integers(1, 3), seed=st.integers(0, 99))
+def test_criterion(given_bank, n_splits, seed):
     X, codes, _ = given_bank
     sizes = np.bincount(codes)
     if len(sizes) == 1:
@@ -92,11 +91,12 @@ def test_criterion(kernels, given_bank, n_splits, seed):
     grid = fitting(PAPER, int((sizes - sizes // 2).sum()))
     d_bank, _ = textbook_distances(X, X)
     expected = [textbook.split_ks(c, d_bank, codes, n_splits, seed) for c in grid]
-    with use_kernels(kernels):
-        got = daco.NormalBank(X, codes).balance_splits(grid, n_splits, seed)
-    differ = np.abs(got - expected).max(axis=1) > 1e-12
-    wrong = [c.name for c, differs in zip(grid, differ, strict=True) if differs]
-    assert not wrong
+    for kernels in KERNELS:
+        with use_kernels(kernels):
+            got = daco.NormalBank(X, codes).balance_splits(grid, n_splits, seed)
+        differ = np.abs(got - expected).max(axis=1) > 1e-12
+        wrong = [c.name for c, differs in zip(grid, differ, strict=True) if differs]
+        assert not wrong, kernels
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,7 +116,7 @@ def test_leave_one_out_is_scoring_a_bank_without_the_clip(given_bank):
 def test_kernels_agree_to_the_last_bit(given_bank, seed):
     X, codes, X_test = given_bank
     results = []
-    for name in ("numba", "numpy"):
+    for name in KERNELS:
         with use_kernels(name):
             bank = daco.NormalBank(X, codes)
             grid = fitting(PAPER, len(X) // 2 - 1)

@@ -67,7 +67,7 @@ def close(got, expected):
     assert (np.abs(got - expected).max(axis=0) <= 1e-9 * scale).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(given_fleet=fleets(), n_splits=st.integers(1, 4), seed=st.integers(0, 99))
 def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
     X, domains, tests = given_fleet
@@ -86,7 +86,7 @@ def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
         assert each.separability == pytest.approx(bank.separability(), abs=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), dim=st.sampled_from([5, 32, 500]))
 def test_own_products_change_no_integer_of_a_well_conditioned_machine(seed, dim):
     rng = np.random.default_rng(seed)

@@ -29,6 +29,7 @@ NAMES = (
     "conf-hard-m30-zmin-k1+ldn-mean-K4",
 )  # fmt: skip
 GRID = [daco.ScoreConfig.parse(name) for name in NAMES]
+KERNELS = ("numba", "numpy")
 
 
 @st.composite
@@ -75,23 +76,23 @@ def fitting(n_clips):
     return [c for c in GRID if max(p.neighbours for p in c.base.parts()) + 2 <= n_clips]
 
 
-@pytest.mark.parametrize("kernels", ["numba", "numpy"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(given_bank=banks())
-def test_scores(kernels, given_bank):
+def test_scores(given_bank):
     X, codes, X_test, bands = given_bank
     bank, query = clips(X, bands, codes), clips(X_test, bands)
     expected = np.array([textbook_frontier.score(c, bank, query) for c in GRID]).T
-    with use_kernels(kernels):
-        got = daco.NormalBank(X, codes, bands=bands).score(X_test, GRID)
     together = Clips(
         np.vstack([bank.whole, query.whole]),
         [np.vstack(pair) for pair in zip(bank.bands, query.bands, strict=True)],
     )
-    assert not wrong(GRID, got, expected, together)
+    for kernels in KERNELS:
+        with use_kernels(kernels):
+            got = daco.NormalBank(X, codes, bands=bands).score(X_test, GRID)
+        assert not wrong(GRID, got, expected, together), kernels
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(given_bank=banks())
 def test_leave_one_out_base_scores(given_bank):
     X, codes, _, bands = given_bank
@@ -104,10 +105,9 @@ def test_leave_one_out_base_scores(given_bank):
     assert not wrong(grid, got, expected, bank)
 
 
-@pytest.mark.parametrize("kernels", ["numba", "numpy"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(given_bank=banks(), seed=st.integers(0, 99))
-def test_criterion(kernels, given_bank, seed):
+def test_criterion(given_bank, seed):
     X, codes, _, bands = given_bank
     sizes = np.bincount(codes)
     grid = fitting(int((sizes - sizes // 2).sum()))
@@ -119,10 +119,12 @@ def test_criterion(kernels, given_bank, seed):
         ]
         for c in grid
     ]
-    with use_kernels(kernels):
-        got = daco.NormalBank(X, codes, bands=bands).balance_splits(grid, 2, seed)
-    differ = np.abs(got - expected).max(axis=1) > 1e-12
-    assert not [c.name for c, differs in zip(grid, differ, strict=True) if differs]
+    for kernels in KERNELS:
+        with use_kernels(kernels):
+            got = daco.NormalBank(X, codes, bands=bands).balance_splits(grid, 2, seed)
+        differ = np.abs(got - expected).max(axis=1) > 1e-12
+        wrong = [c.name for c, differs in zip(grid, differ, strict=True) if differs]
+        assert not wrong, kernels
 
 
 def bank_of(rng, bands=1, sizes=(50, 10), dim=6):
@@ -253,7 +255,7 @@ def test_copies_of_clips_do_not_decide_on_the_slope_of_logarithms(rng):
     X = rng.normal(size=(60, 24)) + 1
     query = rng.normal(size=(30, 24)) + 1
     copied = np.vstack([X, X[:8]])
-    for kernels in ("numba", "numpy"):
+    for kernels in KERNELS:
         with use_kernels(kernels):
             for name in ("varmin-log-K4", "varmin-log-K1"):
                 before = daco.NormalBank(X.astype(np.float32)).score(query, name)[:, 0]

@@ -84,7 +84,7 @@ def choices(grid, per_machine):
     return chosen, picks, {key: found[key] for key in keys}, stability.values.tolist()
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(["permute", "remove"]))
 def test_evaluation_scores_move_no_choice(seed, other, change):
     grid, per_machine = study(seed)
@@ -102,7 +102,7 @@ def test_evaluation_scores_move_no_choice(seed, other, change):
     assert choices(shuffled, changed) == expected
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_dev_scores_reach_a_choice_only_through_the_veto(seed, other):
     """Dev scores that veto the same configurations make the same guarded choice."""

@@ -91,7 +91,7 @@ def test_spearman_says_what_is_wrong_with_its_input(x, y, message):
 # Family-block bootstrap
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(grids, st.integers(0, 2**32))
 def test_block_bootstrap_is_the_naive_loop_over_copied_rows(grid, seed):
     x, y, families = (np.array(column) for column in grid)
@@ -202,12 +202,12 @@ def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
         domains[machine] = np.where(rng.random(size) < 0.6, "source", "target")
         first[machine] = (rng.normal(size=size) + labels[machine]).round(decimals)
         second[machine] = (rng.normal(size=size) + 0.4 * labels[machine]).round(decimals)
-    interval = clip_bootstrap(first, second, labels, domains, n_draws=40, seed=9)
+    interval = clip_bootstrap(first, second, labels, domains, n_draws=15, seed=9)
 
     draws = np.random.default_rng(9)
     counts = {
         machine: bootstrap._stratified_multiplicities(
-            draws, 40, 2 * (domains[machine] == "target") + labels[machine]
+            draws, 15, 2 * (domains[machine] == "target") + labels[machine]
         ).astype(int)
         for machine in first
     }
@@ -216,7 +216,7 @@ def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
             stratum = (labels[machine] == label) & (domains[machine] == domain)
             assert (drawn[:, stratum].sum(axis=1) == stratum.sum()).all()
     naive = []
-    for draw in range(40):
+    for draw in range(15):
         rows = {m: np.repeat(np.arange(len(c[draw])), c[draw]) for m, c in counts.items()}
         one, two = (slow_official_score(s, labels, domains, rows) for s in (first, second))
         naive.append(one - two)
@@ -381,7 +381,7 @@ def test_few_machines_widen_a_bootstrap_interval():
 # Permutation of family means
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(grids)
 def test_exact_permutation_counts_every_ordering(grid):
     x, y, families = (np.array(column) for column in grid)

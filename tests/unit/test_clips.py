@@ -324,6 +324,17 @@ def test_a_name_that_is_not_text_is_left_out(tmp_path):
     assert "not UTF-8" in table.oddities[0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such names")
+def test_a_folder_or_manifest_whose_name_is_not_text_is_refused(tmp_path):
+    folder = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"P\xfcmpe"))  # Latin-1
+    make(Path(folder), "a.wav")
+    manifest = Path(folder, "clips.csv")
+    manifest.write_text("path\na.wav\n")
+    for source in (folder, manifest):
+        with pytest.raises(DataError, match=r"P.mpe.* is not UTF-8. Rename the file or folder"):
+            read_clips(source)
+
+
 # ---------------------------------------------------------------------------------- manifests
 
 

@@ -295,7 +295,7 @@ def uninterrupted(tmp_path_factory):
     return folder, out.read_bytes(), lines.count("batch")
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_killed_at_any_moment_and_resumed_gives_the_same_bytes(uninterrupted, data):
     folder, expected, n_batches = uninterrupted

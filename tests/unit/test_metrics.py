@@ -58,12 +58,12 @@ def machine():
     return random_machine(np.random.default_rng(5))
 
 
-def test_2000_random_machines_agree_with_scikit_learn():
+def test_random_machines_agree_with_scikit_learn():
     # Ours rounds once (counted pairs over a product); scikit-learn sums up to 300 rounded
     # trapezoids, which is where the last bits differ.
     rng = np.random.default_rng(20260712)
     worst = 0.0
-    for _ in range(2000):
+    for _ in range(500):
         clips = random_machine(rng)
         ours, theirs = machine_metrics(*clips), literal_metrics(*clips)
         assert list(ours) == list(theirs)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import zipfile
 
 import pytest
+from shared_data import PUBLISHED
 
 from daco.errors import DataError
 from daco.published import PLACES, Figure, Status, check_paper, errata, figures
-from daco.published.artifacts import Artifacts
+from daco.published.artifacts import Artifacts, open_artifacts
 from daco.published.check import MEANINGS, Finding, agrees, check_figure
 from daco.published.printed import decimals, numbers_in
 from daco.published.recipe import RECIPES, Recomputed, named, number, pair
@@ -183,8 +185,34 @@ def test_a_value_that_differs_has_digits_enough_to_see_it():
 def test_a_folder_without_artifacts_is_refused(tmp_path):
     with pytest.raises(DataError, match="polestvr/daco-experiments"):
         check_paper(tmp_path)
-    with pytest.raises(DataError, match="not a folder"):
+    with pytest.raises(DataError, match="does not exist"):
         check_paper(tmp_path / "nowhere")
+
+
+def test_a_zip_file_is_read_and_leaves_nothing_behind():
+    artifacts = open_artifacts(PUBLISHED)  # one folder in it, as downloads from GitHub have
+    root = artifacts.root
+    assert (root / "results" / "e3_config_grid.csv").is_file()
+    del artifacts
+    assert not root.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "holds none of the paper's artifacts"),
+        (b"config,dev_omega", "cannot be read as a ZIP file"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, content, message):
+    path = tmp_path / "other.zip"
+    if content is None:
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("notes/readme.txt", "nothing of the paper")
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"other\.zip {message}.*polestvr/daco-experiments"):
+        check_paper(path)
 
 
 def test_without_artifacts_every_figure_is_missing_and_none_breaks(tmp_path):

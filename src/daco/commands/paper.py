@@ -38,7 +38,10 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def paper(
     artifacts: Annotated[
-        Path, typer.Argument(help="A clone of polestvr/daco-experiments, the authors' artifacts.")
+        Path,
+        typer.Argument(
+            help="The authors' artifacts: a clone of polestvr/daco-experiments, or a ZIP of it."
+        ),
     ],
     everything: Annotated[
         bool, typer.Option("--all", help="List the appendix's 135 values one by one, too.")

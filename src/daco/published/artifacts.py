@@ -1,4 +1,4 @@
-"""The authors' published artifacts: one folder, read once, and refused by name where damaged.
+"""The authors' published artifacts: one folder or ZIP file, refused by name where damaged.
 
 A table must be whole to be used: every configuration of its grid, every machine of its year,
 every clip that the other files of the machine have. Then a number that differs is a number
@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import tempfile
+import weakref
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -35,6 +40,8 @@ RELEASED = (
     *("ldn-diff-K1", "ldn-diff-K16", "conf-soft-m0-ldnK1", "conf-soft-m30-ldnK1"),
 )
 """Configurations whose scores of every clip were published (BEATs, 2025)."""
+
+_WANTED = "a clone of polestvr/daco-experiments, or a ZIP file of it"
 
 
 class ArtifactError(DataError):
@@ -103,17 +110,42 @@ def once(
     return remembered
 
 
-def open_artifacts(folder: Path | str) -> Artifacts:
-    """The artifacts in a folder; an error where it holds none at all."""
-    root = Path(folder).expanduser()
+def open_artifacts(path: Path | str) -> Artifacts:
+    """Open a folder of artifacts, or a ZIP file of one; an error where it holds none at all.
+
+    A ZIP file is unpacked into a temporary folder that lives as long as the result.
+    """
+    root = Path(path).expanduser()
+    if root.is_file():
+        return _unpack(root)
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder. Give a clone of polestvr/daco-experiments.")
+        raise DataError(f"{root} does not exist. Give {_WANTED}.")
     if not any((root / "results").glob("*_grid.csv")):
         raise DataError(
-            f"{root} holds none of the paper's artifacts: it has no results/*_grid.csv. Give the "
-            "folder that a clone of polestvr/daco-experiments makes."
+            f"{root} holds none of the paper's artifacts: it has no results/*_grid.csv. Give "
+            f"{_WANTED}."
         )
     return Artifacts(root)
+
+
+def _unpack(archive: Path) -> Artifacts:
+    folder = tempfile.mkdtemp(prefix="daco-paper-")
+    try:
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(folder)
+        entries = list(Path(folder).iterdir())
+        artifacts = open_artifacts(entries[0] if len(entries) == 1 else folder)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, DataError):
+            reason = f"{archive} holds none of the paper's artifacts"
+        elif isinstance(error, (zipfile.BadZipFile, zlib.error, OSError, ValueError)):
+            reason = f"{archive} cannot be read as a ZIP file ({error})"
+        else:
+            raise
+        raise DataError(f"{reason}. Give {_WANTED}.") from None
+    weakref.finalize(artifacts, shutil.rmtree, folder, ignore_errors=True)
+    return artifacts
 
 
 def read_text(artifacts: Artifacts, file: str) -> str:

@@ -121,7 +121,7 @@ def check_paper(
     Parameters
     ----------
     folder : path
-        A clone of ``polestvr/daco-experiments``.
+        A clone of ``polestvr/daco-experiments``, or a ZIP file of it.
     progress : callable, optional
         Called with the figures done and their number.
 
