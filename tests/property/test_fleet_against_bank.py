@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same_products import same_products
 
 import daco
 from daco.bases import parse_base
@@ -49,19 +48,6 @@ def fitting(n_clips):
     return [config for config in GRID if config.neighbours + 1 <= n_clips]
 
 
-def products(A, B):
-    """NumPy's: exact ties are decided by the last bit, so both sides start from the same."""
-    pairs = zip(A.numpy(), B.numpy(), strict=True)
-    return torch.from_numpy(np.stack([a @ (a if A is B else b).T for a, b in pairs]))
-
-
-def of_queries(A, B):
-    """As the bank multiplies: its own rows stand on the left."""
-    if A is B:
-        return products(A, B)
-    return products(B, A).mT.contiguous()
-
-
 def close(got, expected):
     scale = np.maximum(np.abs(expected).max(axis=0), 1e-300)
     assert (np.abs(got - expected).max(axis=0) <= 1e-9 * scale).all()
@@ -73,7 +59,7 @@ def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
     X, domains, tests = given_fleet
     sizes = np.bincount(domains[0])
     grid = fitting(int((sizes - sizes // 2).sum()))
-    with mock.patch("daco.fleet.scores._products", of_queries):
+    with same_products():
         found = Fleet(X, domains, device="cpu").evaluate(tests, grid, n_splits, seed)
     for m, each in enumerate(found):
         bank = daco.NormalBank(X[m], domains[m])
