@@ -34,7 +34,8 @@ CONFORMAL = re.compile("conf-")
 class Machine:
     def __init__(self, name: str, dtype: type) -> None:
         folder = shared("golden", "method")
-        self.golden = np.load(folder / f"{name}.npz")
+        with np.load(folder / f"{name}.npz") as file:
+            self.golden = dict(file)
         spec = importlib.util.spec_from_file_location("recipe", folder / "recipe.py")
         recipe = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(recipe)
