@@ -22,7 +22,7 @@ GRID = [*daco.paper_grid(), *SIGNED]
 
 @st.composite
 def fleets(draw):
-    """Machines of one shape, their domains in any order, and test clips."""
+    """Machines of one shape, their domains in any order, test clips, and whether clips may tie."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     sizes = draw(st.sampled_from([(30, 4), (20, 2), (4, 30), (12, 12, 3), (2, 3, 40), (60, 60)]))
@@ -34,14 +34,15 @@ def fleets(draw):
         X = np.round(X)
     elif kind == "offset":  # all cosines near 1, as in real embeddings
         X = X + 6
-    if draw(st.booleans()):
-        X[:, rng.integers(0, n, 4)] = X[:, rng.integers(0, n + n_test, 4)]  # duplicates
-    if draw(st.booleans()):
+    copies, silence = draw(st.booleans()), draw(st.booleans())
+    if copies:
+        X[:, rng.integers(0, n, 4)] = X[:, rng.integers(0, n + n_test, 4)]
+    if silence:
         X[:, rng.integers(0, n + n_test, 2)] = 0  # zero rows: digital silence
     X = (X * 10.0 ** draw(st.sampled_from([0, 0, -30, 30]))).astype(dtype)
     codes = np.repeat(np.arange(len(sizes)), sizes)
     domains = [rng.permutation(codes) if draw(st.booleans()) else codes for _ in range(count)]
-    return X[:, :n], domains, X[:, n:]
+    return X[:, :n], domains, X[:, n:], dim == 1 or kind == "lattice" or copies or silence
 
 
 def fitting(n_clips):
@@ -56,7 +57,7 @@ def close(got, expected):
 @settings(max_examples=40, deadline=None)
 @given(given_fleet=fleets(), n_splits=st.integers(1, 4), seed=st.integers(0, 99))
 def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
-    X, domains, tests = given_fleet
+    X, domains, tests, tied = given_fleet
     sizes = np.bincount(domains[0])
     grid = fitting(int((sizes - sizes // 2).sum()))
     with same_products():
@@ -66,7 +67,9 @@ def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
         close(each.scores, bank.score(tests[m], grid))
         close(each.own, bank.leave_one_out(grid))
         expected = bank.exact_balance(grid, n_splits, seed)
-        assert (each.balance.counts == expected.counts).all()
+        # Where clips tie, a calibrated score's last bit decides: exponentials and sums have theirs.
+        sure = [not tied or config.calibration is None for config in grid]
+        assert (each.balance.counts == expected.counts)[sure].all()
         assert (each.balance.denominators == expected.denominators).all()
         np.testing.assert_allclose(each.uniformity, bank.uniformity(grid, n_splits, seed), 1e-9)
         assert each.separability == pytest.approx(bank.separability(), abs=1e-12)
