@@ -90,7 +90,8 @@ def make_machine(
 
 class Machine:
     def __init__(self, name: str, dtype: type) -> None:
-        self.golden = np.load(shared("golden", "method", f"{name}.npz"))
+        with np.load(shared("golden", "method", f"{name}.npz")) as file:
+            self.golden = dict(file)
         X, domains, X_test, test_domains, labels = make_machine(
             **json.loads(str(self.golden["recipe_json"]))
         )

@@ -1,4 +1,4 @@
-"""The search for secular roots compiled by numba; the same bits as in NumPy."""
+"""The search for secular roots compiled by numba; it agrees with NumPy to rounding."""
 
 from __future__ import annotations
 

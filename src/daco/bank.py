@@ -53,9 +53,9 @@ class NormalBank:
     """Normal embeddings of one machine, scored by any number of configurations at once.
 
     Distances and neighbour lists are computed once; configurations and splits are index
-    work on top. The same call gives the same bits; a clip scored alone or among others, or
-    configurations of bands and of whole vectors asked for together or one after the other, may
-    differ in the last digits of their precision, as matrix products do.
+    work on top. A clip scored alone or among others, configurations of bands and of whole vectors
+    asked for together or one after the other, and results of another processor may differ in the
+    last digits of their precision, as matrix products do.
 
     Parameters
     ----------

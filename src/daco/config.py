@@ -35,7 +35,7 @@ DEFAULT_CONFIG = "conf-soft-m0-k1"
 
 RECOMMENDED_CONFIG = "beam-varmin-K4"
 """VarMin in every band, as it is: what the best published training-free systems since score with.
-On a readout without bands it is ``varmin-K4``, to the bit."""
+On a readout without bands it is ``varmin-K4``."""
 
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""

@@ -1,6 +1,6 @@
 """The two hot loops, chosen once: compiled by numba where it is installed, else NumPy.
 
-``DACO_KERNELS=numpy`` or ``=numba`` forces one of them. Both give the same bits.
+``DACO_KERNELS=numpy`` or ``=numba`` forces one of them. They agree to rounding.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def target_clips(domain_starts: Starts) -> NDArray[np.intp]:
 
 
 def target_distances(distances: PairwiseDistances, targets: NDArray[np.intp]) -> Floats:
-    """Distances (len(targets), N) of some clips, the same bits whatever the memory budget."""
+    """Distances (len(targets), N) of some clips, by the products that all others have."""
     found = np.empty((len(targets), len(distances)), distances.unit.dtype)
     for rows, columns, block in distances.blocks():
         here = np.flatnonzero((targets >= rows.start) & (targets < rows.stop))

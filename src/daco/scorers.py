@@ -164,7 +164,7 @@ def _keep(
     scores, domain = next(views)
     count = 1
     for more, more_domain in views:
-        if count == 1:  # one view alone keeps its precision, and its bits
+        if count == 1:  # one view alone keeps its precision
             scores = {base: scores[base].astype(np.float64) for base in local}
             domain = domain.astype(np.float64)
         for base in local:

@@ -84,8 +84,8 @@ def checkpoint(name: str) -> dict[str, torch.Tensor]:
     """The state dict of the reference network: all its entries, needed or not."""
     constants = {eat.POSITIONS: eat.positions()} if name == "eat" else panns.stft_kernels()
     if name == "panns":
-        golden = np.load(shared("golden", "backbones", "panns.npz"))
-        constants[panns.MEL] = torch.from_numpy(golden["melW"])
+        with np.load(shared("golden", "backbones", "panns.npz")) as file:
+            constants[panns.MEL] = torch.from_numpy(file["melW"])
     tensors = {}
     for entry in read_json(f"{name}_state_dict.json"):
         key, shape = entry["name"], tuple(entry["shape"])
@@ -113,7 +113,8 @@ class Golden:
     def __init__(self, name: str) -> None:
         self.name = name
         self.module = MODULES[name]
-        self.vectors = np.load(shared("golden", "backbones", f"{name}.npz"))
+        with np.load(shared("golden", "backbones", f"{name}.npz")) as file:
+            self.vectors = dict(file)
         self.state_dict = self.module.clean(checkpoint(name))
         self.net = self.module.build(self.state_dict, "cpu", "fp32")
         self.runs: dict[str, Run] = {}
@@ -151,11 +152,6 @@ class Golden:
         if self.name == "panns":
             return panns.log_mel(waveforms, self.state_dict[panns.MEL])[0].numpy()
         return self.module.features(waveforms)[0].numpy()
-
-
-@pytest.fixture(scope="module", params=MODULES)
-def golden(request) -> Golden:
-    return Golden(request.param)
 
 
 def error(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -7,17 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conformance.test_golden_backbones import TOLERANCE, Golden, error, wave  # noqa: E402
+from conformance.test_golden_backbones import TOLERANCE, error, wave  # noqa: E402
 
 from daco.errors import InputError  # noqa: E402
 from daco.readout import pool  # noqa: E402
 
 LAYERS = range(1, 13)
-
-
-@pytest.fixture(scope="module", params=["beats", "eat", "panns"])
-def golden(request) -> Golden:
-    return Golden(request.param)
 
 
 def test_all_layers_of_one_pass(golden):

@@ -126,7 +126,10 @@ def test_tiles_on_a_device_change_nothing(given_bank, seed):
     with mock.patch.multiple(ondevice, _ROWS=16, _COLUMNS=32, _CHUNK=2):
         bank = daco.NormalBank(X, codes, index="flat", device="cpu:0")
         same(bank.score(tests, grid), plain.score(tests, grid), 1e-7)
-        same(bank.leave_one_out(grid), plain.leave_one_out(grid), 1e-7)
+        # Mutual neighbours tie, and a quantile map jumps at a tie of its own clips: there the last
+        # bit of the two products decides. New clips have no such ties.
+        smooth = [config for config in grid if config.calibration != "conf"]
+        same(bank.leave_one_out(smooth), plain.leave_one_out(smooth), 1e-7)
         assert (bank.nearest(tests)[0] == plain.nearest(tests)[0]).all()
         if codes.max() and np.bincount(codes).min() > 1:
             got, expected = (each.exact_balance(grid, 2, seed) for each in (bank, plain))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import textbook
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerances import of_distances
 
 import daco
-from daco.distances import unit_rows
+from daco.distances import cosine_distances, unit_rows
 from daco.kernels import use_kernels
 
 PAPER = daco.paper_grid()
@@ -49,9 +48,18 @@ def fitting(configs, n_clips):
 
 
 def textbook_distances(X, X_test):
-    # Exact ties are decided by the last bit, so both sides start from the same unit vectors.
-    unit = unit_rows(X)
-    return textbook.distances(unit, unit), textbook.distances(unit_rows(X_test), unit)
+    """Distances within the bank and of test clips, of the engine's own products.
+
+    Ties are decided by the last bit of a product, and a product of the same factors in another
+    order may round differently: both sides start from the same ones, which are near the
+    textbook's.
+    """
+    unit, tests = unit_rows(X), unit_rows(X_test)
+    found = cosine_distances(unit, unit), cosine_distances(unit, tests).T
+    for ours, other in zip(found, (unit, tests), strict=True):
+        tolerance = of_distances(X.shape[1], X.dtype) + textbook.NOISE * np.finfo(X.dtype).eps
+        np.testing.assert_allclose(ours, textbook.distances(other, unit), rtol=0, atol=tolerance)
+    return found
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,20 +121,20 @@ def test_leave_one_out_is_scoring_a_bank_without_the_clip(given_bank):
 
 @settings(max_examples=60, deadline=None)
 @given(given_bank=banks(), seed=st.integers(0, 2**16))
-def test_kernels_agree_to_the_last_bit(given_bank, seed):
+def test_kernels_agree(given_bank, seed):
+    """To rounding; a KS distance of quantiles may hang on it where clips tie, and is left out."""
     X, codes, X_test = given_bank
     results = []
     for name in KERNELS:
         with use_kernels(name):
             bank = daco.NormalBank(X, codes)
             grid = fitting(PAPER, len(X) // 2 - 1)
-            balanced = len(bank.domains) > 1
-            results.append(
-                (bank.score(X_test, grid), bank.balance_splits(grid, 3, seed) if balanced else 0)
-            )
-    for first, second in pairwise(zip(*results, strict=True)):
-        np.testing.assert_array_equal(*first)
-        np.testing.assert_array_equal(*second)
+            plain = [config for config in grid if config.calibration is None]
+            balanced = plain and len(bank.domains) > 1
+            splits = bank.balance_splits(plain, 3, seed) if balanced else 0
+            results.append((bank.score(X_test, grid), splits))
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same_products import same_products
 
 import daco
 from daco.experiments import onfleet
@@ -62,7 +63,7 @@ def plants(draw):
 def test_any_plant_and_any_grid_give_the_same_machines(plant, grid, group, seed):
     asked = Settings(tuple(grid), seed=seed, n_splits=2)
     machines = machines_of(plant, "dev", name_domains([plant]))
-    with mock.patch.object(onfleet, "GROUP", group):
+    with mock.patch.object(onfleet, "GROUP", group), same_products():
         prepare = onfleet.on_device(onfleet.scores_of_machines, "cpu:0")
         prepared = list(prepare(enumerate(machines), asked))
         criteria = onfleet.criteria_of_machines(machines, asked, "cpu:0")

@@ -408,7 +408,8 @@ def fan():
 
 def test_a_real_machine_is_learned(fan):
     _, _, trained = fan
-    # 0.02 after ten epochs, a little more or less with the rounding of the processor
+    assert (np.diff(trained.losses[:8]) < 0).all()
+    # Training enlarges roundings: on two processors it ended at 0.017 and 0.022 of the first loss.
     assert trained.losses[-1] < 0.05 * trained.losses[0]
     assert trained.validation_loss < 0.05 * trained.losses[0]
     assert trained.missing == ()

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from tolerances import of_distances
 
 import daco
 from daco.errors import ConfigError, InputError, MissingExtraError, NotEnoughClipsError
@@ -30,14 +31,20 @@ def fleet(X, domains=DOMAINS, **options):
     return Fleet(X, domains, device="cpu", **options)
 
 
-def same(first, second):
-    """All results of two passes, to the bit."""
+def same(first, second, dtype=np.float32):
+    """All results of two passes that round in other places: other products, other vector lanes.
+
+    In float32 a distance is off by `of_distances`; standardising scores divides it by their
+    spread, which in these banks is a hundredth and more.
+    """
+    tolerance = 100 * of_distances(33, dtype)
     for a, b in zip(first, second, strict=True):
-        assert (a.scores == b.scores).all()
-        assert (a.own == b.own).all()
+        np.testing.assert_allclose(a.scores, b.scores, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(a.own, b.own, rtol=0, atol=tolerance)
+        # Counts of clips: no two of them tie within the rounding of these banks.
         assert (a.balance.counts == b.balance.counts).all()
-        np.testing.assert_array_equal(a.uniformity, b.uniformity)
-        assert a.separability == b.separability
+        np.testing.assert_allclose(a.uniformity, b.uniformity, rtol=0, atol=tolerance)
+        assert a.separability == pytest.approx(b.separability, abs=1e-12)
 
 
 def test_results_have_the_axes_machines_clips_configurations():
@@ -56,20 +63,20 @@ def test_each_method_gives_what_the_single_pass_gives():
     scores, own = machines.score(tests, GRID), machines.leave_one_out(GRID)
     balances = machines.exact_balance(GRID, 3, seed=5)
     for m, each in enumerate(fleet(X).evaluate(tests, GRID, 3, seed=5)):
-        assert (each.scores == scores[m]).all()
-        assert (each.own == own[m]).all()
+        np.testing.assert_allclose(each.scores, scores[m], atol=1e-4)
+        np.testing.assert_allclose(each.own, own[m], atol=1e-4)
         assert (each.balance.counts == balances[m].counts).all()
         assert (machines.balance(GRID, 3, seed=5)[m] == each.balance.values).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_machine_has_the_same_bits_whatever_is_computed_beside_it(dtype):
+def test_a_machine_does_not_depend_on_what_is_computed_beside_it(dtype):
     X, tests = data(5, dim=33, dtype=dtype)
     whole = fleet(X).evaluate(tests, FEW, 3)
     for chunk in (1, 2):
-        same(fleet(X, chunk=chunk).evaluate(tests, FEW, 3), whole)
-    same(fleet(X[3:4]).evaluate(tests[3:4], FEW, 3), whole[3:4])
-    same(fleet(X[::-1]).evaluate(tests[::-1], FEW, 3), whole[::-1])
+        same(fleet(X, chunk=chunk).evaluate(tests, FEW, 3), whole, dtype)
+    same(fleet(X[3:4]).evaluate(tests[3:4], FEW, 3), whole[3:4], dtype)
+    same(fleet(X[::-1]).evaluate(tests[::-1], FEW, 3), whole[::-1], dtype)
 
 
 def test_more_splits_than_are_calibrated_at_once():
@@ -95,15 +102,15 @@ def test_many_clips_are_scored_in_parts(monkeypatch):
     expected = fleet(X).evaluate(tests, FEW, 2)
     monkeypatch.setattr("daco.fleet.work.CLIPS_AT_ONCE", 4)
     same(fleet(X).evaluate(tests, FEW, 2), expected)
-    assert (fleet(X).score(tests, FEW)[1] == expected[1].scores).all()
+    np.testing.assert_allclose(fleet(X).score(tests, FEW)[1], expected[1].scores, atol=1e-4)
 
 
 def test_uniformity_and_separability_alone():
     X, tests = data(2)
     machines = fleet(X)
     found = fleet(X).evaluate(tests, FEW, 3, seed=2)
-    np.testing.assert_array_equal(machines.uniformity(FEW, 3, seed=2)[1], found[1].uniformity)
-    assert machines.separability().tolist() == [each.separability for each in found]
+    np.testing.assert_allclose(machines.uniformity(FEW, 3, seed=2)[1], found[1].uniformity)
+    np.testing.assert_allclose(machines.separability(), [each.separability for each in found])
 
 
 def test_a_fleet_travels_to_another_process_without_what_lies_on_the_device():
@@ -187,26 +194,7 @@ def test_machines_of_different_shapes_are_grouped_and_come_back_in_order():
 def test_machines_without_domains_have_one():
     X, _ = data(2)
     found = evaluate_machines(list(X), [None, None], None, GRID, None, device="cpu")
-    assert (found[1].own == fleet(X, None).leave_one_out(GRID)[1]).all()
-
-
-def test_sums_are_added_in_the_order_of_numpy():
-    from daco.fleet.scores import total
-
-    rng = np.random.default_rng(0)
-    for n in (1, 5, 8, 9, 96, 128, 129, 135, 495, 500, 768, 1000, 3001):
-        for dtype in (np.float32, np.float64):
-            x = rng.normal(size=(7, n)).astype(dtype)
-            assert (total(torch.from_numpy(x))[:, 0].numpy() == x.sum(axis=1)).all()
-
-
-@pytest.mark.parametrize("n", [1, 448, 449, 768, 895, 896, 1024, 3840])
-def test_features_are_summed_in_parts_that_cover_them_once(n):
-    from daco.fleet.scores import _summed_at_once
-
-    parts = _summed_at_once(n)
-    assert sum(parts) == n
-    assert max(parts) <= 448
+    np.testing.assert_allclose(found[1].own, fleet(X, None).leave_one_out(GRID)[1], atol=1e-4)
 
 
 def test_quantile_maps_are_those_of_the_cpu():
@@ -218,7 +206,8 @@ def test_quantile_maps_are_those_of_the_cpu():
     scores = rng.integers(-5, 15, (4, 1, 60)) / 4
     for signed in (False, True):
         got = quantile_maps(torch.from_numpy(support), torch.from_numpy(scores), signed=signed)
-        assert (got[:, 0].numpy() == expected(support[:, 0], scores[:, 0], signed=signed)).all()
+        mapped = expected(support[:, 0], scores[:, 0], signed=signed)
+        np.testing.assert_allclose(got[:, 0], mapped, atol=1e-12)
 
 
 @pytest.mark.parametrize(

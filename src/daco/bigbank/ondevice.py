@@ -15,7 +15,6 @@ from torch import Tensor
 from daco.backbones.network import tf32, usable_device
 from daco.bigbank.lists import DomainLists, Starts, lengths_of
 from daco.distances import _NOISE_ULPS, PairwiseDistances
-from daco.fleet.scores import _summed_at_once
 from daco.neighbours import Bools, DenseMinima, NearestSoFar
 from daco.validation import Floats
 
@@ -127,7 +126,7 @@ class DeviceSearch:
         none = torch.empty(len(rows), 0, dtype=torch.int64, device=self._device)
         found = [(rows.new_empty(len(rows), 0), none) for _ in counts]
         for tile in _slices(len(self._host), self._columns):
-            cosines = _cosines(rows, self._unit[tile.start : tile.start + self._columns])
+            cosines = rows @ self._unit[tile.start : tile.start + self._columns].T
             if own is not None:
                 _leave_out(cosines, own - tile.start, -torch.inf)
             for g, (count, (a, b)) in enumerate(zip(counts, pairwise(starts), strict=True)):
@@ -150,7 +149,7 @@ class DeviceSearch:
             return ratio, difference
         n = max(over.shape[1], less.shape[1])
         for columns in _slices(n, self._columns):
-            tile = _cosines(rows, bank[columns.start : columns.start + self._columns])
+            tile = rows @ bank[columns.start : columns.start + self._columns].T
             distance = _distances(tile[:, : columns.stop - columns.start])
             _leave_out(distance, place - columns.start, torch.inf)
             for into, density in zip(ratio, over[:, columns], strict=True):
@@ -173,17 +172,6 @@ def _exactly(device: torch.device) -> Iterator[None]:
 def _slices(n: int, step: int) -> Iterator[slice]:
     for first in range(0, n, step):
         yield slice(first, min(first + step, n))
-
-
-def _cosines(rows: Tensor, bank: Tensor) -> Tensor:
-    """Products in sums of as many features as the CPU's, so that both round alike."""
-    single = rows.dtype == torch.float32
-    lengths = _summed_at_once(rows.shape[1]) if single else [rows.shape[1]]
-    a, b = rows.split_with_sizes(lengths, 1), bank.split_with_sizes(lengths, 1)
-    cosines = a[0] @ b[0].T
-    for left, right in zip(a[1:], b[1:], strict=True):
-        cosines.addmm_(left, right.T)
-    return cosines
 
 
 def _largest(block: Tensor, count: int) -> tuple[Tensor, Tensor]:

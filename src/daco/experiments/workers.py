@@ -45,7 +45,7 @@ def run_machines(
     """`work` for every machine, in their order; those filed under the same key are not redone.
 
     `quick` says that a machine takes less than loading compiled kernels: few of them are then
-    worked on without, to the same bits. `prepare` makes the arguments of `work`, by default the
+    worked on without. `prepare` makes the arguments of `work`, by default the
     machine and the settings. `brief` is what is returned of arrays that are filed.
 
     Raises

@@ -62,9 +62,9 @@ class Fleet:
     """Normal embeddings of M machines of equal shape, scored together on a torch device.
 
     The published configurations alone: ``knn``, ``ldn-ratio`` and ``ldn-diff`` with any
-    calibration, soft or hard. Results agree with :class:`daco.NormalBank` to the rounding of
-    products, and have the same bits whatever machines are computed together. Machines pass
-    through the device in chunks; a fleet that fits in one stays there for the next call.
+    calibration, soft or hard. Results agree with :class:`daco.NormalBank`, and with those of
+    other devices and chunks, to the rounding of products. Machines pass through the device in
+    chunks; a fleet that fits in one stays there for the next call.
 
     Parameters
     ----------

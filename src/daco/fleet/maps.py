@@ -16,7 +16,6 @@ from daco.bases import Base
 from daco.calibration import _SPREAD_FLOOR, _TAIL_FLOOR, temperature_base
 from daco.config import ScoreConfig
 from daco.domains import TEMPERATURE_FLOOR
-from daco.fleet.scores import root, total
 
 _COUNT_UP_TO = 24  # clips in the smaller sample: below it counting beats sorting
 
@@ -119,18 +118,11 @@ class _Calibrated:
 
     @cached_property
     def _standardised(self) -> Tensor:
-        means = [_mean(part) for part in self._domains]
-        spreads = [
-            # One clip has no spread of its own: the pooled spread stands in for it.
-            _spread(part, mean) if part.shape[-1] > 1 else _spread(self._pooled, self._pooled_mean)
-            for part, mean in zip(self._domains, means, strict=True)
-        ]
+        means = [part.mean(-1, keepdim=True) for part in self._domains]
+        # One clip has no spread of its own: the pooled spread stands in for it.
+        spreads = [_spread(part if part.shape[-1] > 1 else self._pooled) for part in self._domains]
         centred = self._scores[:, :, None] - torch.stack(means, 2)
         return centred / (torch.stack(spreads, 2) + _SPREAD_FLOOR)
-
-    @cached_property
-    def _pooled_mean(self) -> Tensor:
-        return _mean(self._pooled)
 
     @cached_property
     def _domain_maps(self) -> Tensor:
@@ -195,7 +187,7 @@ def uniformity(scores: Tensor, starts: Sequence[int]) -> Tensor:
         above = ((position + 1) / (b - a) - ordered).amax(-1)
         below = (ordered - position / (b - a)).amax(-1)
         distances.append(torch.maximum(above, below))
-    return total((total(torch.stack(distances, -1)) / len(distances))[..., 0])[..., 0]
+    return torch.stack(distances, -1).mean(-1).sum(-1)
 
 
 def _ks_counts(a: Tensor, b: Tensor) -> Tensor:
@@ -227,9 +219,5 @@ def _median(ascending: Tensor) -> Tensor:
     return (ascending[..., (n - 1) // 2, None] + ascending[..., n // 2, None]) / 2
 
 
-def _mean(x: Tensor) -> Tensor:
-    return total(x) / x.shape[-1]
-
-
-def _spread(x: Tensor, mean: Tensor) -> Tensor:
-    return root(_mean((x - mean).square()))
+def _spread(x: Tensor) -> Tensor:
+    return x.std(-1, correction=0, keepdim=True)

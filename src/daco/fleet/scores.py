@@ -1,17 +1,12 @@
-"""Distances and base scores of a batch of banks, as tensors with a leading axis of machines.
-
-Every reduction whose rounding could depend on the size of the batch is written out, element by
-element: a machine's scores have the same bits whatever machines are computed beside it.
-"""
+"""Distances and base scores of a batch of banks, as tensors with a leading axis of machines."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +17,6 @@ from daco.neighbours import DENSITY_FLOOR, list_length
 BaseScores = dict[Base, Tensor]
 
 _SHORT_ELEMENTS = 2**24
-_LEAST_ROWS = 1024  # smaller products are split along features to fill a GPU
-_OPENBLAS_Q = 448  # of its float32 product on processors with AVX-512, as are the golden vectors'
 
 
 @dataclass(frozen=True)
@@ -167,76 +160,16 @@ class Banks:
 
 def unit_rows(X: Tensor) -> Tensor:
     """Rows scaled to length 1; a zero row stays zero (its cosine with anything is 0)."""
-    norms = root(total(X * X))
+    norms = torch.linalg.vector_norm(X, dim=-1, keepdim=True)
     info = torch.finfo(X.dtype)
     # Squares of very large or small values leave the float range: bring those rows to scale 1.
-    unsafe = ~((norms > 1e4 * float(np.sqrt(info.tiny))) & (norms < info.max))
+    unsafe = ~((norms > 1e4 * math.sqrt(info.tiny)) & (norms < info.max))
     if bool(unsafe.any()):
         peak = X.abs().amax(-1, keepdim=True)
         X = torch.where(unsafe & (peak > 0), X / peak, X)
-        norms = torch.where(unsafe, root(total(X * X)), norms)
+        norms = torch.where(unsafe, torch.linalg.vector_norm(X, dim=-1, keepdim=True), norms)
         norms = torch.where(norms == 0, 1, norms)
     return X / norms
-
-
-def root(x: Tensor) -> Tensor:
-    """Square roots, each the nearest number: those of torch on a CPU may be the one beside it."""
-    if x.device.type == "cpu":
-        return torch.from_numpy(np.sqrt(x.numpy()))
-    return x.double().sqrt().to(x.dtype)
-
-
-def total(x: Tensor) -> Tensor:
-    """(..., 1) sums along the last axis, in NumPy's pairwise order of additions."""
-    n = x.shape[-1]
-    if n < 8:
-        return _in_turn(x)
-    whole = n - n % 8
-    # Blocks side by side, shorter ones filled up with zeros, so that each step is one addition.
-    filled = torch.nn.functional.pad(x[..., :whole], (0, 1))
-    blocks = filled.index_select(-1, _places(n, x.device))
-    blocks = blocks.reshape(*x.shape[:-1], len(_summed_pairwise(n)), -1)
-    eight = blocks[..., :8]
-    for first in range(8, blocks.shape[-1], 8):
-        eight = eight + blocks[..., first : first + 8]
-    four = eight[..., 0::2] + eight[..., 1::2]
-    two = four[..., 0::2] + four[..., 1::2]
-    sums = list((two[..., :1] + two[..., 1:]).unbind(-2))
-    sums[-1] = _in_turn(torch.cat([sums[-1], x[..., whole:]], -1))
-    return _folded(sums, n)
-
-
-def _summed_pairwise(n: int) -> list[int]:
-    """Lengths of the blocks that NumPy adds up by themselves."""
-    if n <= 128:
-        return [n]
-    half = n // 2 // 8 * 8
-    return [*_summed_pairwise(half), *_summed_pairwise(n - half)]
-
-
-@lru_cache(maxsize=64)
-def _places(n: int, device: torch.device) -> Tensor:
-    """Where the values of each block stand, block after block; the last place holds a zero."""
-    lengths = [length // 8 * 8 for length in _summed_pairwise(n)]
-    places = np.full((len(lengths), max(lengths)), sum(lengths))
-    for row, (start, length) in enumerate(zip(accumulate([0, *lengths]), lengths, strict=False)):
-        places[row, :length] = np.arange(start, start + length)
-    return torch.from_numpy(places.ravel()).to(device)
-
-
-def _folded(sums: list[Tensor], n: int) -> Tensor:
-    if n <= 128:
-        return sums.pop(0)
-    half = n // 2 // 8 * 8
-    front = _folded(sums, half)
-    return front + _folded(sums, n - half)
-
-
-def _in_turn(x: Tensor) -> Tensor:
-    found = x[..., :1]
-    for position in range(1, x.shape[-1]):
-        found = found + x[..., position, None]
-    return found
 
 
 def distances_within(unit: Tensor) -> Tensor:
@@ -250,50 +183,8 @@ def distances_within(unit: Tensor) -> Tensor:
 
 
 def _products(A: Tensor, B: Tensor) -> Tensor:
-    """(M, n, N): A @ B.T of every machine, one after the other.
-
-    In float32 they are made of sums over as many features as OpenBLAS adds up at a time. Sums of
-    the same length round alike; near 1, where cosines lie, one over all features would be off by
-    twice as much, and in one direction. A batched product, or a small one on a GPU, may choose its
-    kernel, and with it its rounding, by the number of machines or of clips.
-    """
-    single = A.dtype == torch.float32
-    lengths = _summed_at_once(A.shape[2]) if single else [A.shape[2]]
-    rows, columns = (_LEAST_ROWS, 8) if single and A.is_cuda else (1, 1)
-
-    def places(clips: int) -> list[Tensor]:
-        # The same memory for all machines: what is beyond their clips and features stays 0.
-        widths = [-(-length // columns) * columns for length in lengths]
-        return [A.new_zeros(max(rows, clips), width) for width in widths]
-
-    def put(clips: Tensor, into: list[Tensor]) -> None:
-        for place, part in zip(into, clips.split_with_sizes(lengths, 1), strict=True):
-            place[: part.shape[0], : part.shape[1]] = part
-
-    a = places(A.shape[1])
-    b = a if A is B else places(B.shape[1])
-    products = A.new_empty(len(A), A.shape[1], B.shape[1])
-    for into, clips, bank in zip(products, A, B, strict=True):
-        put(clips, a)
-        if b is not a:
-            put(bank, b)
-        product = a[0] @ b[0].T
-        for left, right in zip(a[1:], b[1:], strict=True):
-            product += left @ right.T
-        into.copy_(product[: len(clips), : len(bank)])
-    return products
-
-
-def _summed_at_once(n: int) -> list[int]:
-    """Features per sum of OpenBLAS's product in float32."""
-    lengths = []
-    while n > 0:
-        length = n
-        if n > _OPENBLAS_Q:
-            length = _OPENBLAS_Q if n >= 2 * _OPENBLAS_Q else (n + 1) // 2
-        lengths.append(length)
-        n -= length
-    return lengths
+    """(M, n, N): A @ B.T of every machine."""
+    return A @ B.mT
 
 
 def _to_distances(products: Tensor) -> None:

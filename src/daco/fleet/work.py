@@ -14,7 +14,7 @@ from daco.bases import Base
 from daco.calibration import temperature_base
 from daco.config import ScoreConfig
 from daco.fleet.maps import calibrate, ks_counts, uniformity
-from daco.fleet.scores import Banks, Scored, Split, total
+from daco.fleet.scores import Banks, Scored, Split
 
 SPLITS_AT_ONCE = 16
 """Splits of the criterion that are calibrated together."""
@@ -69,10 +69,10 @@ class Work:
         """(M,): balanced accuracy of the 1-NN domain of the banks' clips, each left out."""
         nearest = self._banks.leave_one_out([]).domain[:, 0].argmin(1)
         shares = [
-            total((nearest[:, a:b] == g).double()) / (b - a)
+            (nearest[:, a:b] == g).double().mean(1)
             for g, (a, b) in enumerate(pairwise(self._banks.starts))
         ]
-        return (total(torch.cat(shares, 1)) / len(shares))[:, 0]
+        return torch.stack(shares, 1).mean(1)
 
     def criterion(self, held: NDArray[np.bool_], uniform: bool) -> dict[str, Tensor]:
         """KS integers (M, C, S, P) and, if wanted, the uniformity of quantiles (M, C)."""
@@ -104,7 +104,7 @@ class Work:
             shape = (len(self._banks.unit), len(self._configs))
             means = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
             if quantiles:
-                means[:, quantiles] = total(torch.stack(uniformities, -1))[..., 0] / len(splits)
+                means[:, quantiles] = torch.stack(uniformities, -1).sum(-1) / len(splits)
             results["uniformity"] = means
         return results
 
