@@ -81,9 +81,9 @@ class TestReading:
     def test_a_slow_one_is_given_up(self):
         started = time.monotonic()
         with pytest.raises(Problem) as caught:
-            read([b"x"] * 100, pause=0.05, seconds=0.2)
+            read([b"x"] * 1000, pause=0.05, seconds=0.2)
         assert caught.value.status == 408
-        assert time.monotonic() - started < 4  # of the 5 s that all of it would take
+        assert time.monotonic() - started < 30  # of the 50 s that all of it would take
 
     def test_one_that_ends_early_is_refused(self):
         with pytest.raises(Problem, match="ended before") as caught:
@@ -166,7 +166,7 @@ class TestForms:
         with pytest.raises(Problem) as caught:
             parse_form(body, b"x")
         assert caught.value.status == status
-        assert time.process_time() - started < 1
+        assert time.process_time() - started < 5
 
     @pytest.mark.parametrize("boundary", [b"", b"x" * 71])
     def test_a_boundary_is_needed_and_short(self, boundary):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from postgres import new_database, postgres_server
@@ -280,7 +281,9 @@ def test_a_lost_connection_is_replaced():
         with store.database.reading() as connection:
             backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         os.kill(backend, signal.SIGTERM)
-        time.sleep(0.2)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{backend}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert add(store, source_key="b")
         assert add(store, source_key="a") is None
 
