@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import permutations
 from math import factorial
 from typing import Any
@@ -535,6 +535,7 @@ def _residual_permutation(left_x: FloatArray, left_y: FloatArray, design: FloatA
     return float(np.mean(found >= found[0] - 1e-12))
 
 
+@lru_cache(maxsize=4)
 def _drawn_orderings(n: int) -> NDArray[np.intp]:
     """The ordering as it is, and others that are drawn."""
     same = np.arange(n)
