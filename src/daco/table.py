@@ -306,11 +306,11 @@ def clip_columns(
     from the DCASE names of the clips, where they have such names; else it has a default.
     """
     columns = {}
-    paths = given.get("path", given.get("file_name"))
-    default = [str(row) for row in range(n_clips)]
-    columns["path"] = as_column("path", default if paths is None else paths, n_clips)
+    named = next((name for name in ("path", "file_name") if name in given), None)
+    paths = [str(row) for row in range(n_clips)] if named is None else given[named]
+    columns["path"] = as_column(named or "path", paths, n_clips, kind="path")
     missing = [name for name in names if name != "path" and name not in given]
-    said = _said_by_names(columns["path"].tolist(), given) if paths is not None and missing else {}
+    said = _said_by_names(columns["path"].tolist(), given) if named and missing else {}
     for name in names:
         if name != "path":
             values = given.get(name, said.get(name, _DEFAULTS.get(name)))
@@ -333,11 +333,12 @@ def _said_by_names(paths: list[str], given: Mapping[str, Any]) -> dict[str, list
 _DEFAULTS: dict[str, Any] = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
 
 
-def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
+def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> NDArray[Any]:
     """One checked value per clip as an object array (None is missing), or an InputError.
 
     A single value stands for all clips. NaN and pandas' missing values count as None, and
-    whole floats as ints, which is what a trip through pandas makes of a missing label.
+    whole floats as ints, which is what a trip through pandas makes of a missing label. `kind` is
+    the clip column that it is to be, if it has another name.
     """
     if not is_utf8(name):
         raise InputError(f"the name of the column {name!r} cannot be written as UTF-8. Rename it.")
@@ -348,7 +349,7 @@ def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(listed) != n_clips:
         raise InputError(f"column {name!r} has {len(listed)} values for {n_clips} clips.")
-    check = _CHECKS.get(name)
+    check = _CHECKS.get(kind or name)
     column = np.empty(n_clips, dtype=object)
     checked: dict[str, Any] = {}  # most columns repeat a few words; a mapping is never shared
     for row, value in enumerate(listed):

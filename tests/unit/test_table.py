@@ -542,3 +542,10 @@ def test_other_names_say_nothing(tmp_path, read):
     columns = read(tmp_path, path=list("abcdef")).columns
     assert set(columns["split"].tolist()) == {"train"}
     assert set(columns["domain"].tolist()) == set(columns["label"].tolist()) == {None}
+
+
+def test_an_error_names_the_column_that_the_names_are_in(tmp_path):
+    with pytest.raises(DataError, match=r"column 'file_name' row 1 must be text. Got None"):
+        by_parquet(tmp_path, file_name=[TRAIN[0], None, *TRAIN[1:], TEST[0]])
+    both = by_parquet(tmp_path, path=TRAIN + TEST, file_name=[None] * 6)
+    assert both.columns["path"].tolist() == TRAIN + TEST
