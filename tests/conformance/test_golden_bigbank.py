@@ -19,12 +19,12 @@ def test_flat_gives_the_golden_scores_and_criterion(name, dtype):
     got = bank.score(machine.X_test, machine.names)
     tolerance = 1e-9 if machine.prefix else 1e-3  # the golden README's
     assert scaled_error(got.T, machine["scores"], machine.names).max() < tolerance
-    splits = bank.balance_splits(machine.names)
+    splits = bank.balance_splits(machine.names, 10)
     differing = np.abs(splits - machine["balance_ks_splits"]) > 1e-9
     assert differing.sum() <= (0 if machine.prefix else 30)
     # Whatever the processor, it is what NormalBank gives.
     plain = machine.bank(memory_budget=0)
-    assert (splits == plain.balance_splits(machine.names)).all()
+    assert (splits == plain.balance_splits(machine.names, 10)).all()
     assert scaled_error(
         got.T, plain.score(machine.X_test, machine.names).T, machine.names
     ).max() < (1e-9 if machine.prefix else 1e-5)

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.criterion import CHOICE_SPLITS
 
 _SHOWN = 4
 
@@ -39,7 +40,7 @@ def select(
         str | None, typer.Option(help="Which vectors of the table. Default: its first.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = 10,
+    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = CHOICE_SPLITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
     workers: Annotated[

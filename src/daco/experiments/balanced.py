@@ -170,7 +170,7 @@ def _choose(
     except NotEnoughClipsError as error:
         return _fallback(machine, sizes, names, str(error).rstrip(".")), None
     exact = _fractions(balance)
-    floor = bank_floor(list(sizes.values()), n_splits, seed)
+    floor = bank_floor(list(sizes.values()), n_splits, seed, reuse_clips=True)
     return judge(machine, sizes, names, exact, floor, guard), exact
 
 

@@ -86,7 +86,8 @@ def add_guarded(
             config=decisions[guard].config,
             dev_omega=None if dev is None else float(dev[at]),
             eval_omega=None if evaluation is None else float(evaluation[at]),
-            criterion=plain(known_column(grid, "crit_dev")[at]),
+            crit_dev=plain(known_column(grid, "crit_dev")[at]),
+            crit_eval=plain(known_column(grid, "crit_eval")[at]),
             labels="none" if guard == "faults" else "development (veto only)",
         )
         rows.insert(place, row)

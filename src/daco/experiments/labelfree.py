@@ -19,7 +19,7 @@ import numpy as np
 
 from daco.clips import some
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
-from daco.criterion import Floor
+from daco.criterion import CHOICE_SPLITS, Floor
 from daco.engines.pool import outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
 from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
@@ -67,7 +67,7 @@ def select_label_free(
     dev_grid: pd.DataFrame | None = None,
     readout: str | None = None,
     seed: int = 0,
-    n_splits: int = 10,
+    n_splits: int = CHOICE_SPLITS,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
