@@ -62,7 +62,7 @@ def choose_config(bank: NormalBank) -> Choice:
     >>> choose_config(NormalBank(np.random.default_rng(0).normal(size=(20, 4)))).reason
     'one domain: nothing to balance, so the fixed default'
     """
-    from daco.experiments.floor import bank_floor
+    from daco.experiments.floor import choice_floor
 
     if len(bank.domains) == 1:
         return Choice(DEFAULT_CONFIG, "one domain: nothing to balance, so the fixed default", {})
@@ -76,7 +76,7 @@ def choose_config(bank: NormalBank) -> Choice:
     criterion = {
         config.name: float(value) for config, value in zip(pool, balance.values, strict=True)
     }
-    floor = bank_floor(list(bank.domain_sizes.values()), CHOICE_SPLITS, SEED, reuse_clips=True)
+    floor = choice_floor(list(bank.domain_sizes.values()), CHOICE_SPLITS, SEED)
     assert floor is not None  # there are halves, so there are two clips in each of two domains
     best = pool[balance.best()].name
     default, smallest = criterion[DEFAULT_CONFIG], criterion[best]

@@ -65,7 +65,7 @@ def test_what_the_user_reads(real):
     text = " ".join(result.stdout.split())
     assert "H0 floor" in text
     assert "bearing: use conf-soft-m0-k1;" in text
-    assert "the default is as good, keep it" in text
+    assert "the default, keep it: " in text
     assert "One for all machines: use conf-soft-m0-k1" in text
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 

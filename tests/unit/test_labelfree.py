@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 import daco
 from daco.config import blind_pool
+from daco.criterion import Floor
 from daco.errors import InputError
+from daco.experiments.balanced import Guard, judge
 from daco.experiments.labelfree import select_label_free
 from daco.table import EmbeddingTable
 
@@ -62,7 +65,8 @@ def test_a_pick_inside_the_noise_is_not_worth_leaving_the_default():
     (choice,) = found.machines
     assert choice.default_criterion - choice.criterion <= choice.floor.sd
     assert choice.use == DEFAULT
-    assert "keep it" in choice.advice or choice.pick == DEFAULT
+    assert choice.pick != DEFAULT
+    assert choice.advice.startswith(f"the default, keep it: {choice.pick} is better balanced by")
 
 
 def test_a_pick_outside_the_noise_is_used():
@@ -75,6 +79,18 @@ def test_a_pick_outside_the_noise_is_used():
     assert choice.use == choice.pick != DEFAULT
     assert "more than the noise" in choice.advice
     assert DEFAULT not in choice.within_noise
+
+
+def test_what_the_label_free_veto_cuts_is_not_used_even_if_it_is_the_default():
+    names, floor = [DEFAULT, "raw-k1", "raw-k2"], Floor(0.3, 0.05)
+    exact = [Fraction(4, 10), Fraction(41, 100), Fraction(39, 100)]
+    sizes = {"source": 50, "target": 10}
+    cut = judge("fan", sizes, names, exact, floor, Guard(cut={DEFAULT: "x", "raw-k2": "x"}))
+    assert (cut.pick, cut.use) == ("raw-k1", "raw-k1")
+    assert cut.advice == "the label-free veto cuts the default"
+    assert cut.within_noise == ()
+    kept = judge("fan", sizes, names, exact, floor, Guard(cut={"raw-k2": "x"}))
+    assert (kept.use, kept.advice) == (DEFAULT, "the default is the best balanced")
 
 
 def test_the_default_is_scored_even_where_it_is_no_candidate():

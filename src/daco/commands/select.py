@@ -61,9 +61,8 @@ def select(
 
     The criterion is small when normal clips of all domains score alike. It cannot see what a
     configuration detects, so the candidates are nine that are known to work, unless --grid names
-    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto is
-    shown beside it: which candidates do not hear pseudo-anomalies made of the normals. It takes
-    a candidate out of the choice where nothing else guards it.
+    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto
+    takes those out that do not detect pseudo-anomalies made of the normals.
     """
     from daco.engines import require_engine
     from daco.experiments.gridfile import read_grid

@@ -143,7 +143,7 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
     for sentence in result.selection.get("warnings") or ():
         console.print(f"[yellow]warning:[/yellow] {escape(sentence)}", highlight=False)
     table = Table(
-        title="\nWhat each rule picks: its criterion, and its official score in percent",
+        title="\nWhat each rule picks, its criterion and official score (%)",
         title_justify="left",
         box=None,
         pad_edge=False,

@@ -176,7 +176,6 @@ def study(
             folder=None if folder is None else folder / MACHINES,
             stage="scoring",
             progress=progress,
-            quick=True,
             prepare=None if device == "cpu" else on_device(scores_of_machines, device),
             brief=without_clips,
         )
