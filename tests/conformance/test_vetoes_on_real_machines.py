@@ -23,7 +23,9 @@ def studies(tmp_path_factory):
     """Bearing as development machine, fan as evaluation machine, under each veto."""
     folder = tmp_path_factory.mktemp("run")
     tables = real_table("bearing"), real_table("fan")
-    return {veto: daco.study(*tables, out=folder, veto=veto, workers=1) for veto in GUARDS}
+    return {
+        veto: daco.study(*tables, out=folder, veto=veto, n_splits=10, workers=1) for veto in GUARDS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def frontier():
             **columns,
         )
 
-    return daco.study(banded("bearing"), banded("fan"), grid="frontier", workers=1)
+    return daco.study(banded("bearing"), banded("fan"), grid="frontier", n_splits=10, workers=1)
 
 
 def test_the_dev_veto_passes_what_detects_nothing_and_the_study_warns(studies):

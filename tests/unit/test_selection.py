@@ -302,6 +302,10 @@ def test_the_table_says_what_labels_each_rule_read():
     )
     own = next(row for row in rows if row.rule == "criterion on evaluation normals")
     assert own.crit_eval == 0.45  # the value the rule minimised, in its own column
+    assert own.crit_dev == GRID["crit_dev"][list(GRID["config"]).index(own.config)]
+    blind = next(row for row in rows if row.rule == "per-machine blind")
+    assert blind.crit_dev is None  # evaluation machines chose
+    assert blind.crit_eval is not None
 
 
 def test_without_evaluation_scores_the_label_free_rules_still_stand():

@@ -56,8 +56,9 @@ def headline(result: StudyResult) -> dict[str, Any]:
             "criterion only says how alike the scores of the two domains are."
         )
     seeds = _seeds(result)
-    if seeds and measure in ("eval", "dev"):
-        sentences[:0] = below_default(seeds, f"{measure}_omega", _default(result, column))
+    if seeds and measure == "eval":
+        default = _value(result, DEFAULT_CONFIG, column)
+        sentences[:0] = below_default(seeds["n_seeds"], seeds["eval_omega"], default)
     note = None
     if "criterion" in str(chosen.get("rule")):
         note = noise_note(result.selection.get("within_noise") or [])
@@ -85,10 +86,6 @@ def _seeds(result: StudyResult) -> dict[str, Any] | None:
     if "seeds" in result.selection or not chosen:
         return result.selection.get("seeds")
     return choice_over_seeds(result.stability, result.grid, chosen["config"], chosen.get("rule"))
-
-
-def _default(result: StudyResult, column: str | None) -> float | None:
-    return _value(result, DEFAULT_CONFIG, column)
 
 
 def labelled_machines(result: StudyResult, split: str) -> list[str]:
