@@ -65,8 +65,16 @@ def test_a_pick_inside_the_noise_is_not_worth_leaving_the_default():
     (choice,) = found.machines
     assert choice.default_criterion - choice.criterion <= choice.floor.sd
     assert choice.use == DEFAULT
-    assert choice.pick != DEFAULT
-    assert choice.advice.startswith(f"the default, keep it: {choice.pick} is better balanced by")
+
+
+def test_the_default_is_not_called_better_than_the_default():
+    exact = [Fraction(40, 100), Fraction(38, 100)]
+    sizes = {"source": 50, "target": 10}
+    found = judge("fan", sizes, [DEFAULT, "raw-k1"], exact, Floor(0.3, 0.05), Guard())
+    assert (found.pick, found.use) == ("raw-k1", DEFAULT)
+    assert found.advice == (
+        "the default, keep it: raw-k1 is better balanced by 0.020, inside the noise of 0.050"
+    )
 
 
 def test_a_pick_outside_the_noise_is_used():

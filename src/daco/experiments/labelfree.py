@@ -184,7 +184,7 @@ def _veto_notes(
         notes.append("No machine has enough normals for the label-free veto.")
     cut = dict.fromkeys(name for each in found for name in each.choice.cut)
     if cut:
-        notes.append(f"Not chosen from where the label-free veto cuts them: {some(cut)}.")
+        notes.append(f"Not chosen where the label-free veto cuts them: {some(cut)}.")
     return notes
 
 
