@@ -16,7 +16,9 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daco.bank import Domains, NormalBank
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.criterion import CHOICE_SPLITS
 from daco.domains import Weights
 from daco.errors import DacoWarning, InputError, NotEnoughClipsError
 from daco.pseudo import moved_normals
@@ -247,7 +249,7 @@ class LabelFreeSearch(_Detector):
     def __init__(
         self,
         configs: Iterable[str | ScoreConfig] | None = None,
-        n_splits: int = 10,
+        n_splits: int = CHOICE_SPLITS,
         seed: int = 0,
         false_alarm_rate: float = 0.1,
         bands: int = 1,
@@ -287,7 +289,7 @@ class LabelFreeSearch(_Detector):
                 heard, kept, said = self._hears(embeddings, domains, pool)
             best = next(at for at in order if kept[at])
             self.reason_ = (
-                f"smallest balance criterion of {int(kept.sum())} configurations: "
+                f"smallest balance criterion of {counted(int(kept.sum()), 'configuration')}: "
                 f"{criterion[best]:.4f} ({said})"
             )
         self.results_: pd.DataFrame = pd.DataFrame(

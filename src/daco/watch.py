@@ -22,6 +22,7 @@ from pathlib import Path
 
 from daco.arrivals import Arrivals, Look, Seen, Stamp, look
 from daco.audio import probe
+from daco.clips import counted
 from daco.errors import AudioError, DacoError, InputError
 from daco.listen import Listener
 from daco.model import MachineModel
@@ -97,7 +98,8 @@ class ModelInUse:
         if model.sha256 == self.model.sha256:
             return None
         self.model, self.listener = model, listener
-        return f"The model has changed: {len(model)} normals, threshold {model.threshold:.4g}."
+        normals = counted(len(model), "normal")
+        return f"The model has changed: {normals}, threshold {model.threshold:.4g}."
 
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""

@@ -382,7 +382,7 @@ def test_the_frozen_2026_pick_from_a_table_without_evaluation_scores(
     assert guarded_selection(grid) == config
     row = next(row for row in selection_table(grid) if row.rule == "guarded criterion")
     assert row.dev_omega == pytest.approx(dev, abs=0.005)
-    assert row.criterion == criterion
+    assert row.crit_dev == criterion
 
 
 def test_the_threshold_veto_at_every_published_delta():

@@ -164,13 +164,13 @@ def test_the_frontier():
 
 @pytest.fixture(scope="module")
 def choice():
-    return choose(*published.tables("beats"), n_source=990, n_target=10)
+    return choose(*published.tables("beats"), n_source=990, n_target=10, n_splits=10)
 
 
 def test_the_choice_of_2025(choice):
     chosen = choice["chosen"]
     assert (chosen["config"], chosen["rule"]) == ("conf-soft-m0-ldnK1", "guarded criterion")
-    assert (chosen["eval_omega"], chosen["dev_omega"], chosen["criterion"]) == (
+    assert (chosen["eval_omega"], chosen["dev_omega"], chosen["crit_dev"]) == (
         61.0518,
         56.5616,
         0.4788,
@@ -221,7 +221,9 @@ def test_the_floor_of_the_criterion(choice):
 
 def test_the_neighbours_of_the_transfer_studys_pick_are_noise():
     """The two smallest criteria differ by 0.004, inside the noise: the pick can flip."""
-    found = choose(*published.tables("45"), veto=[True] * 45, n_source=990, n_target=10)
+    found = choose(
+        *published.tables("45"), veto=[True] * 45, n_source=990, n_target=10, n_splits=10
+    )
     assert found["chosen"]["config"] == "conf-soft-m0-k1"
     assert "conf-hard-m0-k1" in found["within_noise"]
     assert "raw-k1" not in found["within_noise"]

@@ -186,7 +186,7 @@ def test_the_columns_of_a_run_are_those_described(tmp_path):
         for seed, names in enumerate([("fan", "pump"), ("valve", "motor")])
     )
     grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
-    daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", workers=1)
+    daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", n_splits=10, workers=1)
     sections = re.split(r"^### ", (DOCS / "files.md").read_text(encoding="utf-8"), flags=re.M)
     described = {
         part.splitlines()[0]: re.findall(r"^\| `([\w.]+)` \|", part, flags=re.M)

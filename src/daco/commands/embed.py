@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.clips import counted
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
@@ -222,10 +223,10 @@ def _show(console: Console, report: EmbedReport) -> None:
     reused = f" ({report.reused} of an interrupted run)" if report.reused else ""
     # Not wrapped: a path broken over two lines can be neither copied nor searched for.
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    say(f"{report.out}: {report.clips} clips{reused} in {report.seconds:.1f} s{rate}.")
+    say(f"{report.out}: {counted(report.clips, 'clip')}{reused} in {report.seconds:.1f} s{rate}.")
     if not report.skipped:
         return
-    say(f"{len(report.skipped)} clips were skipped:")
+    say(f"{counted(report.skipped, 'clip')} skipped:")
     for path, reason in report.skipped[:_SHOWN]:
         say(f"  {path}: {reason}")
     more = len(report.skipped) - _SHOWN

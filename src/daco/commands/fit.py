@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from daco.clips import counted
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
 from daco.commands.options import DomainLevel
@@ -208,9 +209,13 @@ def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -
     chosen = ", ".join(f"{config} {count:,}" for config, count in configs[:_SHOWN])
     rest = f" and {len(configs) - _SHOWN} more" if len(configs) > _SHOWN else ""
     say(console, f"configurations: {chosen}{rest}")
-    say(console, f"{models[0][1].parent}: {len(models):,} models, {size / 1e6:,.1f} MB", wrap=False)
+    say(
+        console,
+        f"{models[0][1].parent}: {counted(models, 'model')}, {size / 1e6:,.1f} MB",
+        wrap=False,
+    )
     for text, count in cautions.most_common(_SHOWN):
-        note(console, [f"{count:,} machines: {text}"], "caution")
+        note(console, [f"{counted(count, 'machine')}: {text}"], "caution")
     if len(cautions) > _SHOWN:
         note(console, [f"{len(cautions) - _SHOWN} more of this kind; see daco inspect"], "caution")
 

@@ -21,6 +21,7 @@ def freeze(
 
     'daco verify' checks it later, when evaluation labels are known.
     """
+    from daco.clips import counted
     from daco.errors import DataError
     from daco.experiments.result import write_json
     from daco.prereg import KNOWN, freeze
@@ -34,7 +35,7 @@ def freeze(
     console.print(f"Frozen: [bold]{frozen['config']}[/bold] ({frozen['rule']})")
     console.print(frozen["reason"], markup=False)
     console.print(f"Dev pick: {document['dev_pick'] or '-'}. Fixed default: {document['default']}.")
-    console.print(f"{len(document['artifacts'])} files of the run, {document['created']}.")
+    console.print(f"{counted(document['artifacts'], 'file')} of the run, {document['created']}.")
     if document[KNOWN]:
         console.print(
             "[bold red]Evaluation scores were known when this was frozen[/bold red], and the file "

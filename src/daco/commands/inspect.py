@@ -161,8 +161,9 @@ def _network(model: MachineModel) -> str:
 
 
 def _update(said: dict[str, Any]) -> str:
+    ending = "" if said.get("clips") == 1 else "s"
     return (
-        f"{_text(said.get('when'))}: {_text(said.get('clips'))} clips of "
+        f"{_text(said.get('when'))}: {_text(said.get('clips'))} clip{ending} of "
         f"{_text(said.get('domain'))} from {_text(said.get('source'))}, threshold "
         f"{_number(said.get('threshold_before'))} -> {_number(said.get('threshold_after'))}"
     )

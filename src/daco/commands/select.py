@@ -16,6 +16,7 @@ from daco.commands.modeltext import note
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.criterion import CHOICE_SPLITS
 
 _SHOWN = 4
 
@@ -41,7 +42,7 @@ def select(
         str | None, typer.Option(help="Which vectors of the table. Default: its first.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = 10,
+    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = CHOICE_SPLITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
     workers: Annotated[
@@ -62,9 +63,8 @@ def select(
 
     The criterion is small when normal clips of all domains score alike. It cannot see what a
     configuration detects, so the candidates are nine that are known to work, unless --grid names
-    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto is
-    shown beside it: which candidates do not hear pseudo-anomalies made of the normals. It takes
-    a candidate out of the choice where nothing else guards it.
+    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto
+    takes those out that do not detect pseudo-anomalies made of the normals.
     """
     from daco.engines import require_engine
     from daco.experiments.gridfile import read_grid

@@ -53,6 +53,7 @@ def synth(
     The same options give the same bytes. The defaults have the size of the real data sets (3 GB,
     minutes); for a quick look: --source 200 --test 80 --seconds 5.
     """
+    from daco.clips import counted
     from daco.synth import synth_factory
 
     columns = (
@@ -83,7 +84,8 @@ def synth(
         )
     clips = len(names) * (source + target + test + supplemental)
     Output().print(
-        f"{clips} clips of {seconds:g} s from {len(names)} machines ({', '.join(names)}) in "
+        f"{counted(clips, 'clip')} of {seconds:g} s from {counted(names, 'machine')} "
+        f"({', '.join(names)}) in "
         f"{escape(str(directory))}.",
         highlight=False,
     )

@@ -187,7 +187,7 @@ def _of_domain(errors: Console, clips: Normals, domain: str) -> list[int]:
             "of one domain."
         )
     left = len(clips) - len(rows)
-    note(errors, [f"{left} clips of other domains than {domain} are left out."])
+    note(errors, [f"{counted(left, 'clip')} of other domains than {domain} left out."])
     return rows
 
 
@@ -196,8 +196,8 @@ def _announce(errors: Console, model: MachineModel, domain: str, found: Newcomer
         errors,
         [
             f"{domain} is a new domain beside {some(model.domains)}. {len(found.anomalous)} of "
-            f"its {len(found.rows)} clips sound anomalous to the model so far, as those of a new "
-            "condition may: be sure that they are normal."
+            f"its {counted(found.rows, 'clip')} sound anomalous to the model so far, as those of "
+            "a new condition may: be sure that they are normal."
         ],
     )
 

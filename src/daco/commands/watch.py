@@ -277,10 +277,12 @@ def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
 
 
 def _introduce(errors: Console, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
+    from daco.clips import counted
+
     model = in_use.model
     say(
         errors,
-        f"{in_use.machine}: {len(model)} normals, threshold {model.threshold:.4g} for a "
+        f"{in_use.machine}: {counted(len(model), 'normal')}, threshold {model.threshold:.4g} for a "
         f"false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.policy.rule}.",
     )
     say(errors, f"Watching {watcher.folder}", wrap=False)

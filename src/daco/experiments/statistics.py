@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.experiments.aggregate import (
     CRITERION_DIGITS,
@@ -194,7 +195,8 @@ def _signals(
             notes.add(f"The {title} is known for fewer than {_FEWEST} configurations.")
         else:
             if not known.all():
-                notes.add(f"{(~known).sum()} configurations without {title} or score are left out.")
+                unknown = counted(int((~known).sum()), "configuration")
+                notes.add(f"Left out: {unknown} without {title} or score.")
             found[name] = _signal(table, title, signal, known, n_draws, seed, notes)
     if found["criterion"] is not None:
         found["criterion"]["machine_bootstrap"] = _over_machines(

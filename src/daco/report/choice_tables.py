@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.errors import ConfigError
 from daco.figures.style import look_of
@@ -23,6 +24,7 @@ _STRENGTH = {
     "criterion": "Does the criterion improve with m?",
 }
 _SCORES: dict[Key, str] = {"dev_omega": "dev score", "eval_omega": "eval score"}
+_CRITERIA: dict[Key, str] = {"crit_dev": "criterion, dev", "crit_eval": "criterion, eval"}
 
 
 def selection_table(result: StudyResult) -> ReportTable:
@@ -33,7 +35,8 @@ def selection_table(result: StudyResult) -> ReportTable:
         "config": [row["config"] for row in rows],
         "eval_omega": [row["eval_omega"] for row in rows],
         "dev_omega": [row["dev_omega"] for row in rows],
-        "criterion": [row["criterion"] for row in rows],
+        "crit_dev": [row["crit_dev"] for row in rows],
+        "crit_eval": [row["crit_eval"] for row in rows],
         "labels": [row["labels"] for row in rows],
         "what it does": [_described(row) for row in rows],
     }
@@ -41,8 +44,8 @@ def selection_table(result: StudyResult) -> ReportTable:
         "selection",
         "What each rule picks, which labels it reads, and the official score (%) of the pick.",
         without_unknown(columns),
-        titles={"config": "picks", "labels": "labels read", **_SCORES},
-        formats={"criterion": ".3f"},
+        titles={"config": "picks", "labels": "labels read", **_SCORES, **_CRITERIA},
+        formats={"crit_dev": ".3f", "crit_eval": ".3f"},
     )
 
 
@@ -98,8 +101,7 @@ def grid_table(result: StudyResult) -> ReportTable:
         titles={
             "config": "configuration",
             **_SCORES,
-            "crit_dev": "criterion, dev",
-            "crit_eval": "criterion, eval",
+            **_CRITERIA,
         },
         formats={"crit_dev": ".3f", "crit_eval": ".3f"},
     )
@@ -141,7 +143,7 @@ def family_table(result: StudyResult) -> ReportTable:
         titles={
             "count": "members",
             "config": "smallest criterion",
-            "crit_dev": "criterion",
+            **_CRITERIA,
             **_SCORES,
             "dev_omega_range": "dev, all",
             "eval_omega_range": "eval, all",
@@ -183,7 +185,7 @@ def ldn_table(result: StudyResult) -> ReportTable:
         "Calibration per domain (z-scores, ratios to the median, quantile maps), local density "
         "normalisation (LDN), and one on top of the other: official scores (%) and criterion.",
         columns,
-        titles={"config": "configuration", **_SCORES, "crit_dev": "criterion"},
+        titles={"config": "configuration", **_SCORES, **_CRITERIA},
         formats={"crit_dev": ".3f"},
     )
 
@@ -219,14 +221,14 @@ def _statistics(stats: Mapping[str, Any]) -> Iterator[list[Any]]:
     ):
         found = stats.get(key) or {}
         machines = found.get("n_machines")
-        basis = f"{machines} machines" if machines else f"{found.get('n')} configurations"
+        basis = counted(machines or found.get("n") or 0, "machine" if machines else "configuration")
         yield _row(question, found, basis, found.get("p_naive"))
 
 
 def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     """How far one signal predicts the evaluation score, from the plain to the strict answer."""
     whole = {"rho": signal["rho"], **(signal.get("family_block") or {})}
-    basis = f"{signal['n']} configurations; families resampled"
+    basis = f"{counted(signal['n'], 'configuration')}; families resampled"
     yield _row(f"Does {word} predict the evaluation score?", whole, basis)
     machines = signal.get("machine_bootstrap") or {}
     basis = f"{machines.get('n_dev')} and {machines.get('n_eval')} machines resampled"

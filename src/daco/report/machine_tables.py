@@ -9,7 +9,7 @@ import numpy as np
 from daco.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.experiments.aggregate import metrics_of
 from daco.figures.coverage import imbalances
-from daco.figures.distributions import chosen_config
+from daco.figures.distributions import shown_config
 from daco.metrics import harmonic_mean
 from daco.report.fewer import fewer_machines, said_of
 from daco.report.table import Columns, ReportTable, columns_from, without_unknown
@@ -39,7 +39,7 @@ _FROM_OUTSIDE = (
 def shown_configs(result: StudyResult) -> list[str]:
     """What is compared machine by machine: raw, default, chosen, as far as the grid has them."""
     known = set(result.grid["config"])
-    wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, chosen_config(result)])
+    wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, shown_config(result)])
     return [name for name in wanted if name in known]
 
 

@@ -66,7 +66,7 @@ def veto_table(result: StudyResult) -> ReportTable:
             "pseudo_score": "pseudo score",
             "dev_omega": "dev score",
             "eval_omega": "eval score",
-            "crit_dev": "criterion",
+            "crit_dev": "criterion, dev",
         },
         formats={"crit_dev": ".3f"},
     )

@@ -144,6 +144,23 @@ def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
     return f"{subject} is larger than what changes {noise} ({interval})."
 
 
+def below_default(n_seeds: int, mean: float | None, default: float | None) -> list[str]:
+    """A sentence where the choice scores less than the fixed default, averaged over seeds.
+
+    Examples
+    --------
+    >>> from daco.report.wording import below_default
+    >>> below_default(10, 70.5, 72.6)[0][:48]
+    'Over 10 seeds the choice scores 70.5 on average,'
+    """
+    if mean is None or default is None or mean >= default:
+        return []
+    return [
+        f"Over {n_seeds} seeds the choice scores {written(mean, '.1f')} on average, "
+        f"less than the fixed default ({written(default, '.1f')}): choosing gained nothing here."
+    ]
+
+
 def noise_note(within_noise: Sequence[str]) -> str | None:
     """How many others the criterion cannot tell from the pick."""
     count = len(within_noise)
