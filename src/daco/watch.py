@@ -295,12 +295,22 @@ class _Gone:
                 place = _parent(place)
 
     def __call__(self, path: str) -> bool:
-        if path in self._files:
+        if path in self._files or self._may_be_there(path):
             return False
         place = _parent(path)
         while place and not os.path.isdir(self._folder / place):
             place = _parent(place)
         return place in self._full
+
+    def _may_be_there(self, path: str) -> bool:
+        """A look passes over a link to nowhere, and over what cannot be looked at right now."""
+        try:
+            os.lstat(self._folder / path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            pass
+        return True
 
 
 def _parent(path: str) -> str:

@@ -373,6 +373,9 @@ def test_files_of_a_drive_that_is_away_are_not_forgotten(watched, tmp_path):
     (watched.inbox / "mic2").rmdir()
     away.rename(watched.inbox / "mic2")
     assert look_and_forget() == everything
+    (watched.inbox / "mic1" / "b.wav").unlink()
+    (watched.inbox / "mic1" / "b.wav").symlink_to(tmp_path / "nowhere.wav")
+    assert look_and_forget() == everything
     assert watched.stored == []
     shutil.rmtree(watched.inbox / "2026" / "01")
     (watched.inbox / "a.wav").unlink()

@@ -196,17 +196,18 @@ def _of_one_file(engine: Engine, path: str) -> None:
 
     @event.listens_for(engine, "do_connect")
     def connecting(*_: Any) -> None:
-        if was_there and not os.path.isfile(path):
+        if was_there and not os.path.exists(path):
             raise sqlite3.OperationalError("the file was removed")
 
     @event.listens_for(engine, "connect")
     def connected(_: Any, record: ConnectionPoolEntry) -> None:
         nonlocal was_there
-        record.info["file"], was_there = _file_number(path), True
+        record.info["file"], record.info["is_new"], was_there = _file_number(path), True, True
 
     @event.listens_for(engine, "checkout")
     def checked_out(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
-        if record.info["file"] != _file_number(path):
+        is_new = record.info.pop("is_new", False)
+        if not is_new and record.info["file"] != _file_number(path):
             raise DisconnectionError  # another connection is made, or refused
 
 
