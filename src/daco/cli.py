@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -90,6 +91,13 @@ for command, summary in _COMMANDS.items():
 
 def main() -> None:
     """Entry point: a user's mistake ends in one sentence, not in a stack trace."""
+    interrupts = []
+
+    def interrupt(number: int, _: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         app()
     except DacoError as error:
@@ -97,6 +105,10 @@ def main() -> None:
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
         message = f"{named}{error.strerror or error}."
+    except (Exception, KeyboardInterrupt):  # an import that is interrupted may raise anything
+        if not interrupts:
+            raise
+        sys.exit(130)
     Output(stderr=True).print("[red]error:[/red]", escape(message))
     sys.exit(2)
 

@@ -8,10 +8,12 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from itertools import product
 
 import numpy as np
@@ -45,6 +47,44 @@ def test_a_users_mistake_is_one_message_and_no_stack_trace():
         assert result.returncode == 2
         assert "Traceback" not in result.stderr
         assert result.stderr.strip()
+
+
+def test_a_place_that_cannot_be_written_is_named_without_a_stack_trace(tmp_path):
+    (tmp_path / "file").touch()
+    result = run("synth", str(tmp_path / "file"), "--machine", "fan", COLUMNS="")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {tmp_path / 'file'}")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk is simulated by it")
+def test_a_full_disk_behind_standard_output_is_told():
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "daco.cli", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 2
+    assert result.stderr == "error: No space left on device.\n"
+
+
+def test_ctrl_c_ends_without_a_stack_trace(tmp_path):
+    """The signal goes to the workers, too, as from a terminal; half a data set is removed."""
+    command = [sys.executable, "-m", "daco.cli", "synth", "factory", "--workers", "2"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.rglob("*.wav")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == ""
+    assert not list(tmp_path.rglob("*.wav"))
 
 
 LONG = "conf-soft-m100-zmin-k1+ldnK1+varmin-K4"

@@ -212,12 +212,12 @@ def _show(
             score, p_value = f"{verdict.score:.4g}", f"{verdict.p_value:.2g}"
             table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
         console.print(table)
-    alarms = sum(verdict.alarm for verdict in verdicts)
-    say(
-        console,
-        f"{alarms} of {len(verdicts)} anomalous: above {model.threshold:.4g}, the threshold for a "
-        f"false-alarm rate of {model.false_alarm_rate:g} in each domain.",
-    )
+        alarms = sum(verdict.alarm for verdict in verdicts)
+        say(
+            console,
+            f"{alarms} of {len(verdicts)} anomalous: above {model.threshold:.4g}, the threshold "
+            f"for a false-alarm rate of {model.false_alarm_rate:g} in each domain.",
+        )
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
         say(console, f"The rate is that of one window; there are up to {most} in a recording.")
