@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daco.criterion import CHOICE_SPLITS, Floor, h0_floor
+from daco.criterion import CHOICE_SPLITS, PAPER_SPLITS, Floor, h0_floor
 
 _REUSED_SPLITS = 50
 _DRAWS = 20_000_000  # scores to simulate: a tenth of a second at the paper's sizes
@@ -115,10 +115,12 @@ def _sd_of_mean(floors: Sequence[Floor]) -> float:
 
 @cache
 def _pair_floor(n_first: int, n_second: int, n_splits: int, seed: int, reuse_clips: bool) -> Floor:
-    # Clips are permuted to reuse them, which takes ten times as long as to draw new ones. Beyond
-    # some splits it is the clips alone that make the sd.
-    n_splits = min(n_splits, _REUSED_SPLITS) if reuse_clips else n_splits
+    # Clips are permuted to reuse them, which takes ten times as long as to draw new ones.
     budget = _DRAWS // (10 if reuse_clips else 1)
     fewest = 400 if reuse_clips else 100
-    n_simulations = int(np.clip(budget // (n_splits * (n_first + n_second)), fewest, 2000))
-    return h0_floor(n_first, n_second, n_splits, n_simulations, seed, reuse_clips=reuse_clips)
+    # Of reused clips more splits do not change the sd; new ones make splits independent, so that
+    # the sd of many follows from that of few.
+    simulated = min(n_splits, _REUSED_SPLITS if reuse_clips else PAPER_SPLITS)
+    n_simulations = int(np.clip(budget // (simulated * (n_first + n_second)), fewest, 2000))
+    found = h0_floor(n_first, n_second, simulated, n_simulations, seed, reuse_clips=reuse_clips)
+    return found if reuse_clips else Floor(found.mean, found.sd * (simulated / n_splits) ** 0.5)
