@@ -106,7 +106,7 @@ def test_a_killed_study_goes_on(tmp_path):
     machines = [synthetic_machine(f"m{i}", i, dim=256) for i in range(12)]
     synthetic_table(machines).write(tmp_path / "dev.parquet")
     command = ["study", "--dev", tmp_path / "dev.parquet", "--out", tmp_path / "run"]
-    command += ["--workers", "1", "--no-report"]
+    command += ["--splits", "10", "--workers", "1", "--no-report"]
     process = subprocess.Popen(
         [sys.executable, "-m", "daco.cli", *map(str, command)],
         stdout=subprocess.DEVNULL,
@@ -134,8 +134,8 @@ def test_several_readouts_are_studied_and_compared(tmp_path):
         EmbeddingTable(full.columns, both, full.metadata).write(tmp_path / f"{role}.parquet")
     result = daco_command(
         *("study", "--dev", tmp_path / "dev.parquet", "--eval", tmp_path / "eval.parquet"),
-        *("--out", tmp_path / "run", "--grid", "9", "--no-report", "--workers", "1"),
-        *("--readout", "mean", "--readout", "half"),
+        *("--out", tmp_path / "run", "--grid", "9", "--no-report", "--splits", "10"),
+        *("--workers", "1", "--readout", "mean", "--readout", "half"),
     )
     assert result.returncode == 0, result.stderr
     for name in ("mean", "half"):

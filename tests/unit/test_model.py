@@ -193,12 +193,14 @@ class TestAuto:
         search = LabelFreeSearch().fit(X, domains=domains)
         table = dict(zip(search.results_["config"], search.results_["criterion"], strict=True))
         assert choice.criterion == pytest.approx(table)
-        floor = h0_floor(30, 8, 10, 2000, 0, reuse_clips=True)
-        assert (choice.floor, choice.noise) == (floor.mean, floor.sd)
+        floor = h0_floor(30, 8, 50, 1000, 1, reuse_clips=True)
+        # two simulations of 1,000 banks or more: the sd of an sd is 2.2 % of it
+        assert choice.floor == pytest.approx(floor.mean, abs=4 * floor.sd / 1000**0.5)
+        assert choice.noise == pytest.approx(floor.sd, rel=0.12)
         gap = table[DEFAULT_CONFIG] - min(table.values())
-        within = gap <= floor.sd
+        within = gap <= choice.noise
         assert choice.config == (DEFAULT_CONFIG if within else search.best_config_)
-        assert f"noise {floor.sd:.3f}" in choice.reason
+        assert f"noise {choice.noise:.3f}" in choice.reason
 
     def test_a_clearly_better_one_is_taken(self):
         """Far domains of equal spread, a raw score: nothing to calibrate, and the clips of a
