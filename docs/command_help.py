@@ -18,7 +18,6 @@ def help_texts() -> dict[str, str]:
     parent = group.context_class(group, info_name="daco")
     texts = {}
     for name, command in sorted(group.commands.items()):
-        command.rich_markup_mode = None
         context = command.context_class(
             command, parent=parent, info_name=name, max_content_width=80
         )

@@ -13,10 +13,10 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
@@ -32,6 +32,8 @@ class Server:
 
     folder: Path
     user: str
+    stop: Callable[[], None]
+    start: Callable[[], None]
     _numbers: Iterator[int] = field(default_factory=count)
 
     def url(self, database: str) -> str:
@@ -104,11 +106,13 @@ def postgres_server(options: str = _NOT_DURABLE) -> Iterator[Server]:
 
         run("initdb", "-U", user, "--auth=trust", "--encoding=UTF8", "--no-sync")
         listen = f"-c listen_addresses='' -c unix_socket_directories='{folder}' {options}"
-        run("pg_ctl", "start", "-w", "-l", str(folder / "log"), "-o", listen)
+        start = partial(run, "pg_ctl", "start", "-w", "-l", str(folder / "log"), "-o", listen)
+        stop = partial(run, "pg_ctl", "stop", "-w", "-m", "immediate")
+        start()
         try:
-            yield Server(folder, user)
+            yield Server(folder, user, stop, start)
         finally:
-            run("pg_ctl", "stop", "-w", "-m", "immediate")
+            stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

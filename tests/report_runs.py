@@ -46,7 +46,7 @@ def small_study(
         table = synthetic_table(machines) if machines else None
         tables[role] = table if table is None or role in labelled else without_labels(table)
     assert tables["dev"] is not None
-    return study(tables["dev"], tables["eval"], grid=grid, out=out, workers=1)
+    return study(tables["dev"], tables["eval"], grid=grid, out=out, n_splits=10, workers=1)
 
 
 def without_labels(table: EmbeddingTable) -> EmbeddingTable:

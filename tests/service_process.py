@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -61,6 +62,7 @@ def model(machine: str = "press", normals: int = 40, seed: int = 0) -> MachineMo
     waves = [humming(seed + row).astype(np.float32) for row in range(normals)]
     X = np.concatenate([listener.hear_waveform(wave, RATE).embeddings for wave in waves])
     names = [f"train/{machine}_{row:03}.wav" for row in range(normals)]
+    hashes = [hashlib.sha256(wav(humming(seed + row))).hexdigest() for row in range(normals)]
     domains = ["source"] * (normals - 10) + ["target"] * 10
     return MachineModel.fit(
         X,
@@ -71,6 +73,7 @@ def model(machine: str = "press", normals: int = 40, seed: int = 0) -> MachineMo
         config="conf-soft-m0-k1",
         false_alarm_rate=0.1,
         provenance={"created": "2026-03-01T00:00:00Z"},
+        clip_sha256=hashes,
     )
 
 

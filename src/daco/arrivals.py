@@ -8,13 +8,14 @@ by the clock that wrote the time: clocks of file servers are wrong, and are set 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from daco.clips import AUDIO_SUFFIXES, counted, some
+from daco.clips import counted, not_read, some
 from daco.errors import InputError
+from daco.formats import is_readable, is_unreadable
 from daco.validation import is_utf8
 
 
@@ -65,21 +66,27 @@ class Seen(NamedTuple):
 
 
 class Look(NamedTuple):
-    """One look at a folder: the recordings with their stamps, and a sentence per obstacle."""
+    """One look at a folder: the recordings with their stamps, and a sentence per obstacle.
+
+    It is complete if every folder could be opened.
+    """
 
     files: dict[str, Stamp]
     obstacles: tuple[str, ...]
+    is_complete: bool = True
 
 
 def look(folder: Path) -> Look:
     """All recordings below a folder, by their path relative to it.
 
     Hidden files are passed over, links to folders are followed once, and a broken link is no
-    file. A folder that cannot be opened is an obstacle, and so is a name that is not UTF-8.
+    file. A folder that cannot be opened is an obstacle, and so are names that are not UTF-8 and
+    recordings of a format that is not read.
     """
     files: dict[str, Stamp] = {}
     closed: list[str] = []
     unnamed: list[str] = []
+    unreadable: list[str] = []
     entered: set[tuple[int, int]] = set()
     pending = [("", os.fspath(folder))]
     while pending:
@@ -89,7 +96,7 @@ def look(folder: Path) -> Look:
             if (status.st_dev, status.st_ino) in entered:
                 continue
             entered.add((status.st_dev, status.st_ino))
-            below = _look_into(place, prefix, files, unnamed)
+            below = _look_into(place, prefix, files, unnamed, unreadable)
         except OSError:
             closed.append(prefix or os.fspath(folder))
             continue
@@ -100,11 +107,15 @@ def look(folder: Path) -> Look:
         obstacles.append(f"{counted(closed, 'folder')} could not be opened: {some(closed)}.")
     if unnamed:
         obstacles.append(f"{counted(unnamed, 'name')} not UTF-8, left out: {some(unnamed)}.")
-    return Look(files, tuple(obstacles))
+    return Look(files, (*obstacles, *not_read(sorted(unreadable))), not closed)
 
 
 def _look_into(
-    place: str, prefix: str, files: dict[str, Stamp], unnamed: list[str]
+    place: str,
+    prefix: str,
+    files: dict[str, Stamp],
+    unnamed: list[str],
+    unreadable: list[str],
 ) -> list[tuple[str, str]]:
     """Add one folder's recordings to `files`; the folders below it."""
     below = []
@@ -115,12 +126,14 @@ def _look_into(
                 continue
             try:
                 # A name that ends like a recording is one, unless it is no plain file.
-                if name.lower().endswith(AUDIO_SUFFIXES) and entry.is_file():
+                if is_readable(name) and entry.is_file():
                     path = prefix + name
                     if is_utf8(path):
                         files[path] = Stamp.read(entry.stat())
                     else:
                         unnamed.append(path)
+                elif is_unreadable(name) and entry.is_file():
+                    unreadable.append(prefix + name)
                 elif entry.is_dir():
                     below.append((f"{prefix}{name}/", entry.path))
             except OSError:  # gone in this moment, or a link in a circle
@@ -139,6 +152,8 @@ class _Waiting:
 class Arrivals:
     """Which files are new and whole, from one look to the next.
 
+    What is remembered is about files that are there; `recall` knows about all others.
+
     Parameters
     ----------
     settle : float
@@ -146,8 +161,9 @@ class Arrivals:
     patience : float
         Seconds of standing still after which a file that could not be used is tried once
         more, for the last time until it changes: a slow copy may only have paused.
-    seen : dict
-        What was dealt with, by path.
+    recall : callable
+        Called with the paths of files that were not there before; returns what was dealt with
+        of them, by path.
 
     Examples
     --------
@@ -164,8 +180,9 @@ class Arrivals:
 
     settle: float
     patience: float = 20.0
-    seen: dict[str, Seen] = field(default_factory=dict)
-    _waiting: dict[str, _Waiting] = field(default_factory=dict)
+    recall: Callable[[Sequence[str]], Mapping[str, Seen]] = lambda paths: {}
+    seen: dict[str, Seen] = field(default_factory=dict, init=False)
+    _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.settle < float("inf"):
@@ -181,15 +198,21 @@ class Arrivals:
         now : float
             Of a clock that only goes forward.
         """
+        new = [path for path in files if path not in self.seen and path not in self._waiting]
+        if new:
+            self.seen.update(self.recall(new))
+        present: dict[str, Seen] = {}
         waiting: dict[str, _Waiting] = {}
         for path, stamp in files.items():
             seen = self.seen.get(path)
-            if seen is not None and seen.stamp == stamp:
-                continue
+            if seen is not None:
+                present[path] = seen
+                if seen.stamp == stamp:
+                    continue
             before = self._waiting.get(path)
             unchanged = before is not None and before.stamp == stamp
             waiting[path] = before if before and unchanged else _Waiting(stamp, now)
-        self._waiting = waiting
+        self.seen, self._waiting = present, waiting
         taken = [path for path, each in waiting.items() if self._is_due(each, now)]
         return sorted(taken, key=lambda path: (waiting[path].stamp.mtime_ns, path))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,12 +52,7 @@ def atomic_write(path: Place, folder: Place | None = None) -> Iterator[Path]:
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        handle, name = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=TEMPORARY, dir=str(folder or path.parent)
-        )
-        temporary = Path(name)
-        os.close(handle)
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it private, a result is not
+        temporary = _new_file(folder or path.parent, path.name)
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
@@ -98,7 +94,14 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def _new_file(folder: Place, name: str) -> Path:
+    """A new empty file with the permissions that the process gives its files.
+
+    `tempfile.mkstemp` makes private files, and the umask that says what others may do can only be
+    read by setting it, for all threads at once.
+    """
+    while True:
+        path = Path(str(folder), f".{name}.{secrets.token_hex(4)}{TEMPORARY}")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+            return path

@@ -20,24 +20,13 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from daco.channels import FAR, heard, needs_both, parse_channel, require_channels
+from daco.channels import FAR, NEAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
+from daco.formats import FORMATS
 from daco.places import Place, RemotePath, place
 
 Waveform = NDArray[np.float32]
 Source = str | os.PathLike[str] | RemotePath
-
-FORMATS = {
-    ".wav": ("WAV", "WAVEX", "RF64"),
-    ".flac": ("FLAC",),
-    ".ogg": ("OGG",),
-    ".oga": ("OGG",),
-    ".opus": ("OGG",),
-    ".aif": ("AIFF",),
-    ".aiff": ("AIFF",),
-    ".mp3": ("MP3", "MPEG"),
-}
-"""File extensions that are read, and the container each must hold."""
 
 _BLOCK_VALUES = 1 << 20
 _UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
@@ -115,7 +104,7 @@ def read_audio(
     Parameters
     ----------
     path : path
-        A file with one of the extensions of `FORMATS`, here or on a remote file system.
+        A file with one of the extensions of `daco.formats.FORMATS`, here or remote.
     sample_rate : int or None
         The rate to resample to (soxr, high quality); None keeps the file's own.
     channel : int or str
@@ -146,7 +135,7 @@ def read_audio(
     try:
         return heard(waves, policy, sample_rate or rate)
     except AudioError as error:
-        raise AudioError(f"{path}: {error}") from None
+        raise AudioError(error.reason, path=path) from None
 
 
 def read_channels(
@@ -163,33 +152,85 @@ def read_channels(
     As `read_audio`, but before one microphone is subtracted from the other: shape (2, n), near
     and far, for all policies that need both.
     """
+    _, waves, rate = read_at_both_rates(
+        path,
+        sample_rate=sample_rate,
+        channel=channel,
+        limits=limits,
+        resampler=resampler,
+        content=content,
+    )
+    return waves, rate
+
+
+def read_at_both_rates(
+    path: Source,
+    *,
+    sample_rate: int | None = None,
+    channel: int | str = 0,
+    limits: AudioLimits = DEFAULT_LIMITS,
+    resampler: str = "soxr",
+    content: bytes = b"",
+) -> tuple[Waveform, Waveform, int]:
+    """As `read_channels`, with the samples at the file's own rate before them; decoded once."""
     policy = parse_channel(channel)
+    path = place(path)
+    frames, rate, new_rate = _read_frames(path, policy, sample_rate, limits, content)
+    _require_sound(frames, path)
+    if new_rate == rate:
+        return frames, frames, rate
+    waves = resample(frames, rate, new_rate, resampler)
+    if not waves.size:
+        raise AudioError(
+            f"nothing is left of {frames.shape[-1]} samples at {new_rate} Hz.", path=path
+        )
+    return frames, waves, rate
+
+
+def read_with_near(path: Source, *, channel: int | str = 0) -> tuple[Waveform, Waveform, int, int]:
+    """What a channel policy takes of a recording, its near microphone, the rate and the channels.
+
+    All is decoded at once, at the file's own rate.
+    """
+    policy = parse_channel(channel)
+    path = place(path)
+    frames, rate, _ = _read_frames(path, policy, None, DEFAULT_LIMITS, b"", take=False)
+    taken, near = _taken(frames, policy), frames[:, NEAR].copy()
+    for waves in (taken, near):
+        _require_sound(waves, path)
+    return taken, near, rate, frames.shape[1]
+
+
+def _read_frames(
+    path: Place,
+    policy: int | str,
+    sample_rate: int | None,
+    limits: AudioLimits,
+    content: bytes,
+    *,
+    take: bool = True,
+) -> tuple[Waveform, int, int]:
+    """Decoded samples, the file's own rate and the one wanted; all channels unless `take`."""
     if sample_rate is not None and not limits.min_rate <= sample_rate <= limits.max_rate:
         raise InputError(
             f"The 'sample_rate' parameter of read_audio must be between {limits.min_rate} and "
             f"{limits.max_rate} Hz. Got {sample_rate!r} instead."
         )
-    path = place(path)
     with _open(path, limits, content) as sound:
         info = _describe(sound)
         try:
             require_channels(policy, info.channels)
         except AudioError as error:
-            raise AudioError(f"{path}: {error}") from None
+            raise AudioError(error.reason, path=path) from None
         rate = info.sample_rate if sample_rate is None else sample_rate
         length = -(-info.frames * rate // info.sample_rate)
         if length > limits.samples:
             raise AudioError(
-                f"{path}: {info.seconds:.1f} s would be {length} samples at {rate} Hz, more than "
-                f"the limit of {limits.samples}. Cut the recording into clips."
+                f"{info.seconds:.1f} s would be {length} samples at {rate} Hz, more than "
+                f"the limit of {limits.samples}. Cut the recording into clips.",
+                path=path,
             )
-        waves = _decode(sound, path, info, policy)
-    _require_sound(waves, path)
-    if rate != info.sample_rate:
-        waves = resample(waves, info.sample_rate, rate, resampler)
-        if not waves.size:
-            raise AudioError(f"{path}: nothing is left of {info.frames} samples at {rate} Hz.")
-    return waves, info.sample_rate
+        return _decode(sound, path, info, policy if take else None), info.sample_rate, rate
 
 
 def resample(waves: Waveform, rate: int, new_rate: int, resampler: str = "soxr") -> Waveform:
@@ -217,7 +258,7 @@ def _open(path: Place, limits: AudioLimits, content: bytes = b"") -> soundfile.S
     try:
         sound = soundfile.SoundFile(source)
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
-        raise AudioError(f"{path}: not readable as audio ({_reason(error)}).") from None
+        raise AudioError(f"not readable as audio ({_reason(error)}).", path=path) from None
     try:
         _check_header(sound, path, limits)
     except BaseException:
@@ -235,7 +276,7 @@ def _fetched(path: RemotePath, limits: AudioLimits, content: bytes) -> BytesIO:
         try:
             status, content = path.fetch(limits.bytes)
         except FileNotFoundError as error:
-            raise AudioError(f"{path}: cannot be opened ({error.strerror}).") from None
+            raise AudioError(f"cannot be opened ({error.strerror}).", path=path) from None
         size = len(content) or status.st_size
     _check_size(path, size, limits)
     file = BytesIO(content)
@@ -249,34 +290,36 @@ def _check_file(path: Path, limits: AudioLimits) -> None:
         status = path.stat()
     except (OSError, ValueError) as error:
         raise AudioError(
-            f"{path}: cannot be opened ({getattr(error, 'strerror', None) or error})."
+            f"cannot be opened ({getattr(error, 'strerror', None) or error}).", path=path
         ) from None
     if not stat.S_ISREG(status.st_mode):
-        raise AudioError(f"{path}: not a regular file.")
+        raise AudioError("not a regular file.", path=path)
     _check_suffix(path)
     _check_size(path, status.st_size, limits)
     try:
         with path.open("rb") as file:
             _check_content(path, file, status.st_size)
     except OSError as error:
-        raise AudioError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise AudioError(f"cannot be read ({error.strerror}).", path=path) from None
 
 
 def _check_suffix(path: Place) -> None:
     if path.suffix.lower() not in FORMATS:
         raise AudioError(
-            f"{path}: the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert "
-            "the recording, or give the file the extension of its format."
+            f"the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert "
+            "the recording, or give the file the extension of its format.",
+            path=path,
         )
 
 
 def _check_size(path: Place, size: int, limits: AudioLimits) -> None:
     if size == 0:
-        raise AudioError(f"{path}: the file is empty.")
+        raise AudioError("the file is empty.", path=path)
     if size > limits.bytes:
         raise AudioError(
-            f"{path}: {size} bytes are more than the limit of {limits.bytes}. Cut the recording "
-            "into clips."
+            f"{size} bytes are more than the limit of {limits.bytes}. Cut the recording "
+            "into clips.",
+            path=path,
         )
 
 
@@ -284,39 +327,43 @@ def _check_content(path: Place, file: BinaryIO, size: int) -> None:
     claimed, present = _claimed_bytes(file, size)
     if claimed > present:  # libsndfile would quietly take what is there
         raise AudioError(
-            f"{path}: truncated, the header claims {claimed} bytes of sound and {present} are "
-            "there. Copy or record the file again."
+            f"truncated, the header claims {claimed} bytes of sound and {present} are "
+            "there. Copy or record the file again.",
+            path=path,
         )
     if _ogg_is_cut(file, size):
-        raise AudioError(f"{path}: truncated, its end is missing. Copy or record the file again.")
+        raise AudioError("truncated, its end is missing. Copy or record the file again.", path=path)
 
 
 def _check_header(sound: soundfile.SoundFile, path: Place, limits: AudioLimits) -> None:
     expected = FORMATS[path.suffix.lower()]
     if sound.format not in expected:
         raise AudioError(
-            f"{path}: the name says {path.suffix.lower()[1:]} but the file holds {sound.format}. "
-            "Rename it."
+            f"the name says {path.suffix.lower()[1:]} but the file holds {sound.format}. "
+            "Rename it.",
+            path=path,
         )
     frames, rate, channels = sound.frames, sound.samplerate, sound.channels
     if frames >= _UNKNOWN_FRAMES:
-        raise AudioError(f"{path}: the header does not say how long the recording is.")
+        raise AudioError("the header does not say how long the recording is.", path=path)
     if frames <= 0 or channels <= 0:
-        raise AudioError(f"{path}: there is no sound in the file (0 frames).")
+        raise AudioError("there is no sound in the file (0 frames).", path=path)
     if not limits.min_rate <= rate <= limits.max_rate:
         raise AudioError(
-            f"{path}: the sample rate is {rate} Hz, outside {limits.min_rate} to "
-            f"{limits.max_rate} Hz."
+            f"the sample rate is {rate} Hz, outside {limits.min_rate} to {limits.max_rate} Hz.",
+            path=path,
         )
     if frames / rate > limits.seconds:
         raise AudioError(
-            f"{path}: {frames / rate:.1f} s are more than the limit of {limits.seconds:g} s. Cut "
-            "the recording into clips."
+            f"{frames / rate:.1f} s are more than the limit of {limits.seconds:g} s. Cut "
+            "the recording into clips.",
+            path=path,
         )
     if frames * channels > limits.values:
         raise AudioError(
-            f"{path}: {frames} frames of {channels} channels are more than the limit of "
-            f"{limits.values} values. Cut the recording or drop channels."
+            f"{frames} frames of {channels} channels are more than the limit of "
+            f"{limits.values} values. Cut the recording or drop channels.",
+            path=path,
         )
 
 
@@ -360,9 +407,9 @@ def _describe(sound: soundfile.SoundFile) -> AudioInfo:
 
 
 def _decode(
-    sound: soundfile.SoundFile, path: Place, info: AudioInfo, policy: int | str
+    sound: soundfile.SoundFile, path: Place, info: AudioInfo, policy: int | str | None
 ) -> Waveform:
-    """What the policy takes, block by block: no more is held than the file really has."""
+    """What the policy takes (None: all), block by block: no more is held than the file has."""
     step = max(1, _BLOCK_VALUES // info.channels)
     blocks: list[Waveform] = []
     left = info.frames
@@ -371,24 +418,31 @@ def _decode(
             block = sound.read(min(step, left), dtype="float32", always_2d=True)
         except (soundfile.SoundFileError, RuntimeError) as error:
             raise AudioError(
-                f"{path}: damaged after {info.frames - left} of {info.frames} frames "
-                f"({_reason(error)})."
+                f"damaged after {info.frames - left} of {info.frames} frames ({_reason(error)}).",
+                path=path,
             ) from None
         if not len(block):
             raise AudioError(
-                f"{path}: truncated, the header claims {info.frames} frames and "
-                f"{info.frames - left} could be decoded. Copy or record the file again."
+                f"truncated, the header claims {info.frames} frames and "
+                f"{info.frames - left} could be decoded. Copy or record the file again.",
+                path=path,
             )
         left -= len(block)
-        if info.channels == 1:
-            blocks.append(block[:, 0])
-        elif policy == "mix":
-            blocks.append(block @ np.full(info.channels, 1 / info.channels, np.float32))
-        elif needs_both(policy):
-            blocks.append(block[:, : FAR + 1].T.copy())
-        else:
-            blocks.append(block[:, int(policy)].copy())  # a view would keep all channels alive
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
+        blocks.append(block if policy is None else _taken(block, policy))
+    axis = 0 if policy is None else -1
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=axis)
+
+
+def _taken(block: Waveform, policy: int | str) -> Waveform:
+    """What a policy takes of samples of shape (n, channels)."""
+    channels = block.shape[1]
+    if channels == 1:
+        return block[:, 0]
+    if policy == "mix":
+        return block @ np.full(channels, 1 / channels, np.float32)
+    if needs_both(policy):
+        return block[:, : FAR + 1].T.copy()
+    return block[:, int(policy)].copy()  # a view would keep all channels alive
 
 
 def _require_sound(waves: Waveform, path: Place) -> None:
@@ -398,10 +452,10 @@ def _require_sound(waves: Waveform, path: Place) -> None:
     bad = int(np.count_nonzero(~np.isfinite(waves)))
     if bad:
         first = int(np.argmax(~np.isfinite(waves))) % waves.shape[-1]
-        raise AudioError(f"{path}: {bad} samples are NaN or inf, the first is sample {first}.")
+        raise AudioError(f"{bad} samples are NaN or inf, the first is sample {first}.", path=path)
     raise AudioError(
-        f"{path}: the largest sample is {peak:.3g}, full scale is 1. The file is damaged or is "
-        "not sound."
+        f"the largest sample is {peak:.3g}, full scale is 1. The file is damaged or is not sound.",
+        path=path,
     )
 
 

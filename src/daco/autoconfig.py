@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from daco.bank import NormalBank
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, blind_pool
+from daco.criterion import CHOICE_SPLITS
 from daco.errors import NotEnoughClipsError
 
-N_SPLITS = 10
 SEED = 0
 
 
@@ -39,7 +40,7 @@ class Choice:
             "pool": [{"config": name, "criterion": c} for name, c in self.criterion.items()],
             "floor": self.floor,
             "noise": self.noise,
-            "n_splits": N_SPLITS,
+            "n_splits": CHOICE_SPLITS,
             "seed": SEED,
         }
 
@@ -61,21 +62,21 @@ def choose_config(bank: NormalBank) -> Choice:
     >>> choose_config(NormalBank(np.random.default_rng(0).normal(size=(20, 4)))).reason
     'one domain: nothing to balance, so the fixed default'
     """
-    from daco.experiments.floor import bank_floor
+    from daco.experiments.floor import choice_floor
 
     if len(bank.domains) == 1:
         return Choice(DEFAULT_CONFIG, "one domain: nothing to balance, so the fixed default", {})
     pool = blind_pool()
     try:
-        balance = bank.exact_balance(pool, N_SPLITS, SEED)
+        balance = bank.exact_balance(pool, CHOICE_SPLITS, SEED)
     except NotEnoughClipsError:
         name, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
-        few = f"{size} clip{'s' * (size > 1)} of {name}"
+        few = f"{counted(size, 'clip')} of {name}"
         return Choice(DEFAULT_CONFIG, f"too few clips to compare ({few}), so the fixed default", {})
     criterion = {
         config.name: float(value) for config, value in zip(pool, balance.values, strict=True)
     }
-    floor = bank_floor(list(bank.domain_sizes.values()), N_SPLITS, SEED, reuse_clips=True)
+    floor = choice_floor(list(bank.domain_sizes.values()), CHOICE_SPLITS, SEED)
     assert floor is not None  # there are halves, so there are two clips in each of two domains
     best = pool[balance.best()].name
     default, smallest = criterion[DEFAULT_CONFIG], criterion[best]
@@ -92,7 +93,7 @@ def choose_config(bank: NormalBank) -> Choice:
     else:
         chosen = best
         reason = (
-            f"smallest balance criterion of {len(pool)}: {smallest:.3f}, below the default's "
-            f"{default:.3f} by more than the noise ({figures})"
+            f"smallest balance criterion of {len(pool)}: {smallest:.3f}; the default has "
+            f"{default:.3f} ({figures})"
         )
     return Choice(chosen, reason, criterion, floor.mean, floor.sd)

@@ -13,10 +13,12 @@ from daco.bases import Base
 from daco.calibration import CalibrationInput, calibrate_grid, temperature_base
 from daco.config import ScoreConfig, parse_grid
 from daco.criterion import (
+    CHOICE_SPLITS,
     Balance,
     Seed,
     balance_of,
     held_out_halves,
+    joined,
     require_halves,
     uniformity_ks,
 )
@@ -47,6 +49,8 @@ Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
 Domains = Sequence[Hashable] | NDArray[Any]
 
 _BATCH_BYTES = 64 * 2**20
+_SPLIT_BYTES = 8 * 2**20
+_MIN_SPLITS = 20  # at once, because distances that are not kept are computed again for each part
 
 
 class NormalBank:
@@ -201,7 +205,9 @@ class NormalBank:
         )
         return self._original_order(calibrate_grid(configs, given)[:, 0].T)
 
-    def balance(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> NDArray[np.float64]:
+    def balance(
+        self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
+    ) -> NDArray[np.float64]:
         """The label-free criterion of each configuration: small is balanced.
 
         In each split half of every domain is held out and scored with the other half; the
@@ -210,33 +216,41 @@ class NormalBank:
         """
         return self.exact_balance(grid, n_splits, seed).values
 
-    def balance_splits(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> NDArray[np.float64]:
+    def balance_splits(
+        self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
+    ) -> NDArray[np.float64]:
         """The criterion's KS distance in each split: (len(grid), n_splits)."""
         return self.exact_balance(grid, n_splits, seed).splits
 
-    def exact_balance(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> Balance:
+    def exact_balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Balance:
         """The criterion as integers, for comparisons that must not depend on rounding."""
         configs = parse_grid(grid)
-        parts = [
-            balance_of(scores, starts)
-            for scores, starts in self._held_out_scores(configs, n_splits, seed)
-        ]
-        counts = np.concatenate([part.counts for part in parts], axis=1)
-        return Balance(counts, parts[0].denominators)
+        held_out = self._held_out_scores(configs, n_splits, seed)
+        return joined([balance_of(scores, starts) for scores, starts in held_out])
 
-    def uniformity(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> NDArray[np.float64]:
+    def uniformity(
+        self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
+    ) -> NDArray[np.float64]:
         """How far held-out calibrated scores are from uniform: mean KS over domains, splits.
 
         NaN for configurations whose scores are not quantiles.
         """
+        return self.balance_and_uniformity(grid, n_splits, seed)[1]
+
+    def balance_and_uniformity(
+        self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
+    ) -> tuple[Balance, NDArray[np.float64]]:
+        """What `exact_balance` and `uniformity` return, from one pass over the splits."""
         configs = parse_grid(grid)
-        totals = np.zeros(len(configs))
-        for scores, starts in self._held_out_scores(configs, n_splits, seed):
-            parts = [scores[..., a:b] for a, b in pairwise(starts)]
-            distance = np.mean([uniformity_ks(part) for part in parts], axis=0)
-            totals += distance.sum(axis=1)
         quantiles = np.array([config.calibration == "conf" for config in configs])
-        return np.where(quantiles, totals / n_splits, np.nan)
+        uniformity = np.where(quantiles, 0.0, np.nan)
+        balances = []
+        for scores, starts in self._held_out_scores(configs, n_splits, seed):
+            balances.append(balance_of(scores, starts))
+            parts = [scores[quantiles, :, a:b] for a, b in pairwise(starts)]
+            distance = np.mean([uniformity_ks(part) for part in parts], axis=0)
+            uniformity[quantiles] += distance.sum(axis=1) / n_splits
+        return joined(balances), uniformity
 
     def domain_weights(
         self, X: ArrayLike, config: str | ScoreConfig = "conf-soft-m0-k1"
@@ -294,22 +308,24 @@ class NormalBank:
         held = held_out_halves(sizes.tolist(), n_splits, seed)
         bases = _bases(configs)
         calibrated, geometries = _calibrated(configs)
-        found = scores_within(self._views, self._starts, [*bases, *calibrated], ~held, geometries)
-        # Masks have equally many clips in every split, so both sides are rectangular.
-        inside = np.nonzero(~held)[1].reshape(n_splits, -1)
-        outside = np.nonzero(held)[1].reshape(n_splits, -1)
-        step = max(1, _BATCH_BYTES // (8 * len(configs) * outside.shape[1]))
+        per_split = 8 * (len(configs) * held_starts[-1] + len(bases) * len(self))
+        step = max(_MIN_SPLITS, _SPLIT_BYTES // per_split)
         for start in range(0, n_splits, step):
-            part = slice(start, start + step)
-            kept, away = inside[part], outside[part]
+            away = held[start : start + step]
+            found = scores_within(
+                self._views, self._starts, [*bases, *calibrated], ~away, geometries
+            )
+            # Masks have equally many clips in every split, so both sides are rectangular.
+            inside = np.nonzero(~away)[1].reshape(len(away), -1)
+            outside = np.nonzero(away)[1].reshape(len(away), -1)
             given = CalibrationInput(
                 calibration={
-                    b: np.take_along_axis(found.scores[b][part], kept, axis=1) for b in calibrated
+                    b: np.take_along_axis(found.scores[b], inside, axis=1) for b in calibrated
                 },
-                scores={b: np.take_along_axis(found.scores[b][part], away, axis=1) for b in bases},
+                scores={b: np.take_along_axis(found.scores[b], outside, axis=1) for b in bases},
                 domain_starts=kept_starts,
                 domain_distance={
-                    name: np.take_along_axis(found.domain[name][part], away[:, None], axis=2)
+                    name: np.take_along_axis(found.domain[name], outside[:, None], axis=2)
                     for name in geometries
                 },
             )

@@ -3,10 +3,11 @@
 A base is a scorer with its number, taken on whole vectors or band by band::
 
     k{k}                         mean cosine distance to the k nearest normals
-    ldnK{K}                      smallest distance over the density there (``ldn-ratio``)
+    ldnK{K}                      smallest distance over the density there, a SUM over K
+                                 neighbours (``ldn-ratio``)
     ldn-diff-K{K}                smallest distance less the density, a SUM over K neighbours
     ldn-mean-K{K}                the same with the MEAN over K neighbours
-    ldn-log-K{K}                 the logarithm of the ratio with the mean
+    ldn-log-K{K}                 the logarithm of K times the ratio with the mean
     varmin-K{K}                  less alpha times the mean density; alpha from the normals
     varmin-log-K{K}              the same in logarithms
     dldn-ratio|mean-K{K}         densities among normals of the same domain only

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from daco import __version__
@@ -21,6 +22,7 @@ from daco.commands.fit import fit
 from daco.commands.freeze import freeze
 from daco.commands.inject import inject
 from daco.commands.inspect import inspect
+from daco.commands.output import Output
 from daco.commands.paper import paper
 from daco.commands.score import score
 from daco.commands.select import select
@@ -39,6 +41,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut long options and print a value after flags
 )
 
 
@@ -57,41 +60,57 @@ def _root(
     pass
 
 
-for command in (
-    baseline,
-    clips,
-    compare,
-    demo,
-    download,
-    embed,
-    evaluate,
-    fit,
-    freeze,
-    inject,
-    inspect,
-    paper,
-    score,
-    select,
-    sensitivity,
-    serve,
-    study,
-    submission,
-    synth,
-    update,
-    verify,
-    watch,
-):
-    app.command()(command)
+_COMMANDS: dict[Callable[..., None], str] = {
+    baseline: "Train the challenge's autoencoders and score test clips.",
+    clips: "List the clips of a data set and what is odd about them.",
+    compare: "Compare the results of several studies.",
+    demo: "Record a synthetic factory and write a report on it.",
+    download: "Download weights or a DCASE data set.",
+    embed: "Embed recordings: one row of vectors per clip.",
+    evaluate: "Compute the official metrics of score files.",
+    fit: "Fit a model to normal recordings of a machine.",
+    freeze: "Preregister the configuration that a study chose.",
+    inject: "Add synthetic faults to normal recordings and embed both.",
+    inspect: "Show what is in a model file.",
+    paper: "Recompute the numbers that the paper prints.",
+    score: "Score recordings with a model.",
+    select: "Choose a configuration from normal clips alone.",
+    sensitivity: "Measure which faults a model detects, by kind and level.",
+    serve: "Score recordings over HTTP and show a monitoring page.",
+    study: "Evaluate a grid of configurations and choose one.",
+    submission: "Write the package of files that the challenge asks for.",
+    synth: "Write recordings of synthetic machines in DCASE layout.",
+    update: "Add normal recordings to a model.",
+    verify: "Check a preregistration and score what it froze.",
+    watch: "Score each recording that arrives in a folder.",
+}
+
+for command, summary in _COMMANDS.items():
+    app.command(short_help=summary)(command)
 
 
 def main() -> None:
     """Entry point: a user's mistake ends in one sentence, not in a stack trace."""
+    interrupts = []
+
+    def interrupt(number: int, _: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         app()
     except DacoError as error:
-        console = Console(stderr=True)
-        console.print("[red]error:[/red]", escape(str(error)), highlight=False)
-        sys.exit(2)
+        message = str(error)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        message = f"{named}{error.strerror or error}."
+    except (Exception, KeyboardInterrupt):  # an import that is interrupted may raise anything
+        if not interrupts:
+            raise
+        sys.exit(130)
+    Output(stderr=True).print("[red]error:[/red]", escape(message))
+    sys.exit(2)
 
 
 if __name__ == "__main__":

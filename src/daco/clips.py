@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daco.errors import DataError, InputError
+from daco.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.places import Place, RemotePath, not_there, place
 from daco.validation import is_utf8
 
@@ -26,12 +28,17 @@ COLUMNS = ("path", "year", "machine", "section", "domain", "split", "label", "at
 
 SPLITS = ("train", "test", "supplemental")
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+DEFAULT_MACHINE = "machine"
+"""The machine of clips whose source names none."""
 
 ONE_DOMAIN = "all"
 """The domain of clips whose source tells no domains apart."""
 
 _DOTS = {"", ".", ".."}
+_FEW = 4  # operating conditions of one machine; more folders may be machines
+_YMD = r"(19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])(\2(0[1-9]|[12]\d|3[01]))?"
+_DMY = r"(0?[1-9]|[12]\d|3[01])([-_. ])(0?[1-9]|1[0-2])\7(19|20)\d\d"
+_DATE = re.compile(rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?", re.ASCII)
 _LABEL_FOLDERS = {"normal": 0, "anomaly": 1, "anomalous": 1, "abnormal": 1}
 
 
@@ -76,12 +83,19 @@ class ClipTable:
     root: Place
     clips: tuple[Clip, ...]
     oddities: tuple[str, ...] = ()
+    domain_note: str = ""
+    """Which folders were taken for domains, where nothing but their place says so."""
 
     def __len__(self) -> int:
         return len(self.clips)
 
     def __iter__(self) -> Iterator[Clip]:
         return iter(self.clips)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """All that a person should read: where the domains come from, and the oddities."""
+        return (self.domain_note, *self.oddities) if self.domain_note else self.oddities
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -133,7 +147,11 @@ class ClipTable:
 
 
 def read_clips(
-    source: Place | str, *, truth: Path | str | None = None, year: int | None = None
+    source: Place | str,
+    *,
+    truth: Path | str | None = None,
+    year: int | None = None,
+    domain_level: int | None = None,
 ) -> ClipTable:
     """The clips of a manifest or a folder, whichever `source` is.
 
@@ -143,12 +161,19 @@ def read_clips(
         A manifest (CSV or Parquet) with at least a column ``path``; a DCASE Task 2 data set of
         2023 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
         ``normal/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
+        Recordings have the extensions of `daco.formats.FORMATS`; those of other audio formats
+        are named as an oddity.
         All of them may lie on a remote file system: ``s3://plant/clips``.
     truth : path, optional
         A checkout of the official evaluator of that year. Its labels, domains and attributes are
         given to the anonymous test clips by name, and must cover them completely.
     year : int, optional
         Of the data set, where folders and manifest do not say.
+    domain_level : int, optional
+        Which folders of a plain folder name the domains: 1 for those directly in it, 2 for those
+        one level below, 0 for one domain. Folders such as ``normal`` and ``test``, which say label
+        and split, do not count. By default 1, but 0 where all of these folders have dates for
+        names.
 
     Returns
     -------
@@ -167,6 +192,7 @@ def read_clips(
                 f"The name of {some([str(source)])} is not UTF-8. Rename the file or folder."
             )
     root: Place
+    note = ""
     if source.is_dir():
         root = source
         sizes, oddities = list_audio(root)
@@ -174,10 +200,15 @@ def read_clips(
             raise DataError(_nothing_in(root, oddities))
         clips = read_tree(root, sizes, year=year, renamed=truth is None, oddities=oddities)
         if clips is None:
-            clips = _read_folder(root, sizes, year, oddities)
+            clips, note = _read_folder(root, sizes, year, domain_level, oddities)
+        elif domain_level is not None:
+            raise _names_domains(f"the DCASE clips in {root}")
     elif source.is_file():
+        if domain_level is not None:
+            raise _names_domains(f"the manifest {source}")
         oddities = []
         root, clips, sizes = read_manifest(source, year=year, oddities=oddities)
+        oddities += not_read([clip.path for clip in clips if is_unreadable(clip.path)])
     else:
         raise DataError(f"{not_there(source)} Give a folder of recordings or a manifest.")
     if truth is not None:
@@ -185,7 +216,7 @@ def read_clips(
     empty = [clip.path for clip in clips if not sizes[clip.path]]
     if empty:
         oddities.append(f"{counted(empty, 'clip')} of zero bytes: {some(empty)}.")
-    return ClipTable(root, tuple(clips), (*oddities, *_find_oddities(clips)))
+    return ClipTable(root, tuple(clips), (*oddities, *_find_oddities(clips)), note)
 
 
 def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
@@ -198,6 +229,7 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
     files: dict[str, int] = {}
     closed: list[str] = []
     broken: list[str] = []
+    unreadable: list[str] = []
     seen: set[tuple[int, int]] = set()
     pending = [("", os.fspath(root))]
     while pending:
@@ -215,7 +247,9 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
                         continue
                     if entry.is_dir():
                         below.append((path + "/", entry.path))
-                    elif entry.name.lower().endswith(AUDIO_SUFFIXES):
+                    elif is_unreadable(entry.name):
+                        unreadable.append(path)
+                    elif is_readable(entry.name):
                         try:
                             size = entry.stat().st_size
                         except OSError:
@@ -236,17 +270,29 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
             f"{counted(broken, 'file')} left out, a broken link or a name that is not UTF-8: "
             f"{some(broken)}."
         )
-    return dict(sorted(files.items())), oddities
+    return dict(sorted(files.items())), [*oddities, *not_read(sorted(unreadable))]
+
+
+def not_read(paths: Sequence[str]) -> list[str]:
+    """The sentence about recordings whose format is not read, if there are any."""
+    if not paths:
+        return []
+    return [
+        f"{counted(paths, 'file')} that daco cannot read: {some(paths)}. Convert to {READABLE}."
+    ]
 
 
 def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
     files: dict[str, int] = {}
     strange: list[str] = []
+    unreadable: list[str] = []
     for path, status in root.files():
         names = path.split("/")
         if any(name.startswith(".") or name == "__MACOSX" for name in names if name not in _DOTS):
             continue
-        if path.lower().endswith(AUDIO_SUFFIXES):
+        if is_unreadable(path):
+            unreadable.append(path)
+        elif is_readable(path):
             if _DOTS.intersection(names):  # two names of one file elsewhere, two objects here
                 strange.append(path)
             else:
@@ -257,7 +303,7 @@ def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
             f"{counted(strange, 'object')} left out, named with an empty part, . or ..: "
             f"{some(strange)}."
         )
-    return dict(sorted(files.items())), oddities
+    return dict(sorted(files.items())), [*oddities, *not_read(sorted(unreadable))]
 
 
 def stem_of(path: str) -> str:
@@ -268,7 +314,7 @@ def stem_of(path: str) -> str:
     """
     name = path.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
-    return stem if stem and dot + ending.lower() in AUDIO_SUFFIXES else name
+    return stem if stem and dot + ending.lower() in FORMATS else name
 
 
 def some(names: Iterable[str], cap: int = 5) -> str:
@@ -300,43 +346,82 @@ def titled(year: int | None, machine: str) -> str:
 
 
 def _read_folder(
-    root: Place, sizes: Mapping[str, int], year: int | None, oddities: list[str]
-) -> list[Clip]:
+    root: Place,
+    sizes: Mapping[str, int],
+    year: int | None,
+    domain_level: int | None,
+    oddities: list[str],
+) -> tuple[list[Clip], str]:
     """Plain folders: words for split and label where there are any, then the domain."""
     placed = {path: _place_in_folder(path) for path in sizes}
     beside, deep, clips = [], [], []
-    has_normal = any(label == 0 for _, _, label, _ in placed.values())
+    has_normal = any(label == 0 for _, _, label in placed.values())
     if has_normal:
         # What lies elsewhere may be anything, and the bank must hold normal clips only.
-        beside = [path for path, (_, *said, _) in placed.items() if said == [None, None]]
+        beside = [path for path, (_, *said) in placed.items() if said == [None, None]]
         for path in beside:
             del placed[path]
-    has_domains = any(domain for domain, *_ in placed.values())
-    for path, (domain, named_split, label, depth) in placed.items():
+    first = {folders[0] for folders, *_ in placed.values() if folders}
+    dated = domain_level is None and bool(first) and all(map(_DATE.fullmatch, first))
+    level = (0 if dated else 1) if domain_level is None else domain_level
+    has_domains = 0 < level <= max(len(folders) for folders, *_ in placed.values())
+    if level > 0 and not has_domains and domain_level is not None:
+        raise InputError(
+            f"No recording of {root} lies {counted(level, 'folder')} deep. Choose another domain "
+            "level, or 0 for one domain."
+        )
+    for path, (folders, named_split, label) in placed.items():
         split = named_split or ("test" if label == 1 else "train")
+        domain = folders[level - 1] if 0 < level <= len(folders) else None
         if has_domains and domain is None and split == "train":
             beside.append(path)
             continue
-        if depth > 1:
+        if len(folders) > level > 0:
             deep.append(path)
         if not has_domains:
             domain = ONE_DOMAIN
         clips.append(Clip(path, root.name, year, domain=domain, split=split, label=label))
     if beside:
-        folders = "normal/" if has_normal else "the folders of the domains"
-        oddities.append(
-            f"{counted(beside, 'clip')} left out, not inside {folders}: {some(beside)}."
-        )
+        inside = "normal/" if has_normal else "the folders of the domains"
+        oddities.append(f"{counted(beside, 'clip')} left out, not inside {inside}: {some(beside)}.")
     if deep:
         oddities.append(
             f"{counted(deep, 'clip')} deeper than <domain>/ taken for clips of that domain: "
             f"{some(deep)}."
         )
-    return clips
+    return clips, _domain_note(
+        clips, level * has_domains, sorted(first) if dated else [], asked=domain_level is not None
+    )
 
 
-def _place_in_folder(path: str) -> tuple[str | None, str | None, int | None, int]:
-    """Domain, split and label that the folders of a path name, and how deep it lies."""
+def _domain_note(clips: Sequence[Clip], level: int, dates: Sequence[str], *, asked: bool) -> str:
+    """Which folders were taken for domains, and how to say otherwise."""
+    if dates:
+        return (
+            f"Folder level 1 has dates ({some(dates, 3)}), so all clips are one domain. If the "
+            "dates are operating conditions, use --domain-level 1; if folders inside them are, 2."
+        )
+    counts = Counter(clip.domain for clip in clips if clip.domain and clip.split == "train")
+    if not level or set(counts) <= {"source", "target"}:
+        return ""
+    listed = some((f"{name} ({counted(count, 'clip')})" for name, count in counts.items()), 8)
+    if asked:
+        return f"Domains come from folder level {level}: {listed}."
+    others = " Folders of machines are to be read one by one." if len(counts) > _FEW else ""
+    return (
+        f"Domains come from folder level {level}: {listed}. If these are not operating conditions, "
+        f"use --domain-level 0 (one domain) or a manifest.{others}"
+    )
+
+
+def _names_domains(what: str) -> InputError:
+    return InputError(
+        f"A domain level is for plain folders; the domains of {what} are given. Leave it out."
+    )
+
+
+def _place_in_folder(path: str) -> tuple[list[str], str | None, int | None]:
+    """Folders of a path that may name domains, and the split and label that others name."""
     split = label = None
     rest = []
     for folder in path.split("/")[:-1]:
@@ -347,7 +432,7 @@ def _place_in_folder(path: str) -> tuple[str | None, str | None, int | None, int
             split = word
         else:
             rest.append(folder)
-    return (rest[0] if rest else None), split, label, len(rest)
+    return rest, split, label
 
 
 def _nothing_in(root: Place, oddities: Sequence[str]) -> str:
@@ -355,7 +440,7 @@ def _nothing_in(root: Place, oddities: Sequence[str]) -> str:
     if archives:
         return f"{root} holds {counted(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
-    return f"No {', '.join(AUDIO_SUFFIXES)} file in {root} or below.{hint}"
+    return f"No recording ({READABLE}) in {root} or below.{hint}"
 
 
 def did_you_mean(name: str) -> str:
@@ -378,6 +463,7 @@ def _find_oddities(clips: Sequence[Clip]) -> list[str]:
             oddities.append(f"{machine} is there of {named}: other data under the same name.")
     for (year, machine), members in groups.items():
         title = titled(year, machine)
+        oddities += without_training(members)
         oddities += [f"{title}: {oddity}" for oddity in _machine_oddities(members)]
     unlabelled = [clip for clip in clips if clip.split == "test" and clip.label is None]
     if unlabelled:
@@ -389,12 +475,19 @@ def _find_oddities(clips: Sequence[Clip]) -> list[str]:
     return oddities
 
 
+def without_training(clips: Iterable[Clip]) -> list[str]:
+    """The oddities of machines that have no training clip."""
+    trained: dict[str, bool] = {}
+    for clip in clips:
+        title = titled(clip.year, clip.machine)
+        trained[title] = trained.get(title, False) or clip.split == "train"
+    return [f"{title}: no training clip." for title, found in trained.items() if not found]
+
+
 def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
     train = [clip for clip in clips if clip.split == "train"]
     domains = Counter(clip.domain for clip in train)
-    if not train:
-        yield "no training clip."
-    elif set(domains) == {"source"}:
+    if set(domains) == {"source"}:
         yield "no target clip among the training clips."
     for domain, count in domains.items():
         if domain is not None and count < 2:

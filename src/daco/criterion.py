@@ -17,6 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from daco.errors import InputError, NotEnoughClipsError
 from daco.kernels import kernels
 
+CHOICE_SPLITS = 200
+"""Splits that a choice averages: enough that another seed seldom picks another configuration."""
+
+PAPER_SPLITS = 10
+"""Splits of the paper, for comparisons with its published numbers."""
+
 _COUNT_UP_TO = 24  # clips in the smaller sample: below it counting beats sorting
 
 Seed = int | np.random.Generator
@@ -113,6 +119,11 @@ def balance_of(scores: NDArray[np.float64], domain_starts: NDArray[np.intp]) -> 
     return Balance(counts, denominators)
 
 
+def joined(parts: Sequence[Balance]) -> Balance:
+    """The balance of all splits, from those of some splits each."""
+    return Balance(np.concatenate([part.counts for part in parts], 1), parts[0].denominators)
+
+
 def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
     """Two-sample Kolmogorov-Smirnov distance of two score samples.
 
@@ -196,7 +207,7 @@ class Floor:
 def h0_floor(
     n_first: int,
     n_second: int,
-    n_splits: int = 10,
+    n_splits: int = PAPER_SPLITS,
     n_simulations: int = 2000,
     seed: Seed = 0,
     *,

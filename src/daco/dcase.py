@@ -13,10 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from daco.clips import Clip, counted, some, stem_of, titled
-from daco.errors import DataError
+from daco.clips import DEFAULT_MACHINE, Clip, counted, some, stem_of, titled
+from daco.errors import DataError, InputError
 from daco.places import Place
 
 _SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
@@ -123,6 +124,71 @@ def parse_name(name: str) -> ClipName | None:
     return None
 
 
+def clips_by_name(
+    paths: Sequence[str], root: Place | None = None, *, split_known: bool = False
+) -> list[Clip | None] | None:
+    """What DCASE names say about each clip; None where no clip has such a name.
+
+    Folders tell machine and year, and the split where the name does not. A clip with another
+    name is None, but without a known split it may not lie beside test clips.
+
+    >>> clips_by_name(["fan/train/section_00_source_train_normal_0001.wav"])[0].machine
+    'fan'
+    >>> clips_by_name(["a.wav", "b.wav"])
+    """
+    slashed = [path.replace("\\", "/") for path in paths]
+    names = [parse_name(path) for path in slashed]
+    if not any(names):
+        return None
+    above = Path("/", DEFAULT_MACHINE) if root is None else root
+    place = cache(lambda folder: _place(above, folder))
+    clips: list[Clip | None] = []
+    for path, name in zip(slashed, names, strict=True):
+        where = place(path.rpartition("/")[0])
+        clips.append(None if name is None else _clip(path, name, where, where.year))
+    others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
+    if others and not split_known and any(clip and clip.split != "train" for clip in clips):
+        raise InputError(
+            f"there is no column 'split', and {counted(others, 'clip')} without a DCASE name "
+            f"({some(others, 3)}) beside clips whose names say test. Add a column 'split' with "
+            "train or test for every clip."
+        )
+    return clips
+
+
+def named_anomalies(paths: Iterable[str]) -> list[str]:
+    """The paths whose DCASE names say anomaly."""
+    return [path for path in paths if "anomaly" in path and _by_name(path, "label") == 1]
+
+
+def named_test_clips(paths: Iterable[str]) -> list[str]:
+    """The paths whose DCASE names say test."""
+    return [path for path in paths if "section_" in path and _by_name(path, "split") == "test"]
+
+
+def require_normal_names(paths: Sequence[str]) -> list[str]:
+    """An error if clips to be used as normals are anomalies by name; a sentence about test clips.
+
+    The columns of a table or manifest count. But an anomaly among the normals hides all like it,
+    and a name says so for a reason.
+    """
+    if faulty := named_anomalies(paths):
+        raise DataError(
+            f"{counted(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
+            f"by name: {some(faulty)}. Correct the columns, or rename the clips."
+        )
+    if tests := named_test_clips(paths):
+        return [
+            f"{counted(tests, 'clip')} for training by the column 'split', which counts, but test "
+            f"clips by name: {some(tests)}."
+        ]
+    return []
+
+
+def _by_name(path: str, field: str) -> Any:
+    return getattr(parse_name(path.replace("\\", "/")), field, None)
+
+
 def parse_attributes(tail: str) -> dict[str, str]:
     """Attributes of a file name; a string that cannot be told apart is kept whole as ``raw``.
 
@@ -222,22 +288,7 @@ def read_tree(
             continue
         if name.split and where.split and name.split != where.split:
             moved.append(path)
-        attributes = parse_attributes(name.tail)
-        if name.kind:
-            attributes = {"supplemental": name.kind, **attributes}
-        split = name.split or where.split or "test"  # only test names lack the word
-        clips.append(
-            Clip(
-                path,
-                where.machine,
-                year or where.year,
-                name.section,
-                name.domain,
-                split,
-                name.label,
-                attributes,
-            )
-        )
+        clips.append(_clip(path, name, where, year or where.year))
     if unparsed:
         oddities.append(
             f"{counted(unparsed, 'name')} not of DCASE's form, kept without a label in test "
@@ -253,6 +304,14 @@ def read_tree(
         if known and key[1] not in known["dev"] + known["eval"]:
             oddities.append(f"{key[1]} is not a machine of DCASE {key[0]}.")
     return _with_attribute_files(clips, places, oddities)
+
+
+def _clip(path: str, name: ClipName, where: _Place, year: int | None) -> Clip:
+    attributes = parse_attributes(name.tail)
+    if name.kind:
+        attributes = {"supplemental": name.kind, **attributes}
+    split = name.split or where.split or "test"  # only test names lack the word
+    return Clip(path, where.machine, year, name.section, name.domain, split, name.label, attributes)
 
 
 def _place(root: Place, folder: str) -> _Place:
@@ -323,53 +382,71 @@ def _leave_out_copies(
 def _with_attribute_files(
     clips: Sequence[Clip], places: Mapping[str, _Place], oddities: list[str]
 ) -> list[Clip]:
-    """The clips with what ``attributes_00.csv`` says, which is clearer than their names."""
-    rows: dict[tuple[int | None, str], dict[str, list[tuple[str, str]]]] = {}
+    """The clips with what files such as ``attributes_00.csv`` add to the attributes of names."""
+    rows: dict[tuple[int | None, str], dict[str, tuple[str, list[tuple[str, str]]]]] = {}
+    names: dict[tuple[int | None, str], list[str]] = defaultdict(list)
     for folder, year, machine in dict.fromkeys(
         (places[clip.path].folder, clip.year, clip.machine) for clip in clips
     ):
         files: list[Place] = [*folder.glob("attributes_*.csv")]
         for file in sorted(files, key=str):
             if re.fullmatch(r"attributes_\d+\.csv", file.name):
-                rows.setdefault((year, machine), {}).update(_attribute_rows(file, oddities))
+                found = _attribute_rows(file, oddities)
+                mine = rows.setdefault((year, machine), {})
+                mine.update({stem: (file.name, pairs) for stem, pairs in found.items()})
+                names[year, machine].append(file.name)
     if not rows:
         return list(clips)
-    unused = {key: set(found) for key, found in rows.items()}
+    unused = {key: dict.fromkeys(found) for key, found in rows.items()}
     without: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    against: dict[tuple[int | None, str], list[str]] = defaultdict(list)
+    against: dict[tuple[tuple[int | None, str], str], list[str]] = defaultdict(list)
     result = []
     for clip in clips:
         key, stem = (clip.year, clip.machine), stem_of(clip.path)
         if key in rows and stem in rows[key]:
-            unused[key].discard(stem)
-            pairs = rows[key][stem]
-            attributes = _numbered(pairs)
-            if attributes and attributes != clip.attributes:
-                name = parse_name(stem)
-                if name is not None and not _agree(name.tail, pairs):
-                    against[key].append(stem)
-                clip = replace(clip, attributes=attributes)
+            unused[key].pop(stem, None)
+            file_name, pairs = rows[key][stem]
+            attributes, agree = _with_pairs(clip, pairs)
+            if not agree:
+                against[key, file_name].append(stem)
+            clip = replace(clip, attributes=attributes)
         elif key in rows and clip.label is not None:
             without[key].append(stem)
         result.append(clip)
     for key in rows:
         title = titled(*key)
-        if against[key]:
-            oddities.append(
-                f"{title}: attributes_00.csv and {counted(against[key], 'name')} disagree, the "
-                f"file counts: {some(against[key], 3)}."
-            )
+        for file_name in dict.fromkeys(names[key]):
+            if stems := against[key, file_name]:
+                oddities.append(
+                    f"{title}: {file_name} and {counted(stems, 'name')} disagree, the file "
+                    f"counts: {some(stems, 3)}."
+                )
         if without[key]:
             oddities.append(
-                f"{title}: {counted(without[key], 'clip')} not in attributes_00.csv: "
-                f"{some(without[key], 3)}."
+                f"{title}: {counted(without[key], 'clip')} not in "
+                f"{some(dict.fromkeys(names[key]))}: {some(without[key], 3)}."
             )
-        if unused[key]:
+        left = Counter(rows[key][stem][0] for stem in unused[key])
+        for file_name, count in left.items():
             oddities.append(
-                f"{title}: {counted(len(unused[key]), 'row')} of attributes_00.csv for clips that "
-                "are not here."
+                f"{title}: {counted(count, 'row')} of {file_name} for clips that are not here."
             )
     return result
+
+
+def _with_pairs(clip: Clip, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], bool]:
+    """The attributes of a clip's name and of its file, which counts; whether the two agree."""
+    listed = _numbered(pairs)
+    name = parse_name(clip.path)
+    if name is not None and listed and _agree(name.tail, pairs):
+        # The file says how the name is to be split.
+        kind = {"supplemental": name.kind} if name.kind else {}
+        return {**kind, **listed}, True
+    values = {key.lower(): value.lower() for key, value in listed.items()}
+    own = clip.attributes.items()
+    same = all(values.get(key.lower(), value.lower()) == value.lower() for key, value in own)
+    kept = {key: value for key, value in own if key.lower() not in values}
+    return {**kept, **listed}, same and not (listed and "raw" in kept)
 
 
 def _attribute_rows(file: Place, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:

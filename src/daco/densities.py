@@ -215,7 +215,7 @@ def _named(
     named: BaseScores = {base: found.difference[:, i] / 2 for i, base in enumerate(subtracting)}
     for i, base in enumerate(dividing):
         ratio = found.ratio[:, i]
-        if base.scorer == "ldn-log":  # the density was a sum
+        if base.scorer == "ldn-log":  # the density is a mean; the constant is part of the score
             ratio = np.log(np.maximum(ratio * base.neighbours, _RATIO_FLOOR))
         elif base.scorer == "varmin-log":
             ratio = np.log(np.maximum(ratio, _RATIO_FLOOR)) - shift[base]

@@ -16,7 +16,9 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daco.bank import Domains, NormalBank
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.criterion import CHOICE_SPLITS
 from daco.domains import Weights
 from daco.errors import DacoWarning, InputError, NotEnoughClipsError
 from daco.pseudo import moved_normals
@@ -40,6 +42,17 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         except ValueError as error:  # other features, or their names in another order
             raise InputError(f"{error} Embed clips as the bank's were.") from None
         return embeddings
+
+    def _refuse_domains(self, y: object) -> None:
+        """An error for domain names in the place of scikit-learn's labels, which is ignored."""
+        values = np.asarray(y, dtype=object).ravel().tolist()
+        found = next((value for value in values if isinstance(value, str | bytes)), None)
+        if found is not None:
+            raise InputError(
+                f"The second argument of fit is y, which {type(self).__name__} ignores, and it "
+                f"holds text such as {found!r}. Pass domains by name: "
+                f"{type(self).__name__}().fit(X, domains=domains)."
+            )
 
     def anomaly_score(self, X: ArrayLike) -> Scores:
         """How anomalous each clip is: (n,), higher is more anomalous."""
@@ -118,7 +131,8 @@ class DACo(_Detector):
         self.bands = bands
 
     def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
-        """Keep the normal clips ``X``, (N, D); ``y`` is ignored."""
+        """Keep the normal clips ``X``, (N, D); ``y`` is ignored, and may not hold text."""
+        self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
         ScoreConfig.parse(self.config)
         embeddings = self._embeddings(X, reset=True)
@@ -150,7 +164,7 @@ class DACo(_Detector):
         self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
     ) -> NDArray[np.int_]:
         """Which of the clips look odd to all the others: each is scored with itself left out."""
-        self.fit(X, domains=domains)
+        self.fit(X, y, domains=domains)
         return _decide(self.bank_.leave_one_out(self.config_)[:, 0], self.threshold_)
 
     def threshold_at(self, false_alarm_rate: float) -> float:
@@ -235,7 +249,7 @@ class LabelFreeSearch(_Detector):
     def __init__(
         self,
         configs: Iterable[str | ScoreConfig] | None = None,
-        n_splits: int = 10,
+        n_splits: int = CHOICE_SPLITS,
         seed: int = 0,
         false_alarm_rate: float = 0.1,
         bands: int = 1,
@@ -249,9 +263,10 @@ class LabelFreeSearch(_Detector):
         self.veto = veto
 
     def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
-        """Compare the pool on the normal clips ``X``; ``y`` is ignored."""
+        """Compare the pool on the normal clips ``X``; ``y`` is ignored, and may not hold text."""
         import pandas as pd
 
+        self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
         pool = blind_pool() if self.configs is None else parse_grid(self.configs)
         embeddings = self._embeddings(X, reset=True)
@@ -274,7 +289,7 @@ class LabelFreeSearch(_Detector):
                 heard, kept, said = self._hears(embeddings, domains, pool)
             best = next(at for at in order if kept[at])
             self.reason_ = (
-                f"smallest balance criterion of {int(kept.sum())} configurations: "
+                f"smallest balance criterion of {counted(int(kept.sum()), 'configuration')}: "
                 f"{criterion[best]:.4f} ({said})"
             )
         self.results_: pd.DataFrame = pd.DataFrame(
@@ -320,7 +335,7 @@ class LabelFreeSearch(_Detector):
         self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
     ) -> NDArray[np.int_]:
         """Which of the clips look odd to all the others: each is scored with itself left out."""
-        bank = self.fit(X, domains=domains).best_detector_.bank_
+        bank = self.fit(X, y, domains=domains).best_detector_.bank_
         return _decide(bank.leave_one_out(self.best_config_)[:, 0], self.threshold_)
 
     def anomaly_score(self, X: ArrayLike) -> Scores:

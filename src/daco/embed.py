@@ -299,7 +299,7 @@ def _load(run: _Run, row: int, path: Place) -> Loaded:
             content=content,
         )
     except AudioError as error:
-        return Loaded(row, recording, reason=str(error).removeprefix(f"{path}: "))
+        return Loaded(row, recording, reason=error.reason)
     return Loaded(row, recording, wave)
 
 
@@ -331,7 +331,7 @@ class _ShardInTheMaking:
             found = embed_waves(self.run.net, waves, self.run.readouts, self.run.channel)
         except DacoError as error:
             if len(rows) == 1:
-                self._miss(int(rows[0]), str(error))
+                self._miss(int(rows[0]), error.reason)
             else:  # one clip may spoil it for all: find out which
                 for index in range(len(rows)):
                     self.embed(rows[index : index + 1], waves[index : index + 1])
@@ -367,7 +367,7 @@ class _ShardInTheMaking:
     def _miss(self, row: int, reason: str) -> None:
         if not self.run.skip:
             path = self.run.table.root / self.run.table.clips[row].path
-            raise AudioError(f"{path}: {reason}")
+            raise AudioError(reason, path=path)
         self.reasons[row - self.start] = reason
 
     def finish(self) -> Shard:

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class DacoError(Exception):
-    """Root of all errors raised on purpose by daco."""
+    """Root of all errors raised on purpose by daco.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong, and what to do next.
+    path : path or str, optional
+        The file that it is about; the message then begins with it.
+
+    Attributes
+    ----------
+    reason : str
+        The message without the path.
+    path : path, str or None
+
+    Examples
+    --------
+    >>> from daco.errors import AudioError
+    >>> error = AudioError("the file is empty.", path="fan/a.wav")
+    >>> str(error), error.reason, error.path
+    ('fan/a.wav: the file is empty.', 'the file is empty.', 'fan/a.wav')
+    """
+
+    reason: str
+    path: Any = None
+
+    def __init__(self, reason: object = "", *, path: Any = None) -> None:
+        super().__init__(str(reason) if path is None else f"{path}: {reason}")
+        self.reason = str(reason)
+        self.path = path
 
 
 class InputError(DacoError, ValueError):

@@ -7,7 +7,7 @@ without a score and a machine without a file are errors, all told at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from daco.scorefiles import (
     parse_file_name,
     read_score_files,
 )
+from daco.stats import machine_jackknife, paired_p_value, score_interval
 
 _FROM_NAMES = "file names"
 
@@ -62,6 +63,9 @@ class Evaluation:
     machines : tuple of MachineEvaluation
     official_score : float
         Harmonic mean of AUC source, AUC target and pAUC over all machines.
+    interval : tuple of float or None
+        95 % interval of the official score over machines, see
+        :func:`daco.stats.score_interval`; None for one machine.
     arithmetic_mean, harmonic_mean : mapping
         Over the machines, of each metric that all of them have.
     missing : tuple of str
@@ -75,6 +79,7 @@ class Evaluation:
     truth: str
     machines: tuple[MachineEvaluation, ...]
     official_score: float
+    interval: tuple[float, float] | None
     arithmetic_mean: Mapping[str, float]
     harmonic_mean: Mapping[str, float]
     missing: tuple[str, ...] = ()
@@ -95,10 +100,38 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """Official score of one system minus that of another on the same machines, in points.
+
+    Attributes
+    ----------
+    first, second : str
+    delta : float
+    interval : tuple of float or None
+        95 % interval over machines, see :func:`daco.stats.machine_jackknife`; None for one
+        machine.
+    p_value : float
+        Two-sided, see :func:`daco.stats.paired_p_value`; of this one comparison.
+    n_machines : int
+    """
+
+    first: str
+    second: str
+    delta: float
+    interval: tuple[float, float] | None
+    p_value: float
+    n_machines: int
+
+
+@dataclass(frozen=True)
 class Ranking:
-    """Several systems, the best first, and why others could not be evaluated."""
+    """Several systems, the best first, and why others could not be evaluated.
+
+    ``differences`` are those of the first system and each other one with the same machines.
+    """
 
     evaluations: tuple[Evaluation, ...]
+    differences: tuple[Difference, ...]
     failures: Mapping[str, tuple[str, ...]]
 
 
@@ -186,7 +219,33 @@ def rank_systems(
         else:
             evaluations.append(found)
     evaluations.sort(key=lambda each: (each.partial, -each.official_score, each.system))
-    return Ranking(tuple(evaluations), failures)
+    return Ranking(tuple(evaluations), tuple(_differences(evaluations)), failures)
+
+
+def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
+    """The first system minus every other one that has the same machines."""
+    for second in evaluations[1:]:
+        first = evaluations[0]
+        if _keys(first) != _keys(second):
+            continue
+        one, two = _official_metrics(first), _official_metrics(second)
+        found = machine_jackknife(one, two) if len(one) > 1 else None
+        yield Difference(
+            first=first.system,
+            second=second.system,
+            delta=first.official_score - second.official_score,
+            interval=None if found is None else (found.low, found.high),
+            p_value=paired_p_value(one, two),
+            n_machines=len(one),
+        )
+
+
+def _keys(evaluation: Evaluation) -> list[Key]:
+    return [(each.machine, each.section) for each in evaluation.machines]
+
+
+def _official_metrics(evaluation: Evaluation) -> list[list[float]]:
+    return [[each.metrics[name] for name in QUANTITIES] for each in evaluation.machines]
 
 
 def find_systems(folder: Path) -> list[Path]:
@@ -287,6 +346,7 @@ def _summarised(
             for key, clips, metrics in machines
         ),
         official_score=100 * official_score(official),
+        interval=score_interval([[100 * value for value in each.values()] for each in official]),
         arithmetic_mean={name: 100 * float(np.mean(values)) for name, values in columns.items()},
         harmonic_mean={
             name: 100 * float(harmonic_mean(values)) for name, values in columns.items()

@@ -14,7 +14,7 @@ from daco.model import AUTO, MachineModel, timestamp
 from daco.normals import Normals
 from daco.table import as_float32
 
-_KNOWN = ("embeddings", "clip_names")
+_KNOWN = ("embeddings", "clip_names", "clip_sha256")
 """What a worker need not send back."""
 
 
@@ -62,7 +62,15 @@ def fit_machines(
             continue
         normals = machines[index]
         vectors = as_float32(normals.embeddings, "embeddings")
-        yield index, MachineModel(**found, embeddings=vectors, clip_names=normals.names)
+        yield (
+            index,
+            MachineModel(
+                **found,
+                embeddings=vectors,
+                clip_names=normals.names,
+                clip_sha256=normals.sha256s,
+            ),
+        )
 
 
 def _fitted(normals: Normals, *, config: str, rate: float, created: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio import probe, read_channels, resample
+from daco.audio import read_with_near, resample
 from daco.backbones.protocol import Backbone
 from daco.channels import NEAR, embed_waves, heard, needs_both, parse_channel
 from daco.clips import COLUMNS, Clip, ClipTable
@@ -158,8 +158,7 @@ def inject_recordings(
                         raise AudioError(f"the {net.name} embedding of it has NaN or inf.")
                     parts[name].append(found[name])
         except AudioError as error:
-            where = "" if str(error).startswith(str(path)) else f"{path}: "
-            raise AudioError(f"{where}{error}") from None
+            raise AudioError(error.reason, path=path) from None
         if progress is not None:
             progress(done + 1, len(chosen))
     matrices = {name: _stacked(name, found) for name, found in parts.items()}
@@ -172,8 +171,8 @@ def _versions(
     path: Place, clip: Clip, net: Backbone, policy: int | str, plan: Plan
 ) -> Iterator[Wave]:
     """What the network hears of each version of a recording, in the order of the plan."""
-    native, rate = read_channels(path, channel=policy)
-    origin, gain = _fault_at(path, policy, native)
+    native, near, rate, channels = read_with_near(path, channel=policy)
+    origin, gain = _fault_at(policy, native, near, channels)
     clean = _at_rate(native, rate, net)
     yield heard(clean, policy, net.sample_rate)
     for kind in plan.kinds:
@@ -185,15 +184,13 @@ def _versions(
             yield heard(add_fault(clean, change, level), policy, net.sample_rate)
 
 
-def _fault_at(path: Place, policy: int | str, taken: Wave) -> tuple[Wave, np.float32]:
+def _fault_at(policy: int | str, taken: Wave, near: Wave, channels: int) -> tuple[Wave, np.float32]:
     """What a fault is made of, and how loud it is in what the policy takes of the recording.
 
     One channel and the mean of all are linear: what is added to every channel adds to them.
     """
-    channels = probe(path).channels
     if channels == 1 or needs_both(policy) or policy == NEAR:
         return taken, np.float32(1)
-    near, _ = read_channels(path, channel=NEAR)
     far = 10 ** (FAR_DB / 20)
     return near, np.float32((1 + (channels - 1) * far) / channels if policy == "mix" else far)
 

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio import DEFAULT_LIMITS, AudioLimits, read_channels
+from daco.audio import DEFAULT_LIMITS, AudioLimits, read_at_both_rates
 from daco.backbones import Backbone, load
 from daco.channels import FAR, NEAR, embed_waves, heard, needs_both
 from daco.errors import AudioError, InputError, ModelError
+from daco.formats import READABLE, suffix_of_content
 from daco.loader import MAX_SAMPLES, Waveforms
 from daco.model import Frontend
 from daco.pcm import plain_pcm16
@@ -34,16 +35,6 @@ Source = Place | bytes | BinaryIO
 MAX_WINDOWS = 10_000
 
 _BATCH = 16
-
-_MAGIC = (
-    (b"RIFF", ".wav"),
-    (b"RF64", ".wav"),
-    (b"RIFX", ".wav"),
-    (b"fLaC", ".flac"),
-    (b"OggS", ".ogg"),
-    (b"FORM", ".aiff"),
-    (b"ID3", ".mp3"),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,11 +292,8 @@ def _decoded(
 ) -> tuple[Waveforms, Waveforms, int]:
     """What the policy takes at the file's own rate and at the network's, and the file's rate."""
     _, content = read_recording(path) if isinstance(path, RemotePath) else (None, b"")
-    native, rate = read_channels(path, channel=frontend.channel, limits=limits, content=content)
-    if rate == frontend.sample_rate:
-        return native, native, rate
     # Clipping shows at the file's own rate only, so that both are needed.
-    wave, _ = read_channels(
+    return read_at_both_rates(
         path,
         sample_rate=frontend.sample_rate,
         channel=frontend.channel,
@@ -313,17 +301,6 @@ def _decoded(
         resampler=frontend.resampler,
         content=content,
     )
-    return native, wave, rate
-
-
-def _suffix_of(data: bytes) -> str | None:
-    """The extension that fits the first bytes of a recording."""
-    for magic, suffix in _MAGIC:
-        if data.startswith(magic):
-            return suffix
-    # The first frame of an MP3: eleven bits set, a version, layer III.
-    frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2
-    return ".mp3" if frame else None
 
 
 def _decoded_bytes(
@@ -338,13 +315,13 @@ def _decoded_bytes(
     plain = plain_pcm16(data, sample_rate=rate, channel=frontend.channel, limits=limits)
     if plain is not None:
         return plain, plain, rate  # the networks of daco take 16 bits as they are
-    suffix = _suffix_of(data)
+    suffix = suffix_of_content(data)
     if suffix is None:
-        raise AudioError("not audio of a known format (WAV, FLAC, OGG, AIFF or MP3).")
+        raise AudioError(f"not audio of a known format ({READABLE}).")
     with tempfile.TemporaryDirectory(prefix="daco-") as folder:
         path = Path(folder) / f"recording{suffix}"
         path.write_bytes(data)
         try:
             return _decoded(path, frontend, limits)
         except AudioError as error:
-            raise AudioError(str(error).removeprefix(f"{path}: ")) from None
+            raise AudioError(error.reason) from None

@@ -1,7 +1,8 @@
 """Manifests: a clip table as a CSV or Parquet file that people and other programs write.
 
-Only ``path`` is needed, relative to the manifest's folder or a URI. Everything that cannot be
-understood is an error that names row and column; rows are counted from 1, without the header.
+Only ``path`` is needed, relative to the manifest's folder or a URI. A column that is there counts;
+DCASE names say what the others would. Everything that cannot be understood is an error that names
+row and column; rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from daco.clips import (
     did_you_mean,
     some,
 )
+from daco.dcase import clips_by_name
 from daco.errors import DataError, InputError
 from daco.places import Place, RemotePath, is_remote, opened, place, sizes_of
 
@@ -73,6 +75,7 @@ def read_manifest(
             )
         first_row[clip.path] = number
         clips.append(clip)
+    clips = _with_names(clips, [*header, *(["year"] if year else [])], path, root)
     sizes: dict[str, int] = {}
     missing: list[str] = []
     for clip, size in zip(clips, _sizes(root, [clip.path for clip in clips]), strict=True):
@@ -257,6 +260,19 @@ def _clip(
         label=number,
         attributes=_attributes(cell("attributes"), where),
     )
+
+
+def _with_names(clips: list[Clip], known: list[str], path: Place, root: Place) -> list[Clip]:
+    """The clips, with what their DCASE names say in place of columns that are not there."""
+    missing = [name for name in COLUMNS if name not in known]
+    try:
+        named = clips_by_name([clip.path for clip in clips], root, split_known="split" in known)
+    except InputError as error:
+        raise DataError(f"{path}: {error}") from None
+    return [
+        clip if said is None else replace(clip, **{name: getattr(said, name) for name in missing})
+        for clip, said in zip(clips, named or [None] * len(clips), strict=True)
+    ]
 
 
 def _year(text: str | None) -> int | None:

@@ -118,6 +118,8 @@ class MachineModel:
         ``created``, ``daco_version``, what it was made from, the selection, the updates.
     bands : int
         Each vector is that many bands of equal length; only ``beam`` configurations see them.
+    clip_sha256 : tuple of str
+        SHA-256 of each normal's recording, ``""`` where it is not known; empty where none is.
 
     Examples
     --------
@@ -147,6 +149,7 @@ class MachineModel:
     reason: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     bands: int = 1
+    clip_sha256: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_model(self)
@@ -168,6 +171,7 @@ class MachineModel:
         false_alarm_rate: float = 0.1,
         provenance: Mapping[str, Any] | None = None,
         bands: int = 1,
+        clip_sha256: Sequence[str] = (),
     ) -> MachineModel:
         """The model of normal clips.
 
@@ -192,6 +196,8 @@ class MachineModel:
             ``$SOURCE_DATE_EPOCH`` or now.
         bands : int
             Of the vectors, for ``beam`` configurations.
+        clip_sha256 : N texts, optional
+            SHA-256 of each recording, so that it can be told from another of the same name.
         """
         from daco.autoconfig import choose_config
 
@@ -231,6 +237,7 @@ class MachineModel:
                     "updates": [],
                 },
                 bands=bank.bands,
+                clip_sha256=tuple(clip_sha256),
             ),
             bank,
         )
@@ -337,6 +344,7 @@ class MachineModel:
         clip_names: Sequence[str],
         *,
         note: Mapping[str, Any] | None = None,
+        clip_sha256: Sequence[str] = (),
     ) -> MachineModel:
         """The model with more normals of one domain, known or new, calibrated again.
 
@@ -360,6 +368,10 @@ class MachineModel:
             "threshold_after": threshold,
         }
         history = [*self.provenance.get("updates", []), update]
+        hashes: tuple[str, ...] = ()
+        if self.clip_sha256 or clip_sha256:
+            known, more = self.clip_sha256 or [""] * len(self), clip_sha256 or [""] * len(new)
+            hashes = (*known, *more)
         dropped = self.provenance.get("earlier_updates", 0) + max(0, len(history) - _KEPT_UPDATES)
         provenance = {**self.provenance, "updates": history[-_KEPT_UPDATES:]}
         if dropped:
@@ -374,6 +386,7 @@ class MachineModel:
                 own_scores=own,
                 threshold=threshold,
                 provenance=provenance,
+                clip_sha256=hashes,
             ),
             bank,
         )

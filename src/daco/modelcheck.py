@@ -121,6 +121,11 @@ def _check_arrays(model: MachineModel) -> None:
     require_bank_size(count)
     if len(model.clip_names) != count:
         raise InputError(f"There are {len(model.clip_names)} clip names for {count} clips.")
+    if model.clip_sha256 and len(model.clip_sha256) != count:
+        raise InputError(f"There are {len(model.clip_sha256)} hashes for {count} clips.")
+    for text in model.clip_sha256:
+        if text and not SHA256.fullmatch(text):
+            raise InputError(f"The hash of a recording must be a SHA-256. Got {text!r:.80}.")
     if not (model.clip_domains.min() >= 0 and model.clip_domains.max() < len(model.domains)):
         raise InputError(f"A clip's domain is none of the {len(model.domains)} domains.")
     empty = [name for name, size in model.domain_sizes.items() if not size]

@@ -5,9 +5,10 @@ length of a JSON header, the header, and the tensors' bytes without gaps.
 
 - ``own_scores`` F64 (N,), ``embeddings`` F32 (N, D), ``clip_domains`` I32 (N,);
 - ``clip_names`` U8: UTF-8, one name after the other, separated by a zero byte;
+- in schema 3 ``clip_sha256`` U8 (N, 32): the hash of each recording, zeros where it is not known;
 - ``__metadata__``: ``format``, ``schema``, ``sha256`` (of all the rest), and ``model``, a JSON
   object as text: machine, config, frontend, domains, rate, threshold, reason, provenance, and
-  in schema 2 ``bands``, the number of bands of each vector.
+  from schema 2 on ``bands``, the number of bands of each vector.
 
 A file may come from anywhere. Its header is read only after its length was held against a bound
 and the size of the file, nothing is allocated that the file does not really contain, and nothing
@@ -38,8 +39,8 @@ from daco.model import Frontend, MachineModel, expected_threshold, recalibrated
 from daco.modelcheck import SHA256
 from daco.places import Place, RemotePath
 
-SCHEMA = 2
-"""The newest that is read. Models without bands are written as schema 1, for older readers."""
+SCHEMA = 3
+"""The newest that is read. Models are written in the oldest that holds them, for older readers."""
 
 FORMAT = "daco-model"
 SUFFIX = ".daco"
@@ -58,6 +59,9 @@ _TENSORS = {
     "clip_names": ("U8", 1),
 }
 """Name, dtype and number of dimensions, in the order of the file: widest first, all aligned."""
+
+_HASHES = {"clip_sha256": ("U8", 2)}
+_HASH_BYTES = 32
 
 _DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "U8": "u1"}
 _ROUNDING = 1e-6  # float32 against float64 moved distances of real banks by up to 5e-7
@@ -120,10 +124,9 @@ def encode(model: MachineModel) -> bytes:
         }
     }
     offset = 0
-    for name, (dtype, _) in _TENSORS.items():
-        array = packed[name]
+    for name, array in packed.items():
         header[name] = {
-            "dtype": dtype,
+            "dtype": _tensors_of(_schema(model))[name][0],
             "shape": list(array.shape),
             "data_offsets": [offset, offset + array.nbytes],
         }
@@ -143,11 +146,12 @@ def decode(data: bytes) -> MachineModel:
     header, body = _split(data)
     metadata = header.pop("__metadata__", None)
     _check_metadata(metadata)
-    arrays = _tensors(header, body)
-    document = _parse(metadata["model"], "description")
     schema = int(metadata["schema"])
+    arrays = _tensors(header, body, _tensors_of(schema))
+    document = _parse(metadata["model"], "description")
     _check_document(document, schema)
     names = _unpack_names(arrays.pop("clip_names"), len(arrays["embeddings"]))
+    hashes = _unpack_hashes(arrays.get("clip_sha256"), len(names))
     found = _hash(schema, document, [body])
     if found != metadata["sha256"]:
         raise ModelError(
@@ -161,6 +165,7 @@ def decode(data: bytes) -> MachineModel:
         embeddings=arrays["embeddings"],
         clip_domains=arrays["clip_domains"],
         own_scores=arrays["own_scores"],
+        clip_sha256=hashes,
     )
     _check_calibration(model)
     model.__dict__["sha256"] = found
@@ -293,16 +298,22 @@ def _check_metadata(metadata: Any) -> None:
         raise ModelError("damaged: its hash is no SHA-256.")
 
 
-def _tensors(header: Mapping[str, Any], body: memoryview) -> Arrays:
+def _tensors_of(schema: int) -> dict[str, tuple[str, int]]:
+    return _TENSORS if schema < 3 else _TENSORS | _HASHES
+
+
+def _tensors(
+    header: Mapping[str, Any], body: memoryview, expected: Mapping[str, tuple[str, int]]
+) -> Arrays:
     """Views of the body, after every declaration was held against the bytes that are there."""
-    if sorted(header) != sorted(_TENSORS):
+    if sorted(header) != sorted(expected):
         raise ModelError(
-            f"damaged: a model holds the tensors {', '.join(_TENSORS)}. Got {len(header)}: "
+            f"damaged: a model holds the tensors {', '.join(expected)}. Got {len(header)}: "
             f"{sorted(header)!r:.80}."
         )
     spans: list[tuple[int, int]] = []
     arrays: Arrays = {}
-    for name, (dtype, ndim) in _TENSORS.items():
+    for name, (dtype, ndim) in expected.items():
         said = header[name]
         if not isinstance(said, dict) or sorted(said) != ["data_offsets", "dtype", "shape"]:
             raise ModelError(f"damaged: the tensor {name} must have a dtype, shape and offsets.")
@@ -372,6 +383,14 @@ def _unpack_names(array: NDArray[Any], count: int) -> tuple[str, ...]:
         raise ModelError("damaged: the clip names are no UTF-8 text.") from None
 
 
+def _unpack_hashes(array: NDArray[Any] | None, count: int) -> tuple[str, ...]:
+    if array is None:
+        return ()
+    if array.shape != (count, _HASH_BYTES):
+        raise ModelError(f"damaged: {count} clips need {count} hashes of {_HASH_BYTES} bytes.")
+    return tuple(row.tobytes().hex() if row.any() else "" for row in array)
+
+
 def _check_calibration(model: MachineModel) -> None:
     """Hold what was stored against what follows from the bank."""
     expected = expected_threshold(model)
@@ -406,7 +425,9 @@ def _tolerances(model: MachineModel, own: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _schema(model: MachineModel) -> int:
-    return 1 if model.bands == 1 else SCHEMA
+    if model.clip_sha256:
+        return 3
+    return 1 if model.bands == 1 else 2
 
 
 def _document(model: MachineModel) -> dict[str, Any]:
@@ -425,10 +446,15 @@ def _document(model: MachineModel) -> dict[str, Any]:
 
 def _pack(model: MachineModel) -> Arrays:
     names = "\0".join(model.clip_names).encode()
-    given = {**model.__dict__, "clip_names": np.frombuffer(names, np.uint8)}
+    hashes = b"".join(bytes.fromhex(each) or bytes(_HASH_BYTES) for each in model.clip_sha256)
+    given = {
+        **model.__dict__,
+        "clip_names": np.frombuffer(names, np.uint8),
+        "clip_sha256": np.frombuffer(hashes, np.uint8).reshape(-1, _HASH_BYTES),
+    }
     return {
         name: np.ascontiguousarray(given[name], _DTYPES[dtype])
-        for name, (dtype, _) in _TENSORS.items()
+        for name, (dtype, _) in _tensors_of(_schema(model)).items()
     }
 
 

@@ -13,13 +13,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio import FORMATS, probe
+from daco.audio import probe
 from daco.backbones import NAMES, Backbone
 from daco.channels import parse_channel
-from daco.clips import ONE_DOMAIN, Clip, ClipTable, counted, read_clips, some, titled
+from daco.clips import (
+    ONE_DOMAIN,
+    Clip,
+    ClipTable,
+    counted,
+    read_clips,
+    some,
+    titled,
+    without_training,
+)
+from daco.dcase import require_normal_names
 from daco.embed import Engine, embed_clips
+from daco.embedout import HASHES
 from daco.errors import AudioError, DataError, InputError
+from daco.formats import is_readable
 from daco.model import Frontend
+from daco.modelcheck import SHA256
 from daco.places import Place, not_there, opened
 from daco.table import EmbeddingTable, Matrix
 
@@ -27,7 +40,6 @@ Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
 
 _TABLES = (".parquet", ".npz")
-_NO_TRAINING = "no training clip."
 _PROBED = 64  # recordings whose length is looked up, to know the usual one
 
 
@@ -47,6 +59,8 @@ class Normals:
         What it was made from, for the model's provenance.
     bands : int
         Equal parts of each embedding, one per frequency band; 1 where there are none.
+    sha256s : N texts
+        Hash of each recording, ``""`` where it is not known; empty where none is.
     """
 
     machine: str
@@ -56,6 +70,7 @@ class Normals:
     frontend: Frontend | None
     origin: dict[str, Any]
     bands: int = 1
+    sha256s: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -98,7 +113,8 @@ def normals_of_table(
     readout : str, optional
         By default the table's first.
     training : bool
-        Only clips of the training split; else all that are not labelled anomaly.
+        Only clips of the training split; else, where there are none, all that are not labelled
+        anomaly.
     """
     table = EmbeddingTable.read(source)
     readout = readout or table.readouts[0]
@@ -108,6 +124,7 @@ def normals_of_table(
     columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
+    hashes = _hashes_of(table)
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     machines = []
     for machine, group in groups.items():
@@ -115,7 +132,8 @@ def normals_of_table(
         domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
         names = tuple(clip.path for clip in group)
         vectors = matrix[_at_once(rows)]
-        found = Normals(machine, vectors, domains, names, frontend, origin, bands)
+        sha256s = tuple(hashes[row] for row in rows) if hashes else ()
+        found = Normals(machine, vectors, domains, names, frontend, origin, bands, sha256s)
         machines.append(found)
     return Gathered(tuple(machines), tuple(oddities))
 
@@ -154,6 +172,7 @@ def normals_of_recordings(
     on_error: str = "fail",
     progress: Progress | None = None,
     engine: Engine | None = None,
+    domain_level: int | None = None,
 ) -> Gathered:
     """The normals of recordings, embedded.
 
@@ -167,16 +186,19 @@ def normals_of_recordings(
     keep : path, optional
         A Parquet file for the embeddings: a run that was interrupted goes on from it.
     training : bool
-        Only clips of the training split; else all that are not labelled anomaly.
+        Only clips of the training split; else, where there are none, all that are not labelled
+        anomaly.
     on_error : {"fail", "skip"}
         What a recording that cannot be used does.
     progress : callable, optional
         Called with the clips done and the clips in all.
     engine : Engine, optional
         Where they are embedded, such as `daco.engines.embedding.RayEmbedding`; by default here.
+    domain_level : int, optional
+        As of :func:`daco.clips.read_clips`.
     """
-    single = source.suffix.lower() in FORMATS and not source.is_dir()
-    table = one_recording(source) if single else read_clips(source)
+    single = is_readable(source.name) and not source.is_dir()
+    table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
     groups, oddities = _group(table.clips, training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
@@ -203,7 +225,8 @@ def normals_of_recordings(
         for each in gathered.machines
     )
     # That no clip is of the training split is no oddity where none need be.
-    said = [each for each in table.oddities if training or not each.endswith(_NO_TRAINING)]
+    unneeded = () if training else without_training(table.clips)
+    said = [each for each in table.remarks if each not in unneeded]
     return Gathered(machines, (*said, *oddities), report.skipped)
 
 
@@ -238,15 +261,23 @@ _COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
 
 def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:
     """Normals by machine; what is left out is said."""
+    clips = list(clips)
+    given = [clip for clip in clips if clip.split == "train"]
+    if not given and not training:  # recordings of the normal machine, whatever they were for
+        given = clips
     oddities = []
-    given = [clip for clip in clips if clip.split == "train" or not training]
+    if len(given) < len(clips):
+        pairs = ((clip.split, clip.label) for clip in clips)
+        oddities += left_out(pairs, "fit" if training else "update")
     faulty = [clip.path for clip in given if clip.label == 1]
     normals = [clip for clip in given if clip.label != 1]
+    oddities += require_normal_names([clip.path for clip in normals])
     if faulty:
         oddities.append(f"{counted(faulty, 'clip')} labelled anomaly left out: {some(faulty)}.")
     if not normals:
         kind = "normal training clip" if training else "normal clip"
-        raise DataError(f"There is no {kind}. Give recordings of the normal machine.")
+        sentences = [f"There is no {kind}.", *oddities, "Give recordings of the normal machine."]
+        raise DataError(" ".join(sentences))
     by_key: dict[tuple[int | None, str], list[Clip]] = {}
     for clip in normals:
         by_key.setdefault((clip.year, clip.machine), []).append(clip)
@@ -262,6 +293,25 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
             )
         groups[title] = group
     return groups, oddities
+
+
+def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]:
+    """The sentence about clips, given by split and label, that are not for training.
+
+    >>> left_out([("train", 0), ("test", 0), ("test", 1)], "fit")
+    ['Left out 2 test clips (1 of them an anomaly): fit uses normal training clips.']
+    """
+    counts = Counter((split, label == 1) for split, label in clips)
+    parts = []
+    for split in ("test", "supplemental"):
+        faulty = counts[split, True]
+        if total := faulty + counts[split, False]:
+            kind = "an anomaly" if faulty == 1 else "anomalies"
+            which = f" ({faulty:,} of them {kind})" if faulty else ""
+            parts.append(counted(total, f"{split} clip") + which)
+    return (
+        [f"Left out {' and '.join(parts)}: {command} uses normal training clips."] if parts else []
+    )
 
 
 def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
@@ -284,6 +334,16 @@ def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
             f"The table says it was made by {said['backbone']} but not completely how ({error}). "
             "Embed the clips again with daco embed."
         ) from None
+
+
+def _hashes_of(table: EmbeddingTable) -> list[str]:
+    """The hash of each row's recording, "" where the table does not hold one; [] if it holds none.
+
+    A column of that name may be anybody's.
+    """
+    given = table.columns.get(HASHES, ())
+    found = [each if isinstance(each, str) and SHA256.fullmatch(each) else "" for each in given]
+    return found if any(found) else []
 
 
 def _sha256(path: Place) -> str:

@@ -53,9 +53,12 @@ class SelectionRow:
         The rule's name.
     config : str or None
         The pick; None when there is not one (per machine, random).
-    dev_omega, eval_omega, criterion : float or None
-        The pick's values; None where the table has none. The criterion is that on dev
-        machines, unless the rule read another; of per-machine picks, the mean of the chosen.
+    dev_omega, eval_omega : float or None
+        The pick's official scores; None where the table has none.
+    crit_dev, crit_eval : float or None
+        The pick's criterion on dev machines and on evaluation machines, whichever of them the
+        rule read; None where the table has none. Of per-machine picks: the mean of the chosen
+        on the machines that chose.
     labels : str
         The labels the rule read: ``"none"``, ``"development"``, ``"development (veto only)"``,
         ``"the mask's"`` (those that a veto given as a mask was made with)
@@ -68,7 +71,8 @@ class SelectionRow:
     config: str | None
     dev_omega: float | None
     eval_omega: float | None
-    criterion: float | None
+    crit_dev: float | None
+    crit_eval: float | None
     labels: str
     eval_sd: float | None = None
 
@@ -295,16 +299,17 @@ def selection_table(
     criterion = numbers("crit_dev", column(table, "crit_dev"), len(names), allow_nan=True)
     if fixed is None:
         fixed = [DEFAULT_CONFIG] if DEFAULT_CONFIG in names else []
-    picks = [("fixed", fixed_default(names, name), "none", criterion) for name in fixed]
-    picks.append(("dev score", select_by_dev_score(names, dev), "development", criterion))
-    picks.append(("criterion", select_by_criterion(names, criterion), "none", criterion))
+    picks = [("fixed", fixed_default(names, name), "none") for name in fixed]
+    picks.append(("dev score", select_by_dev_score(names, dev), "development"))
+    picks.append(("criterion", select_by_criterion(names, criterion), "none"))
+    own = None
     if "crit_eval" in table:
         own = numbers("crit_eval", column(table, "crit_eval"), len(names), allow_nan=True)
         pick = select_by_criterion(names, own)
-        picks.append(("criterion on evaluation normals", pick, "none", own))
+        picks.append(("criterion on evaluation normals", pick, "none"))
     pick = guarded_selection(table, veto)
     veto_labels = "development (veto only)" if callable(veto) else "the mask's"
-    picks.append(("guarded criterion", pick, veto_labels, criterion))
+    picks.append(("guarded criterion", pick, veto_labels))
     blind = per_machine_blind(per_machine, pool, split=split) if per_machine is not None else None
 
     # every label-free and guarded pick is made; only now are evaluation scores read
@@ -312,18 +317,19 @@ def selection_table(
     if "eval_omega" in table:
         scores = numbers("eval_omega", column(table, "eval_omega"), len(names))
 
-    def row(rule: str, config: str, labels: str, balance: FloatArray) -> SelectionRow:
+    def row(rule: str, config: str, labels: str) -> SelectionRow:
         at = names.index(config)
-        omega = None if scores is None else float(scores[at])
-        return SelectionRow(rule, config, float(dev[at]), omega, float(balance[at]), labels)
+        omega, on_eval = (None if each is None else float(each[at]) for each in (scores, own))
+        criteria = float(criterion[at]), on_eval
+        return SelectionRow(rule, config, float(dev[at]), omega, *criteria, labels)
 
     rows = [row(*pick) for pick in picks]
     if per_machine is not None and blind is not None:
         rows.append(_blind_row(per_machine, blind, split))
     if scores is not None:
         chance = random_expectation(scores)
-        spread = SelectionRow("random", None, None, chance.mean, None, "none", chance.sd)
-        rows = [spread, *rows, row("oracle", oracle(names, scores), "evaluation", criterion)]
+        spread = SelectionRow("random", None, None, chance.mean, None, None, "none", chance.sd)
+        rows = [spread, *rows, row("oracle", oracle(names, scores), "evaluation")]
     return rows
 
 
@@ -334,7 +340,13 @@ def _blind_row(per_machine: Table, choices: Mapping[str, str], split: str | None
     omega = None
     if all(quantity in per_machine for quantity in QUANTITIES):
         omega = composed_score(per_machine, choices, split=split)
-    return SelectionRow("per-machine blind", None, None, omega, float(np.mean(chosen)), "none")
+    criteria = blind_criteria(float(np.mean(chosen)), split)
+    return SelectionRow("per-machine blind", None, None, omega, *criteria, "none")
+
+
+def blind_criteria(mean: float | None, split: str | None) -> tuple[float | None, float | None]:
+    """``crit_dev`` and ``crit_eval`` of picks per machine: one of them, by who chose."""
+    return (mean, None) if split == "dev" else (None, mean)
 
 
 def _scores(name: str, values: ArrayLike) -> FloatArray:

@@ -1,28 +1,38 @@
-"""Rank correlations, permutation of families and the machine jackknife.
+"""Rank correlations, permutation tests and intervals over machines.
 
 Sign: a criterion is better when smaller, so its correlations use ``-criterion``. Then +1 is
 a perfect predictor of the evaluation score, for the criterion as for the dev score.
 Intervals by resampling are in :mod:`daco.bootstrap`.
+
+Machines are few. Intervals over them use quantiles of Student's t distribution, p-values of
+few values count all orderings, and `larger_than_chance` is False below five machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import permutations
+from math import factorial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.metrics import harmonic_mean
+from daco.metrics import EPSILON, harmonic_mean
 
 FloatArray = NDArray[np.float64]
 
 EXACT_FAMILIES = 8
-"""Up to this many families every ordering is counted; above, orderings are drawn."""
+"""Up to this many families, or values, every ordering is counted; above, orderings are drawn."""
+
+FEWEST_MACHINES = 5
+"""With fewer machines no difference is called larger than chance."""
+
+_LEVEL = 0.95
+_DRAWN = 9_999  # orderings or exchanges, where there are too many to count them all
 
 _MAX_EXACT = 10  # 10! = 3.6 million orderings: a fraction of a second, 11! is not
 
@@ -35,9 +45,14 @@ class PartialCorrelation:
     ----------
     rho : float
         Spearman correlation of the two residuals.
+    p_permutation : float
+        Two-sided: the share of orderings of the residuals of `y` that correlate at least as much
+        once the covariates are regressed out of them again (Freedman and Lane). All orderings are
+        counted for up to 8 values, 9,999 are drawn above.
     p_value : float
-        Two-sided, t distribution with ``n - 2`` degrees of freedom: the published convention,
-        which does not charge for the covariates.
+        Two-sided, t distribution with ``n - 2`` degrees of freedom: the paper's convention,
+        which does not charge for the covariates and is too small for few values. At least
+        ``2 / n!``, the smallest share that orderings can have.
     p_value_adjusted : float
         The same with ``n - 2 - n_covariates`` degrees of freedom; nan when none are left.
     n, n_covariates : int
@@ -45,6 +60,7 @@ class PartialCorrelation:
     """
 
     rho: float
+    p_permutation: float
     p_value: float
     p_value_adjusted: float
     n: int
@@ -70,8 +86,16 @@ class PermutationTest:
 class Jackknife:
     """A difference of official scores, and how far it rests on single machines.
 
-    ``low`` and ``high`` are ``delta`` -+ 1.96 ``se``; ``loo_low`` and ``loo_high`` the range
-    of the difference when each machine in turn is left out.
+    Attributes
+    ----------
+    delta, se : float
+        The difference and its jackknife standard error.
+    low, high : float
+        ``delta`` -+ t ``se``: a 95 % interval with the quantile of Student's t distribution
+        with n - 1 degrees of freedom, for n machines.
+    loo_low, loo_high : float
+        The range of the difference when each machine in turn is left out.
+    n_machines : int
     """
 
     delta: float
@@ -80,6 +104,12 @@ class Jackknife:
     high: float
     loo_low: float
     loo_high: float
+    n_machines: int
+
+    @property
+    def published_interval(self) -> tuple[float, float]:
+        """The paper's formula, ``delta`` -+ 1.96 ``se``: too narrow for few machines."""
+        return self.delta - 1.96 * self.se, self.delta + 1.96 * self.se
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
@@ -128,12 +158,14 @@ def partial_spearman(
     design = np.column_stack(
         [np.ones(len(first)), *(_design_columns(c, len(first)) for c in covariates)]
     )
-    rho = spearman(_residual(first, design), _residual(second, design))
+    left = _residual(first, design), _residual(second, design)
+    rho = spearman(*left)
     used = int(np.linalg.matrix_rank(design)) - 1
     return PartialCorrelation(
         rho=rho,
-        p_value=_t_test(rho, len(first) - 2),
-        p_value_adjusted=_t_test(rho, len(first) - 2 - used),
+        p_permutation=_residual_permutation(*left, design),
+        p_value=_t_test(rho, len(first) - 2, len(first)),
+        p_value_adjusted=_t_test(rho, len(first) - 2 - used, len(first)),
         n=len(first),
         n_covariates=used,
     )
@@ -157,8 +189,8 @@ def family_mean_permutation(
     families : array-like of shape (n,)
         Each configuration's family (:attr:`daco.config.ScoreConfig.family`).
     n_permutations : int, optional
-        Draw this many orderings. By default all orderings are counted for up to
-        8 families and 200,000 are drawn above.
+        Draw this many orderings, or count all of them where there are no more than that. By
+        default all orderings are counted for up to 8 families and 200,000 are drawn above.
     exact : bool, optional
         Force counting (up to 10 families) or drawing.
     seed : int or numpy.random.Generator
@@ -183,8 +215,12 @@ def family_mean_permutation(
     ranks_x = _centred_ranks(np.bincount(codes, first) / sizes)
     ranks_y = _centred_ranks(np.bincount(codes, second) / sizes)
     n = len(sizes)
-    if exact is None:
-        exact = n_permutations is None and n <= EXACT_FAMILIES
+    if n_permutations is not None:
+        n_permutations = positive_int(where, "n_permutations", n_permutations)
+    if exact is None and n_permutations is None:
+        exact = n <= EXACT_FAMILIES
+    elif exact is None:
+        exact = n <= EXACT_FAMILIES and factorial(n) <= (n_permutations or 0)
     if exact and n > _MAX_EXACT:
         raise InputError(
             f"Counting all orderings of {n} families would take too long (at most {_MAX_EXACT}). "
@@ -194,7 +230,7 @@ def family_mean_permutation(
         sums = _ordering_sums(ranks_x, ranks_y)
         own = 0
     else:
-        drawn = positive_int(where, "n_permutations", n_permutations or 200_000)
+        drawn = n_permutations or 200_000
         rng = np.random.default_rng(seed)
         sums = rng.permuted(np.tile(ranks_y, (drawn, 1)), axis=1) @ ranks_x
         own = 1
@@ -231,7 +267,7 @@ def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     >>> worse = [[72, 50, 54], [81, 40, 51], [68, 55, 57]]
     >>> result = machine_jackknife(better, worse)
     >>> round(result.delta, 2), round(result.low, 2), round(result.high, 2)
-    (3.82, 1.9, 5.73)
+    (3.82, -0.38, 8.02)
     """
     where = "machine_jackknife"
     one, two = quantities(where, "first", first, 2), quantities(where, "second", second, 2)
@@ -243,18 +279,124 @@ def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     n = len(one)
     if n < 2:
         raise InputError("machine_jackknife leaves machines out one by one: give at least two.")
-    kept = ~np.eye(n, dtype=bool)
-    left_out = np.array([harmonic_mean(one[keep]) - harmonic_mean(two[keep]) for keep in kept])
+    rest = 1.0 - np.eye(n)
+    left_out = (n - 1) * (1 / (rest @ _costs(one)) - 1 / (rest @ _costs(two)))
     delta = float(harmonic_mean(one) - harmonic_mean(two))
     se = float(np.sqrt((n - 1) * left_out.var()))
+    reach = t_quantile(n) * se
     return Jackknife(
         delta=delta,
         se=se,
-        low=delta - 1.96 * se,
-        high=delta + 1.96 * se,
+        low=delta - reach,
+        high=delta + reach,
         loo_low=float(left_out.min()),
         loo_high=float(left_out.max()),
+        n_machines=n,
     )
+
+
+def score_interval(metrics: ArrayLike) -> tuple[float, float] | None:
+    """95 % interval over machines of an official score in percent; None for one machine.
+
+    The interval is that of `machine_jackknife`, cut at 0 and 100.
+
+    Parameters
+    ----------
+    metrics : array-like of shape (n_machines, n_quantities)
+        AUC source, AUC target and pAUC in percent.
+
+    Examples
+    --------
+    >>> from daco.stats import score_interval
+    >>> low, high = score_interval([[70, 60, 55], [80, 50, 52], [66, 61, 58]])
+    >>> round(low, 1), round(high, 1)
+    (55.3, 65.0)
+    """
+    values = quantities("score_interval", "metrics", metrics, 2)
+    if len(values) < 2:
+        return None
+    # Against a system of 100 % on every machine, the difference is the score less 100.
+    found = machine_jackknife(values, np.full_like(values, 100.0))
+    return max(0.0, 100 + found.low), min(100.0, 100 + found.high)
+
+
+def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
+    """Two-sided p-value of a difference of official scores on the same machines.
+
+    The two systems change places on each machine by itself: all 2^n exchanges are counted for
+    up to 13 machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``.
+
+    Parameters
+    ----------
+    first, second : array-like of shape (n_machines, n_quantities)
+        As for `machine_jackknife`.
+
+    Examples
+    --------
+    >>> from daco.stats import paired_p_value
+    >>> paired_p_value([[70, 60, 55]] * 2, [[60, 50, 45]] * 2)
+    0.5
+    >>> paired_p_value([[70, 60, 55]] * 5, [[60, 50, 45]] * 5)
+    0.0625
+    """
+    where = "paired_p_value"
+    one, two = quantities(where, "first", first, 2), quantities(where, "second", second, 2)
+    if len(one) < 2:
+        return 1.0
+    from scipy.stats import permutation_test
+
+    found = permutation_test(
+        (_costs(one), _costs(two)),
+        lambda a, b, axis: 1 / a.mean(axis=axis) - 1 / b.mean(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_DRAWN,
+        random_state=0,
+    )
+    return float(found.pvalue)
+
+
+def larger_than_chance(low: float, high: float, n_machines: int) -> bool:
+    """Whether a difference may be called larger than chance.
+
+    Its interval excludes zero, and it was measured on at least five machines.
+
+    Examples
+    --------
+    >>> from daco.stats import larger_than_chance
+    >>> larger_than_chance(0.4, 3.1, 8), larger_than_chance(0.4, 3.1, 4)
+    (True, False)
+    """
+    return n_machines >= FEWEST_MACHINES and not low <= 0 <= high
+
+
+def too_few_machines(n_machines: int) -> str | None:
+    """The sentence that stands beside differences on fewer than five machines.
+
+    Examples
+    --------
+    >>> from daco.stats import too_few_machines
+    >>> too_few_machines(3), too_few_machines(5)
+    ('3 machines are too few to tell a difference from chance.', None)
+    """
+    if n_machines >= FEWEST_MACHINES:
+        return None
+    are = "1 machine is" if n_machines == 1 else f"{n_machines} machines are"
+    return f"{are} too few to tell a difference from chance."
+
+
+def t_quantile(n: int, level: float = _LEVEL) -> float:
+    """How many standard errors a two-sided interval from n values reaches to each side.
+
+    Examples
+    --------
+    >>> from daco.stats import t_quantile
+    >>> [round(t_quantile(n), 2) for n in (2, 3, 5, 10)]
+    [12.71, 4.3, 2.78, 2.26]
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, (1 + level) / 2))
 
 
 def paired(where: str, **vectors: ArrayLike) -> list[FloatArray]:
@@ -311,6 +453,11 @@ def positive_int(where: str, name: str, value: Any) -> int:
     return int(value)
 
 
+def _costs(metrics: FloatArray) -> FloatArray:
+    """Mean reciprocal per machine: an official score is the reciprocal of the machines' mean."""
+    return np.asarray((1 / np.maximum(metrics, EPSILON)).mean(axis=1), dtype=float)
+
+
 def _floats(where: str, name: str, values: ArrayLike) -> FloatArray:
     try:
         array = np.asarray(values, dtype=float)
@@ -357,15 +504,43 @@ def _residual(values: FloatArray, design: FloatArray) -> FloatArray:
     return np.asarray(np.round(residual / scale, 10), dtype=float)
 
 
-def _t_test(rho: float, freedom: int) -> float:
+def _t_test(rho: float, freedom: int, n: int) -> float:
     if np.isnan(rho) or freedom < 1:
         return float("nan")
     from scipy.special import stdtr
 
-    if abs(rho) >= 1:
-        return 0.0
-    t = abs(rho) * np.sqrt(freedom / (1 - rho * rho))
-    return float(2 * stdtr(freedom, -t))
+    t = abs(rho) * np.sqrt(freedom / max(1 - rho * rho, np.finfo(float).eps))
+    return max(float(2 * stdtr(freedom, -t)), 2 / factorial(min(n, 170)))  # a float holds 170!
+
+
+def _residual_permutation(left_x: FloatArray, left_y: FloatArray, design: FloatArray) -> float:
+    """Two-sided p-value of the rank correlation of two residuals of one design."""
+    from scipy.stats import rankdata
+
+    n = len(left_x)
+    ranks_x, ranks_y = _centred_ranks(left_x), _centred_ranks(left_y)
+    if not (ranks_x.any() and ranks_y.any()):
+        return float("nan")
+    order = _orderings(n) if n <= EXACT_FAMILIES else _drawn_orderings(n)
+    if design.shape[1] > 1:
+        moved = left_y[order]
+        moved = np.round(moved - moved @ design @ np.linalg.pinv(design), 8)
+        ranks = rankdata(moved, axis=1) - (n + 1) / 2
+    else:  # a constant alone changes no rank
+        ranks = ranks_y[order]
+    spread = np.sqrt((ranks**2).sum(axis=1) * (ranks_x @ ranks_x))
+    # An ordering that the covariates explain has no ranks to correlate.
+    found = np.divide(np.abs(ranks @ ranks_x), spread, out=np.zeros(len(ranks)), where=spread > 0)
+    # The first is the ordering as it is. Equal correlations differ by the rounding of a spread.
+    return float(np.mean(found >= found[0] - 1e-12))
+
+
+@lru_cache(maxsize=4)
+def _drawn_orderings(n: int) -> NDArray[np.intp]:
+    """The ordering as it is, and others that are drawn."""
+    same = np.arange(n)
+    drawn = np.random.default_rng(0).permuted(np.tile(same, (_DRAWN, 1)), axis=1)
+    return np.concatenate([same[None], drawn])
 
 
 @cache

@@ -13,10 +13,8 @@ import shutil
 import wave
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -337,16 +335,11 @@ def synth_factory(
 
 
 def _each(plans: list[ClipPlan], workers: int) -> Iterator[None]:
-    if workers == 1 or len(plans) < 2:
-        yield from map(_write_clip, plans)
-        return
-    pool = ProcessPoolExecutor(min(workers, len(plans)), mp_context=get_context("spawn"))
-    with pool:
-        try:
-            yield from pool.map(_write_clip, plans, chunksize=max(1, min(16, len(plans) // 64)))
-        except BaseException:  # Ctrl-C should not wait for the clips that are still queued
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    from daco.engines.pool import outcomes, worker_pool
+
+    with worker_pool(min(workers, max(1, len(plans)))) as pool:
+        for _ in outcomes(pool, _write_clip, ((plan.path, (plan,)) for plan in plans)):
+            yield
 
 
 def _write_clip(plan: ClipPlan) -> None:

@@ -7,26 +7,29 @@ On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
   readers and CSV agree on (a Parquet map becomes a list of pairs in one and a struct in another);
 - ``embedding``: the default readout, a fixed-size list of float32;
 - ``embedding.<readout>``: every further readout;
+- ``audio_sha256``: the hash of each recording, in tables that ``daco embed`` made;
 - metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
   ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
   apart: a vector is then so many equal parts, one after the other), precision, channel,
   sample_rate, version, skipped.
 
-Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file.
+Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file. A column
+that the file has counts; what it has not is read from DCASE names in ``path`` or ``file_name``.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.clips import COLUMNS, SPLITS
+from daco.clips import COLUMNS, DEFAULT_MACHINE, SPLITS, Clip
+from daco.dcase import clips_by_name
 from daco.errors import InputError
 from daco.places import Place, place
 from daco.validation import as_embeddings, is_missing, is_utf8
@@ -76,12 +79,12 @@ class EmbeddingTable:
         cls,
         embedding: ArrayLike | Mapping[str, ArrayLike],
         *,
-        machine: str | Sequence[str] | NDArray[Any] = "machine",
+        machine: str | Sequence[str] | NDArray[Any] | None = None,
         domain: str | Sequence[str | None] | NDArray[Any] | None = None,
-        split: str | Sequence[str] | NDArray[Any] = "train",
+        split: str | Sequence[str] | NDArray[Any] | None = None,
         label: int | Sequence[int | None] | NDArray[Any] | None = None,
         path: Sequence[str] | NDArray[Any] | None = None,
-        section: str | Sequence[str] | NDArray[Any] = "00",
+        section: str | Sequence[str] | NDArray[Any] | None = None,
         year: int | Sequence[int | None] | NDArray[Any] | None = None,
         attributes: Sequence[Mapping[str, str]] | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -95,9 +98,10 @@ class EmbeddingTable:
             Finite numbers, stored as float32. The first of a dict is the default readout. F
             frequency bands become one vector, band after band, and `bands` remembers F.
         machine, domain, split, label, section, year : one value, or one per clip
-            As in a clip table; ``label`` is 0 for normal, 1 for anomaly, None for unknown.
+            As in a clip table; ``label`` is 0 for normal, 1 for anomaly, None for unknown. What
+            is left out is read from DCASE names in `path`; else the split is ``train``.
         path : one per clip
-            A name for each clip; the row number when left out.
+            A name for each clip; ``file_name`` or the row number when left out.
         attributes : one mapping per clip
         metadata : dict of str
             Where the vectors came from, kept with them.
@@ -107,7 +111,8 @@ class EmbeddingTable:
         matrices, bands = _matrices(embedding)
         n_clips = len(next(iter(matrices.values())))
         given = {
-            "path": [str(row) for row in range(n_clips)] if path is None else path,
+            "path": path,
+            "file_name": further.get("file_name"),
             "year": year,
             "machine": machine,
             "section": section,
@@ -116,7 +121,7 @@ class EmbeddingTable:
             "label": label,
             "attributes": attributes,
         }
-        columns = {name: as_column(name, given[name], n_clips) for name in COLUMNS}
+        columns = clip_columns({k: v for k, v in given.items() if v is not None}, n_clips)
         columns |= {name: as_column(name, values, n_clips) for name, values in further.items()}
         for key, value in (metadata or {}).items():
             if not all(isinstance(text, str) and is_utf8(text) for text in (key, value)):
@@ -292,11 +297,48 @@ def as_float32(array: NDArray[Any], name: str, first: int = 0) -> Matrix:
     return narrow
 
 
-def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
+def clip_columns(
+    given: Mapping[str, Any], n_clips: int, names: Iterable[str] = COLUMNS
+) -> dict[str, NDArray[Any]]:
+    """Checked columns: the clip columns of those names, and what else is given.
+
+    A column that is given counts, also where it has missing values. One that is not given is read
+    from the DCASE names of the clips, where they have such names; else it has a default.
+    """
+    columns = {}
+    named = next((name for name in ("path", "file_name") if name in given), None)
+    paths = [str(row) for row in range(n_clips)] if named is None else given[named]
+    columns["path"] = as_column(named or "path", paths, n_clips, kind="path")
+    missing = [name for name in names if name != "path" and name not in given]
+    said = _said_by_names(columns["path"].tolist(), given) if named and missing else {}
+    for name in names:
+        if name != "path":
+            values = given.get(name, said.get(name, _DEFAULTS.get(name)))
+            columns[name] = as_column(name, values, n_clips)
+    for name, values in given.items():
+        if name not in COLUMNS and np.ndim(values) <= 1:
+            columns[name] = as_column(name, values, n_clips)
+    return columns
+
+
+def _said_by_names(paths: list[str], given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Clip columns by the DCASE names of all clips; none where no clip has such a name."""
+    clips = clips_by_name(paths, split_known="split" in given)
+    if clips is None:
+        return {}
+    filled = [clip or Clip(path, DEFAULT_MACHINE) for path, clip in zip(paths, clips, strict=True)]
+    return {name: [getattr(clip, name) for clip in filled] for name in COLUMNS}
+
+
+_DEFAULTS: dict[str, Any] = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
+
+
+def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> NDArray[Any]:
     """One checked value per clip as an object array (None is missing), or an InputError.
 
     A single value stands for all clips. NaN and pandas' missing values count as None, and
-    whole floats as ints, which is what a trip through pandas makes of a missing label.
+    whole floats as ints, which is what a trip through pandas makes of a missing label. `kind` is
+    the clip column that it is to be, if it has another name.
     """
     if not is_utf8(name):
         raise InputError(f"the name of the column {name!r} cannot be written as UTF-8. Rename it.")
@@ -307,7 +349,7 @@ def as_column(name: str, values: Any, n_clips: int) -> NDArray[Any]:
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(listed) != n_clips:
         raise InputError(f"column {name!r} has {len(listed)} values for {n_clips} clips.")
-    check = _CHECKS.get(name)
+    check = _CHECKS.get(kind or name)
     column = np.empty(n_clips, dtype=object)
     checked: dict[str, Any] = {}  # most columns repeat a few words; a mapping is never shared
     for row, value in enumerate(listed):

@@ -19,7 +19,7 @@ from daco.atomic import atomic_write
 from daco.clips import COLUMNS
 from daco.errors import DataError, InputError
 from daco.places import Place, opened
-from daco.table import EmbeddingTable, Matrix, as_column, as_float32, flat_bands
+from daco.table import EmbeddingTable, Matrix, as_float32, clip_columns, flat_bands
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,6 @@ _NO_NPZ = (  # all that zipfile, zlib and NumPy say about bytes that are no arch
     zipfile.BadZipFile,
     zlib.error,
 )
-_DEFAULTS: dict[str, Any] = {"machine": "machine", "section": "00", "split": "train"}
 
 
 def column_name(readout: str, readouts: Iterable[str]) -> str:
@@ -161,12 +160,12 @@ def telling(path: Place | str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(error.reason, path=path) from None
     except OSError as error:
         reason = error.strerror or first_line(error)
-        raise DataError(f"{path}: cannot be read ({reason}).") from None
+        raise DataError(f"cannot be read ({reason}).", path=path) from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: holds text that is not UTF-8. Write it again.") from None
+        raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
 
 
 def _read_parquet(path: Place) -> EmbeddingTable:
@@ -346,20 +345,6 @@ def by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict[
             f"the columns {', '.join(map(repr, vectors))}. Embed the clips again."
         )
     return {name: vectors[column_name(name, readouts)] for name in readouts}
-
-
-def clip_columns(
-    given: Mapping[str, Any], n_clips: int, names: Iterable[str] = COLUMNS
-) -> dict[str, Any]:
-    """Checked columns: the clip columns of those names, and what else is given."""
-    columns = {}
-    for name in names:
-        default = [str(row) for row in range(n_clips)] if name == "path" else _DEFAULTS.get(name)
-        columns[name] = as_column(name, given.get(name, default), n_clips)
-    for name, values in given.items():
-        if name not in COLUMNS and np.ndim(values) <= 1:
-            columns[name] = as_column(name, values, n_clips)
-    return columns
 
 
 def first_line(error: BaseException) -> str:

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from daco.clips import COLUMNS
 from daco.errors import DataError, InputError
 from daco.places import Place, RemotePath, place
-from daco.table import EmbeddingTable, Matrix
+from daco.table import EmbeddingTable, Matrix, clip_columns
 from daco.tablefile import (
     as_matrix,
     by_readout,
-    clip_columns,
     column_name,
     first_line,
     is_embedding,
@@ -170,7 +169,8 @@ def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
         if not file.metadata.num_rows:
             raise InputError("the table has no rows. Embed some clips first.")
         wanted = [name for name in COLUMNS if name != "attributes"]
-        kept = [name for name in (*wanted, *further) if name in names]
+        own = () if "path" in names else ("file_name",)
+        kept = [name for name in dict.fromkeys((*wanted, *own, *further)) if name in names]
         content = file.read(columns=kept)
         metadata = own_metadata(file.schema_arrow)
         vectors = {

@@ -5,19 +5,24 @@ or times differ from what the store remembers, and is a new recording only if it
 well: files that are touched, copied back or re-dated by a file system come to nothing.
 Verdict, alarm, messages and the note that the file was dealt with are one transaction, so that a
 kill at any moment leaves a file either done or not begun.
+
+In memory are the files that lie in the folder; the store knows about those that did. What it
+knows is forgotten when the file is gone and its clip, too: see `Watcher.forget_gone`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daco.arrivals import Arrivals, Seen, Stamp, look
+from daco.arrivals import Arrivals, Look, Seen, Stamp, look
 from daco.audio import probe
+from daco.clips import counted
 from daco.errors import AudioError, DacoError, InputError
 from daco.listen import Listener
 from daco.model import MachineModel
@@ -93,7 +98,8 @@ class ModelInUse:
         if model.sha256 == self.model.sha256:
             return None
         self.model, self.listener = model, listener
-        return f"The model has changed: {len(model)} normals, threshold {model.threshold:.4g}."
+        normals = counted(len(model), "normal")
+        return f"The model has changed: {normals}, threshold {model.threshold:.4g}."
 
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""
@@ -138,13 +144,15 @@ class Watcher:
         self.model, self.folder, self.store = model, folder.resolve(), store
         self._clock = clock
         self._prefix = f"{self.folder.as_posix().rstrip('/')}/"
-        self._arrivals = Arrivals(settle, patience=10 * settle, seen=self._dealt_with())
+        self._arrivals = Arrivals(settle, patience=10 * settle, recall=self._dealt_with)
         self.look_seconds = 0.0  # what the last look took, without what came of it
         self._obstacles: tuple[str, ...] = ()
         self._store_is_away = False
+        self._forgets = False
 
-    def _dealt_with(self) -> dict[str, Seen]:
-        known = self.store.sources(self.model.machine, self._prefix)
+    def _dealt_with(self, paths: Sequence[str]) -> dict[str, Seen]:
+        keys = [self._prefix + path for path in paths]
+        known = self.store.sources(self.model.machine, keys)
         return {
             each.source_key.removeprefix(self._prefix): Seen.parse(
                 each.stamp or "", each.audio_sha256
@@ -156,6 +164,15 @@ class Watcher:
     def waiting(self) -> list[str]:
         """Files that are new and not dealt with yet: most likely still being written."""
         return self._arrivals.waiting
+
+    def forget_gone(self) -> None:
+        """Have the next look forget files that are gone, if their clips are no longer kept.
+
+        They would be new recordings if they came back. A look that finds no recording, or a
+        folder that cannot be opened, forgets nothing, since a network drive may only be away; nor
+        are the files of a folder forgotten that is there and empty.
+        """
+        self._forgets = True
 
     def poll(
         self, *, second_try: bool = True, stop: Callable[[], bool] = lambda: False
@@ -178,6 +195,7 @@ class Watcher:
             self._obstacles = found.obstacles
             yield from map(Remark, found.obstacles)
         try:
+            self._forget(found)
             for path in self._arrivals.ready(found.files, self._clock()):
                 if stop():
                     return
@@ -195,6 +213,14 @@ class Watcher:
             if not self._store_is_away:
                 yield Remark(f"{error} Recordings wait until it is back.")
             self._store_is_away = True
+
+    def _forget(self, found: Look) -> None:
+        if self._forgets and found.files and found.is_complete:
+            is_gone = _Gone(self.folder, found)
+            self.store.forget_sources(
+                self.model.machine, self._prefix, lambda key: is_gone(key[len(self._prefix) :])
+            )
+            self._forgets = False
 
     def _deal_with(self, path: str, second_try: bool) -> Event | None:
         stamp, file = self._arrivals.stamp_of(path), self.folder / path
@@ -239,10 +265,9 @@ class Watcher:
         self._arrivals.done(path, seen)
 
     def _reject(self, path: str, seen: Seen, error: Exception) -> Event:
-        text = str(error)
+        reason = error.reason if isinstance(error, DacoError) else str(error)
         if isinstance(error, OSError):
-            text = f"cannot be read ({error.strerror or error})."
-        reason = text.removeprefix(f"{self.folder / path}: ")
+            reason = f"cannot be read ({error.strerror or error})."
         key = self._prefix + path
         if len(key) <= KEY:
             self.store.reject(
@@ -255,6 +280,41 @@ class Watcher:
             )
         self._arrivals.done(path, seen)
         return Unusable(path, reason)
+
+
+class _Gone:
+    """Says of a path whether its file was removed, and not only a drive that holds it."""
+
+    def __init__(self, folder: Path, found: Look) -> None:
+        self._folder, self._files = folder, found.files
+        self._full: set[str] = set()  # folders with a recording in or below them
+        for path in found.files:
+            place = _parent(path)
+            while place not in self._full:
+                self._full.add(place)
+                place = _parent(place)
+
+    def __call__(self, path: str) -> bool:
+        if path in self._files or self._may_be_there(path):
+            return False
+        place = _parent(path)
+        while place and not os.path.isdir(self._folder / place):
+            place = _parent(place)
+        return place in self._full
+
+    def _may_be_there(self, path: str) -> bool:
+        """A look passes over a link to nowhere, and over what cannot be looked at right now."""
+        try:
+            os.lstat(self._folder / path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            pass
+        return True
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _sha256(path: Path) -> str:

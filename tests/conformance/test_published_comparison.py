@@ -15,6 +15,7 @@ import pytest
 
 from daco.experiments.comparison import compare_runs
 from daco.experiments.result import StudyResult
+from daco.stats import t_quantile
 
 RULES = (
     *("raw k-NN", "fixed default", "dev score", "criterion, no veto"),
@@ -132,7 +133,10 @@ def test_differences_of_the_years_to_their_printed_digits(compared):
                 printed["delta"],
                 printed["se"],
             )
-            assert [round(row["low"], 2), round(row["high"], 2)] == printed["ci95"]
+            # the paper's interval is 1.96 se; ours reaches further, by Student's t
+            reach = (printed["ci95"][1] - printed["ci95"][0]) / 2 * t_quantile(row["n_machines"])
+            assert row["high"] - row["delta"] == pytest.approx(reach / 1.96, abs=0.01)
+            assert row["delta"] - row["low"] == pytest.approx(reach / 1.96, abs=0.01)
             assert [round(row["loo_low"], 2), round(row["loo_high"], 2)] == printed["loo_range"]
         configs = yearly[year]["configs"]
         assert deltas.loc[(run, "dev score"), "first"] == configs["guarded"]
@@ -148,8 +152,12 @@ def test_the_scored_forward_test(compared, policy):
         assert ends == pytest.approx(printed, abs=0.06)
     deltas = compared.deltas.set_index(["run", "against"])
     for against, printed in (("dev score", over_dev), ("fixed default", over_default)):
-        ours = deltas.loc[(policy, against), ["delta", "low", "high"]].tolist()
+        row = deltas.loc[(policy, against)]
+        # the printed interval has 1.96 standard errors, ours Student's t of 5 machines, 2.776
+        reach = row["se"] * 1.96
+        ours = [row["delta"], row["delta"] - reach, row["delta"] + reach]
         assert [round(value, 2) for value in ours] == list(printed)
+        assert row["high"] - row["delta"] == pytest.approx(2.7764 * row["se"], rel=1e-4)
 
 
 def test_means_over_the_seven_settings(compared):

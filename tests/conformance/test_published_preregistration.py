@@ -19,7 +19,7 @@ POLICIES = ("ch0", "mix")
 FROZEN = {"ch0": "ratio-hard-k2", "mix": "conf-soft-m0-k1"}
 # frozen pick, dev pick, fixed default
 SCORES = {"ch0": (58.97, 57.76, 60.10), "mix": (55.03, 53.44, 55.03)}
-# frozen pick minus dev pick, minus default: difference and 95 % interval
+# frozen pick minus dev pick, minus default: difference -+ 1.96 standard errors
 DELTAS = {
     "ch0": [(1.21, -1.97, 4.39), (-1.13, -2.33, 0.07)],
     "mix": [(1.59, -0.65, 3.83), (0.0, 0.0, 0.0)],
@@ -91,4 +91,9 @@ def test_the_scores_of_the_three_picks(policy, verified):
 
 def test_the_differences_with_their_intervals(policy, verified):
     for delta, printed in zip(verified.deltas, DELTAS[policy], strict=True):
-        assert [round(delta[name], 2) for name in ("delta", "low", "high")] == list(printed)
+        middle, reach = delta["delta"], 1.96 * delta["se"]
+        ends = [middle, middle - reach, middle + reach]
+        assert [round(value, 2) for value in ends] == list(printed)
+        # Student's t of five machines
+        assert delta["high"] - middle == pytest.approx(2.7764 * delta["se"], rel=1e-4)
+        assert middle - delta["low"] == pytest.approx(2.7764 * delta["se"], rel=1e-4)

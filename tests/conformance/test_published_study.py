@@ -7,6 +7,8 @@ standard deviations of it, as measured in ``test_published_statistics.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import published_runs as published
 import pytest
@@ -15,6 +17,8 @@ from daco.experiments.choice import choose
 from daco.experiments.frontier import frontier_table
 from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
+from daco.report.summary import tables_of
+from daco.stats import partial_spearman
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +46,9 @@ def test_the_criterion_predicts_the_evaluation_score(stats):
     assert round(means["rho"], 4) == 0.9286
     assert (round(means["p_one_sided"], 5), round(means["p_two_sided"], 5)) == (0.00337, 0.00675)
     low, high = printed["machine_level_bootstrap_CI95"]
-    assert criterion["machine_bootstrap"]["low"] == pytest.approx(low, abs=0.036)
-    assert criterion["machine_bootstrap"]["high"] == pytest.approx(high, abs=0.003)
+    # the paper's plain percentiles are narrower, see test_published_statistics.py
+    assert criterion["machine_bootstrap"]["low"] < low
+    assert criterion["machine_bootstrap"]["high"] > high
     left_out = criterion["leave_one_family_out"]
     assert [round(left_out["low"], 3), round(left_out["high"], 3)] == printed["lofo_range"]
     assert round(criterion["conformal_only"]["rho"], 3) == printed["conformal_only_rho"]
@@ -81,10 +86,10 @@ def test_scores_answer_to_the_calibration_strength_in_opposite_ways(stats):
 def test_gain_against_separability(stats):
     printed = published.statistics("paper_stats.json")["separability_vs_gain"]
     found = stats["gain_and_separability"]
-    assert (round(found["rho"], 3), round(found["p_naive"], 3)) == (
-        printed["spearman_sep_vs_gain_15m"],
-        printed["p"],
-    )
+    assert round(found["rho"], 3) == printed["spearman_sep_vs_gain_15m"]
+    # permuted here, t distribution there: four binomial standard deviations of 9,999 draws, and
+    # a hundredth for the approximation with 15 values
+    assert found["p_naive"] == pytest.approx(printed["p"], abs=0.024)
     assert found["n_machines"] == 15
 
 
@@ -128,7 +133,11 @@ def test_naive_p_values_of_every_year(year):
     found = transfer_statistics(grid, per_machine, n_draws=10)["signals"]
     for ours, theirs in (("criterion", "criterion"), ("dev_score", "dev_omega")):
         assert round(found[ours]["rho"], 3) == printed[theirs]["rho_full_grid"]
-        assert found[ours]["p_naive"] == pytest.approx(printed[theirs]["p_naive"], abs=5e-7)
+        p = printed[theirs]["p_naive"]
+        x = grid["dev_omega"] if ours == "dev_score" else -grid["crit_dev"]
+        assert partial_spearman(x, grid["eval_omega"], []).p_value == pytest.approx(p, abs=5e-7)
+        # permuted in a study: binomial error of 9,999 draws, and the observed one among them
+        assert found[ours]["p_naive"] == pytest.approx(p, abs=4 * (p / 9999) ** 0.5 + 3e-4)
 
 
 def test_the_frontier():
@@ -155,13 +164,13 @@ def test_the_frontier():
 
 @pytest.fixture(scope="module")
 def choice():
-    return choose(*published.tables("beats"), n_source=990, n_target=10)
+    return choose(*published.tables("beats"), n_source=990, n_target=10, n_splits=10)
 
 
 def test_the_choice_of_2025(choice):
     chosen = choice["chosen"]
     assert (chosen["config"], chosen["rule"]) == ("conf-soft-m0-ldnK1", "guarded criterion")
-    assert (chosen["eval_omega"], chosen["dev_omega"], chosen["criterion"]) == (
+    assert (chosen["eval_omega"], chosen["dev_omega"], chosen["crit_dev"]) == (
         61.0518,
         56.5616,
         0.4788,
@@ -184,8 +193,10 @@ def test_the_differences_of_2025(choice):
         printed["delta"],
         printed["jackknife_se"],
     )
-    # printed from unrounded metrics, recomputed from two decimals
-    assert [delta["low"], delta["high"]] == pytest.approx(printed["ci95"], abs=0.006)
+    # printed from unrounded metrics, recomputed from two decimals, and with 1.96 standard errors
+    # where Student's t of 8 machines is 2.365
+    wider = [delta["delta"] + (end - delta["delta"]) * 2.3646 / 1.96 for end in printed["ci95"]]
+    assert [delta["low"], delta["high"]] == pytest.approx(wider, abs=0.008)
     assert [round(delta["loo_low"], 2), round(delta["loo_high"], 2)] == printed["loo_range"]
 
 
@@ -210,7 +221,9 @@ def test_the_floor_of_the_criterion(choice):
 
 def test_the_neighbours_of_the_transfer_studys_pick_are_noise():
     """The two smallest criteria differ by 0.004, inside the noise: the pick can flip."""
-    found = choose(*published.tables("45"), veto=[True] * 45, n_source=990, n_target=10)
+    found = choose(
+        *published.tables("45"), veto=[True] * 45, n_source=990, n_target=10, n_splits=10
+    )
     assert found["chosen"]["config"] == "conf-soft-m0-k1"
     assert "conf-hard-m0-k1" in found["within_noise"]
     assert "raw-k1" not in found["within_noise"]
@@ -234,3 +247,75 @@ def test_every_number_of_splits_picks_the_same_as_published():
     assert splits["blind_eval_omega"].tolist() == pytest.approx([59.39] * 3, abs=0.01)
     # from criteria and metrics that were rounded: ranks of near ties may swap
     assert splits["rho_criterion"].tolist() == pytest.approx([0.908] * 3, abs=0.002)
+
+
+# The report of a published study has the paper's tables
+
+
+def report_of(setting):
+    """The tables of the report on a published grid and its machines, as lists of rows."""
+    grid, per_machine = published.tables(setting)
+    stats = transfer_statistics(
+        grid, per_machine, diagnostics=published.read("diagnostics.csv"), n_draws=200
+    )
+    result = replace(
+        published.result(grid, per_machine), stats=stats, selection=choose(grid, per_machine)
+    )
+    return {name: table.as_dict()["rows"] for name, table in tables_of(result).items()}
+
+
+def test_the_report_has_the_rows_of_table_iii():
+    scores = {row[0]: (f"{row[2]:.2f}", f"{row[3]:.2f}") for row in report_of("beats")["ldn"]}
+    assert scores == {
+        "raw-k1": ("58.73", "55.83"),
+        "ldn-ratio-K1": ("56.47", "61.04"),
+        "ldn-ratio-K16": ("57.24", "61.04"),
+        "ldn-diff-K1": ("57.94", "60.23"),
+        "ldn-diff-K16": ("50.39", "49.68"),
+        "zscore-soft-k1": ("58.55", "58.71"),
+        "ratio-soft-k1": ("58.72", "58.72"),
+        "conf-soft-m0-k1": ("56.29", "59.34"),
+        "conf-soft-m0-ldnK1": ("56.56", "61.05"),
+        "conf-soft-m30-ldnK1": ("56.60", "61.03"),  # not in Table III
+    }
+
+
+def test_the_report_has_the_appendix_with_its_official_scores():
+    rows = report_of("beats")["per_machine"]
+    assert len(rows) == 15 + 2
+    scores = {row[1]: row[5::4] for row in rows if row[0] == "all machines"}
+    # the metrics have two decimals, so a score may be 0.005 off
+    assert scores["dev"] == pytest.approx([58.73, 56.29, 56.56], abs=0.01)
+    assert scores["eval"] == pytest.approx([55.83, 59.34, 61.05], abs=0.01)
+    fan = next(row for row in rows if row[0] == "fan")
+    assert fan[5] == pytest.approx(3 / (1 / 61.2 + 1 / 41.2 + 1 / 48.8), abs=0.05)
+
+
+def test_the_report_has_the_correlations_of_section_vi_c():
+    rows = report_of("45")["statistics"]
+    # the questions about the criterion come before the same about the dev score
+    found = {row[0]: f"{row[1]:+.2f}" for row in reversed(rows) if row[1] is not None}
+    assert found["Does the dev score rise with m?"] == "+0.45"
+    assert found["Does the evaluation score rise with m?"] == "-0.96"
+    assert found["Do dev and evaluation score agree in conf-soft?"] == "-0.79"
+    assert found["… among the quantile maps alone?"] == "+0.89"
+    assert found["… without the quantile maps?"] == "+0.92"
+    assert found["Does the criterion predict the dev score?"] == "+0.16"
+    assert found["Does calibration gain more where domains are separable?"] == "+0.39"
+
+
+@pytest.mark.parametrize("backbone", ["beats", "eat", "panns"])
+def test_the_report_has_the_picks_of_the_threshold_veto(backbone):
+    rows = report_of(backbone)["veto_forms"]
+    printed = published.read("e45_guarded_selection.csv").set_index("backbone").loc[[backbone]]
+    for row in printed.itertuples():
+        last = [each for each in rows if each[1] <= row.delta + 1e-9][-1]
+        assert (last[0], last[5]) == (row.pick, row.eval_omega)
+    # the paper: one pick for every delta from 3 to 8 on BEATs and PANNs, and not on EAT
+    changes = [delta for _, delta, *_ in rows if 3 < delta <= 8]
+    assert bool(changes) == (backbone == "eat")
+
+
+def test_without_a_veto_the_last_pick_is_the_smallest_criterion():
+    *_, last = report_of("eat")["veto_forms"]
+    assert (last[0], last[2], f"{last[5]:.2f}") == ("ldn-diff-K16", 51, "45.26")

@@ -25,7 +25,7 @@ def readme_rows():
 @pytest.fixture(scope="module")
 def result():
     configs = [config for config, _ in readme_rows()]
-    return daco.study(real_table("fan", "bearing"), grid=configs, workers=1)
+    return daco.study(real_table("fan", "bearing"), grid=configs, n_splits=10, workers=1)
 
 
 def test_the_table_of_real_machines(result):

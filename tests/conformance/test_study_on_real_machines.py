@@ -17,7 +17,7 @@ MACHINES = ("fan", "bearing")
 
 @pytest.fixture(scope="module")
 def result():
-    return daco.study(real_table("fan"), real_table("bearing"), workers=1)
+    return daco.study(real_table("fan"), real_table("bearing"), n_splits=10, workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,11 @@ def test_known_results_of_the_two_machines(result):
 def test_other_seeds_are_those_of_a_study_with_that_seed(result):
     seed = 3
     again = daco.study(
-        real_table("fan"), grid=["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1"], seed=seed, workers=1
+        real_table("fan"),
+        grid=["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1"],
+        seed=seed,
+        n_splits=10,
+        workers=1,
     )
     chosen = result.balances.query("machine == 'fan' and seed == @seed and n_splits == 10")
     found = chosen.set_index("config")["balance_ks"]

@@ -123,3 +123,16 @@ def test_the_table_can_be_written(tmp_path):
 def test_mistakes_are_daco_errors(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         run(tmp_path / "nowhere")
+
+
+def test_dates_are_said_to_be_no_domains_and_the_level_is_an_option(tmp_path):
+    root = tmp_path / "pump"
+    for day in (1, 2):
+        for i in range(2):
+            wav(root / f"2026-05-0{day}" / f"{day}-{i}.wav")
+    text = " ".join(run(root))
+    assert "Folder level 1 has dates (2026-05-01, 2026-05-02), so all clips are one domain." in text
+    lines = run(root, "--domain-level", "1")
+    assert words(lines, "pump") == "pump train 2026-05-01 - - 2 0.1 16k 1"
+    assert "Domains come from folder level 1: 2026-05-01 (2 clips)" in " ".join(lines)
+    assert lines[-1] == "Nothing odd."

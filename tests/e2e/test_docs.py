@@ -10,12 +10,14 @@ from types import ModuleType
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import numpy as np
 import pandas as pd
 import pytest
 from real_tables import real_table
 from shared_data import ROOT, shared
 
 import daco
+from daco.bank import NormalBank
 from daco.model import MachineModel
 from daco.synth_embeddings import synthetic_machine, synthetic_table
 
@@ -48,6 +50,32 @@ def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
 def test_every_tutorial_is_run():
     pages = {path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")}
     assert pages - set(notebook.PAGES) == {"tutorials/index.md"}
+
+
+SMALLER = {
+    "--source 60 --test 40 --seconds 2": "--source 24 --test 8 --seconds 1 --workers 1 "
+    "--machine fan --machine motor --machine pump --machine valve",
+    "daco study": "daco study --no-report --workers 1",
+    "daco inject": "daco inject --per-domain 2",
+    "daco sensitivity": "daco sensitivity --per-domain 2",
+    "daco serve .": "daco serve . --port $PORT & #",
+    "result.report()": "",
+}
+"""What the README's commands are shortened to: four machines of 34 clips, no pictures."""
+
+
+def test_the_commands_of_the_readme_work_in_its_order(tmp_path, monkeypatch):
+    """All but blocks that need a network or the data of others."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"<!-- not run: .+ -->\n(?=```)", "% not run: \\g<0>", text)
+    for whole, smaller in SMALLER.items():
+        assert whole in text
+        text = text.replace(whole, smaller)
+    blocks = notebook.read_blocks(text)
+    assert len(blocks) >= 6
+    for block, printed in zip(blocks, notebook.run_blocks(blocks), strict=True):
+        assert printed or "daco " not in block.code or block.kind == "python"
 
 
 def page(tmp_path: Path, *blocks: str) -> Path:
@@ -158,7 +186,7 @@ def test_the_columns_of_a_run_are_those_described(tmp_path):
         for seed, names in enumerate([("fan", "pump"), ("valve", "motor")])
     )
     grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
-    daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", workers=1)
+    daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", n_splits=10, workers=1)
     sections = re.split(r"^### ", (DOCS / "files.md").read_text(encoding="utf-8"), flags=re.M)
     described = {
         part.splitlines()[0]: re.findall(r"^\| `([\w.]+)` \|", part, flags=re.M)
@@ -166,3 +194,51 @@ def test_the_columns_of_a_run_are_those_described(tmp_path):
     }
     written = {path.name: list(pd.read_csv(path)) for path in (tmp_path / "run").glob("*.csv")}
     assert {name: described.get(name) for name in written} == written
+
+
+# ------------------------------------------------------------------------ formulas of the scorers
+
+
+def formulas(page: str, pattern: str) -> dict[str, str]:
+    """Name and expression of every formula of a page."""
+    return dict(re.findall(pattern, (DOCS / page).read_text(encoding="utf-8")))
+
+
+IN_TABLE = formulas("scorers.md", r"(?m)^\| `([\w-]+\{[kK]\})` \| `([^`]+)`")
+IN_TEXT = formulas("method.md", r"`(ldn-[\w-]+\{K\})` is\s+`([^`]+)`")
+
+
+def test_every_neighbour_scorer_has_its_formula():
+    densities = {"ldn-ratio", "ldn-diff", "ldn-mean", "ldn-log", "varmin", "varmin-log"}
+    densities |= {"dldn-ratio", "dldn-mean"}
+    assert set(IN_TABLE) == {"raw-k{k}", *(f"{name}-K{{K}}" for name in densities)}
+    assert set(IN_TEXT) == {"ldn-ratio-K{K}", "ldn-diff-K{K}"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("name", "formula"), [*IN_TABLE.items(), *IN_TEXT.items()], ids=lambda text: text.split("{")[0]
+)
+def test_a_formula_is_what_the_code_computes(name, formula, number):
+    rng = np.random.default_rng(number)
+    normals, clips = (rng.normal(size=(n, 6)) for n in (40, 9))
+    domains = np.repeat(["source", "target"], [28, 12])
+    unit, seen = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (normals, clips))
+    between = 1 - unit @ unit.T
+    np.fill_diagonal(between, np.inf)
+    allowed = between
+    if name.startswith("dldn"):
+        allowed = np.where(domains[:, None] == domains, between, np.inf)
+    dens = np.sort(allowed)[:, :number].mean(axis=1)
+    # the slope of a normal's distance to its nearest other normal on the density of that one
+    u, v = between.min(axis=1), dens[between.argmin(axis=1)]
+    u, v = (np.log(u), np.log(v)) if "log" in name else (u, v)
+    symbols = {
+        **{word: getattr(np, word) for word in ("min", "mean", "sort", "log")},
+        **{"dens": dens, "K": number, "k": number, "alpha": np.cov(u, v, ddof=0)[0, 1] / v.var()},
+    }
+    expected = [eval(formula, {"d": d, **symbols}) for d in 1 - seen @ unit.T]
+    config = name.format(k=number, K=number)
+    # distances are of order 1 in float64: a few roundings of 1e-16, in a logarithm of 1e-3 more
+    found = NormalBank(normals, domains).score(clips, config)[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)

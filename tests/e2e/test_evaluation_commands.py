@@ -64,6 +64,7 @@ def test_released_development_scores(tmp_path):
     lines = lines_of(result)
     assert "fan 51.20 61.20 41.20 48.79 24.32 0.00" in lines
     assert "Official score: 58.73" in lines
+    assert "95 % interval over 7 machines: 52.18 to 65.27" in lines
     assert "Written: metrics.csv" in lines
     table = pd.read_csv(tmp_path / "metrics.csv")
     assert len(table) == 7
@@ -99,6 +100,19 @@ def test_several_systems_are_ranked_and_the_broken_one_is_named(after, tmp_path)
     best = max(("raw-k1", "conf-soft-m0-k1", "ratio-hard-k1"), key=grid.__getitem__)
     (first,) = (line for line in lines_of(result) if line.startswith("1 task2/"))
     assert first.startswith(f"1 task2/{best.split('-')[0].title()}_X_task2_1 {grid[best]:.2f} ")
+
+    # two machines: the interval is everything, and the smallest p-value is 2 / 4
+    assert "2 machines are too few to tell a difference from chance." in " ".join(result.split())
+    document = json.loads(
+        run("evaluate", "teams", "--truth", after / "evaluator", "--json", wide=True)
+    )
+    scored = {each["system"]: each["official_score"] for each in document["ranking"]}
+    for each in document["differences"]:
+        assert each["delta"] == pytest.approx(scored[each["first"]] - scored[each["second"]])
+        assert each["interval"][0] < each["delta"] < each["interval"][1]
+        assert each["p_value"] in (0.5, 1.0)
+        assert f"{each['delta']:+.2f} [{each['interval'][0]:.2f}, " in " ".join(result.split())
+    assert len(document["differences"]) == 2
 
     broken = tmp_path / "teams/task2/Raw_X_task2_1/anomaly_score_Sander_section_00_test.csv"
     broken.write_text(broken.read_text().replace("section_00_00", "section_01_00"))
@@ -165,6 +179,7 @@ def test_freeze_then_verify_when_the_labels_are_out(before, after, tmp_path):
     grid = pd.read_csv(after / "run/grid.csv").set_index("config")["eval_omega"]
     frozen = document["frozen"]["config"]
     assert f"frozen pick {frozen} {grid[frozen]:.2f}" in lines_of(result)
+    assert "2 machines are too few to tell a difference from chance." in lines_of(result)
     assert "Nothing changed." in result
     told = json.loads(run("verify", "p.json", "--json", wide=True))
     assert told["ok"] is True

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from daco.cli import app
 from daco.errors import DataError, InputError, ModelError, WeightsError
+from daco.experiments.provenance import sha256_of
 from daco.model import MachineModel
 from daco.table import EmbeddingTable
 
@@ -157,7 +158,7 @@ class TestFit:
         assert "day03.wav" in str(run("fit", root, "--out", tmp_path / "m.daco").exception)
         assert not (tmp_path / "m.daco").exists()
         result = ok("fit", root, "--out", tmp_path / "m.daco", "--on-error", "skip", code=4)
-        assert "1 recordings were left out" in result.stdout
+        assert "1 recording left out" in result.stdout
         assert len(MachineModel.load(tmp_path / "m.daco")) == 23
 
     def test_mistakes_are_said_before_any_work(self, drill, tmp_path):
@@ -411,6 +412,19 @@ class TestUpdate:
             hum(folder / f"new{index}.wav", 320, first + index)
         return folder
 
+    def test_a_model_knows_what_its_recordings_hold(self, drill, tmp_path):
+        root, fitted = drill
+        ok("embed", root, "--backbone", "logmel", "--out", tmp_path / "drill.parquet")
+        ok("fit", tmp_path / "drill.parquet", "--out", tmp_path / "drill.daco")
+        for path in (fitted, tmp_path / "drill.daco"):
+            found = MachineModel.load(path)
+            held = zip(found.clip_names, found.clip_sha256, strict=True)
+            assert all(sha256_of(root / name) == sha256 for name, sha256 in held)
+        new = hum(tmp_path / "new" / "day99.wav", 200, 99)
+        ok("update", fitted, new, "--domain", "day", "--out", tmp_path / "more.daco", "--force")
+        more = MachineModel.load(tmp_path / "more.daco")
+        assert more.clip_sha256[-1] == sha256_of(new)
+
     def test_more_normals_of_a_domain(self, model, tmp_path):
         before = MachineModel.load(model)
         new = self.night(tmp_path / "new", 6)
@@ -489,7 +503,7 @@ class TestUpdate:
             hum(tmp_path / "new" / "night" / f"n{index}.wav", 320, 300 + index)
             hum(tmp_path / "new" / "day" / f"d{index}.wav", 200, 300 + index)
         result = ok("update", model, tmp_path / "new", "--domain", "night", "--force")
-        assert "2 clips of other domains than night are left out" in result.stderr
+        assert "2 clips of other domains than night left out" in result.stderr
         assert MachineModel.load(model).domain_sizes == {"day": 16, "night": 10}
         result = run("update", model, tmp_path / "new", "--domain", "dusk")
         assert "none of them 'dusk'" in str(result.exception)

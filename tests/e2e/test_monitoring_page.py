@@ -113,14 +113,42 @@ def test_failures_are_told_in_words(browser, service):
 
 
 def test_a_busy_service_is_asked_again(browser, service):
-    busy = {"status": 503, "headers": {"Retry-After": "1"}, "json": {"detail": "Busy."}}
+    said = {"detail": "The service is busy. Try again in a moment."}
+    busy = {"status": 503, "headers": {"Retry-After": "1"}, "json": said}
     with opened(browser, service, "machines/busy-line", expected=("status of 503",)) as page:
         # An overload that begins and ends on cue can only be staged between the two.
         page.route("**/score?*", lambda route: route.fulfill(**busy), times=1)
         send(page, "clip.wav", normal())
-        expect(page.locator(".upload")).to_contain_text("busy")
+        expect(page.locator(".upload")).to_contain_text("is busy. Trying again in 1 s")
         expect(page.locator(".upload")).to_contain_text("normal")
         assert len(clips_of(service, "busy-line")) == 1
+
+
+def test_a_normal_that_is_not_the_one_in_the_model_is_not_played(browser, service):
+    clip = service.score(wav(humming(33)), "sound").json()["clip"]
+    file = service.folder / "normals" / clip["nearest"]
+    own = file.read_bytes()
+    assert own == wav(humming(33))
+    file.write_bytes(wav(humming(1033)))  # of another machine, with the same name
+    try:
+        place = f"machines/sound/clips/{clip['id']}"
+        with opened(browser, service, place, expected=("status of 404",)) as page:
+            normal = page.locator(".player", has_text="Nearest normal")
+            expect(normal).to_contain_text("is not the one in the model")
+            expect(normal.get_by_role("button")).to_have_count(0)
+            expect(page.get_by_role("button", name="Switch to the other sound")).to_have_count(0)
+            expect(page.get_by_role("button", name="Play this clip")).to_be_visible()
+    finally:
+        file.write_bytes(own)
+
+
+def test_without_its_database_the_page_says_so(browser, tmp_path):
+    with ServiceProcess(tmp_path) as alone:
+        (tmp_path / "daco.db").rename(tmp_path / "away.db")
+        with opened(browser, alone, expected=("status of 503",)) as page:
+            expect(page.locator("main")).to_contain_text("database cannot be used at the moment")
+            (tmp_path / "away.db").rename(tmp_path / "daco.db")
+            expect(page.locator("main")).to_contain_text("press")
 
 
 def test_only_one_of_two_recordings_sounds(browser, service):

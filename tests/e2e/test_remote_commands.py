@@ -86,6 +86,12 @@ def test_embed_from_the_store_into_the_store(press, table, there, store):
     assert store.get("tables/emb.parquet") == table.read_bytes()
     assert json.loads(store.get("tables/emb.cost.json"))["clips"] == 13
     assert store.keys("tables") == ["tables/emb.cost.json", "tables/emb.parquet"]
+    assert f"{out} is finished: 13 clips" in ok("embed", there("press"), "--out", out)
+    before = store.get("press/day/0.wav")
+    store.put("press/day/0.wav", store.get("press/day/1.wav"))
+    changed = run("embed", there("press"), "--out", out)
+    store.put("press/day/0.wav", before)
+    assert "the content of recordings" in str(changed.exception)
 
 
 def test_a_model_is_fitted_inspected_and_used_there(press, table, there, store, tmp_path):
@@ -178,3 +184,5 @@ def test_workers_of_a_cluster_read_from_the_store_themselves(press, table, there
     clips = f"s3://testing:testing@{store.bucket}/press{way}"
     ok("embed", clips, "--out", out, "--engine", "ray", "--address", cluster.address)
     assert store.get("ray/emb.parquet") == table.read_bytes()
+    said = ok("embed", clips, "--out", out, "--engine", "ray", "--address", cluster.address)
+    assert f"{out} is finished: 13 clips" in said

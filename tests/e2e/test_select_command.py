@@ -65,7 +65,7 @@ def test_what_the_user_reads(real):
     text = " ".join(result.stdout.split())
     assert "H0 floor" in text
     assert "bearing: use conf-soft-m0-k1;" in text
-    assert "the default is as good, keep it" in text
+    assert "the default, keep it: " in text
     assert "One for all machines: use conf-soft-m0-k1" in text
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 
@@ -80,7 +80,7 @@ def test_a_dev_grid_guards_a_larger_grid(real, tmp_path):
     assert {choice["pick"] for choice in document["machines"]} <= set(document["candidates"])
 
 
-def test_the_label_free_veto_is_shown_and_guards_what_nothing_else_does(real):
+def test_what_the_label_free_veto_cuts_is_shown_and_not_used(real):
     plain = run("--train", real)
     assert "Label-free veto (embedding-space pseudo-anomalies): cuts none of the 9" in " ".join(
         plain.stdout.split()
@@ -89,7 +89,7 @@ def test_the_label_free_veto_is_shown_and_guards_what_nothing_else_does(real):
     assert wide.exit_code == 0
     said = " ".join(wide.stdout.split())
     assert "bearing: cuts ldn-diff-K16." in said
-    assert "Not chosen from, because the label-free veto cuts them" in said
+    assert "Not chosen where the label-free veto cuts them: ldn-diff-K16." in said
     assert "use ldn-diff-K16" not in said
     assert all(len(line) <= 80 for line in wide.stdout.splitlines())
 

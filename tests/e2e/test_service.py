@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,8 +97,19 @@ class TestScoring:
             answer = client.post(f"/v1/machines/{machine}/score", files=files)
         said = schemas.ScoredMany.model_validate(answer.json())
         assert [clip.name for clip in said.clips] == ["good.wav", "odd.wav"]
-        assert [each.name for each in said.refused] == ["bad.wav"]
+        (bad,) = said.refused
+        assert (bad.name, bad.status, bad.retry) == ("bad.wav", 400, False)
+        alone = service.score(b"no sound", machine)
+        assert (alone.status_code, alone.json()["detail"]) == (bad.status, bad.detail)
+        assert "retry-after" not in alone.headers
         assert len(service.get(f"/v1/machines/{machine}/history").json()["clips"]) == 2
+
+    def test_a_form_whose_files_all_fail_alike_fails_like_each_of_them(self, service, machine):
+        files = [("file", (f"{n}.wav", b"no sound")) for n in range(3)]
+        with service.client() as client:
+            answer = client.post(f"/v1/machines/{machine}/score", files=files)
+        assert answer.status_code == 400
+        schemas.Detail.model_validate(answer.json())
 
     def test_the_same_key_is_stored_once(self, service, machine):
         headers = {"Content-Type": "audio/wav", "Idempotency-Key": "clip-7"}
@@ -389,7 +403,8 @@ class TestOperation:
                     assert "401" in about["responses"], (path, method)
         score = paths["/v1/machines/{machine}/score"]["post"]
         assert {"audio/wav", "multipart/form-data"} <= set(score["requestBody"]["content"])
-        assert {"200", "400", "404", "413", "415", "503"} <= set(score["responses"])
+        told = {"200", "400", "404", "413", "415", "502", "503", "504"}
+        assert told <= set(score["responses"])
         assert document["components"]["schemas"]["Clip"]["examples"]
         schemas.Clip.model_validate(document["components"]["schemas"]["Clip"]["examples"][0])
 
@@ -404,6 +419,80 @@ class TestOperation:
         with service.client() as client:
             assert client.delete("/v1/machines").status_code == 405
             assert client.request("HEAD", "/healthz").status_code in (200, 405)
+
+
+def send_form(service, **files):
+    listed = [("file", (f"{name}.wav", data)) for name, data in files.items()]
+    with service.client(headers={"Idempotency-Key": "form-1"}) as client:
+        answer = client.post("/v1/machines/press/score", files=listed)
+    assert answer.status_code == 200
+    said = schemas.ScoredMany.model_validate(answer.json())
+    return [clip.name for clip in said.clips], {
+        each.name: (each.status, each.retry) for each in said.refused
+    }
+
+
+def test_a_file_whose_worker_took_too_long_may_be_sent_again(tmp_path):
+    with ServiceProcess(tmp_path, settings={"workers": 1, "job_seconds": 3.0}) as service:
+        wait_until(service.workers)
+        (stopped,) = service.workers()
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            clips, refused = send_form(service, a=normal(1), b=b"no sound", c=normal(3))
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert clips == ["c.wav"]
+        assert refused == {"a.wav": (504, True), "b.wav": (400, False)}
+        clips, refused = send_form(service, a=normal(1), b=b"no sound", c=normal(3))
+        assert (clips, list(refused)) == (["a.wav", "c.wav"], ["b.wav"])
+        assert len(service.get("/v1/machines/press/history").json()["clips"]) == 2
+
+
+def test_what_could_not_be_stored_may_be_sent_again(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        (tmp_path / "daco.db").rename(tmp_path / "away.db")
+        clips, refused = send_form(service, a=b"no sound", b=normal(2), c=normal(3))
+        assert clips == []
+        assert refused == {"a.wav": (400, False), "b.wav": (503, True), "c.wav": (503, True)}
+        (tmp_path / "away.db").rename(tmp_path / "daco.db")
+        clips, refused = send_form(service, a=b"no sound", b=normal(2), c=normal(3))
+        assert (clips, list(refused)) == (["b.wav", "c.wav"], ["a.wav"])
+
+
+def test_a_normal_is_played_only_if_it_is_the_one_in_the_model(tmp_path):
+    """Recordings of two machines have the same names; one folder is given for both."""
+    for name, seed in (("fan", 0), ("bearing", 1000)):
+        (tmp_path / "models").mkdir(exist_ok=True)
+        renamed = replace(model("clip", seed=seed), machine=name)
+        renamed.save(tmp_path / "models" / f"{name}.daco")
+    replace(model("clip"), clip_sha256=()).save(tmp_path / "models" / "old.daco")
+    fans = tmp_path / "normals" / "train"
+    fans.mkdir(parents=True)
+    for row in range(2):
+        (fans / f"clip_{row:03}.wav").write_bytes(normal(row))
+    with ServiceProcess(tmp_path, "--normals", str(tmp_path / "normals")) as service:
+
+        def asked(machine, index, what="audio"):
+            return service.get(f"/v1/machines/{machine}/normals/{index}/{what}")
+
+        assert asked("fan", 0).content == normal(0)
+        assert asked("fan", 0).headers["cache-control"] == "private, no-cache"
+        for what in ("audio", "spectrogram.png"):
+            other = asked("bearing", 0, what)
+            assert other.status_code == 404
+            assert "is not the one in the model" in other.json()["detail"]
+            assert "fit the model again" in asked("old", 0, what).json()["detail"]
+        assert "not in the folder" in asked("fan", 2).json()["detail"]
+        # The bearing's own, in a folder of its name, are found behind those of the fan.
+        bearings = tmp_path / "normals" / "bearing" / "train"
+        bearings.mkdir(parents=True)
+        (bearings / "clip_000.wav").write_bytes(normal(1000))
+        assert asked("bearing", 0).content == normal(1000)
+        # A recording that is replaced is not played any more, and again when it is back.
+        (fans / "clip_001.wav").write_bytes(normal(1001))
+        assert asked("fan", 1).status_code == 404
+        (fans / "clip_001.wav").write_bytes(normal(1))
+        assert asked("fan", 1).content == normal(1)
 
 
 def test_a_model_folder_may_be_empty_and_ports_may_be_taken(tmp_path):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from postgres import postgres_server
 from service_process import ServiceProcess, normal, wait_until
 from stores import BACKENDS, new_url, verdict
 
+from daco.service import schemas
 from daco.store import Store
 
 
@@ -116,6 +119,64 @@ def test_workers_and_their_nursery_may_die_under_load(tmp_path):
         wait_until(lambda: len(service.workers()) == 2)
 
 
+def health(service):
+    answer = service.get("/healthz")
+    said = schemas.Health.model_validate(answer.json())
+    assert answer.status_code == (200 if said.ready else 503)
+    assert said.live
+    assert said.ready == (said.reason is None)
+    return said
+
+
+def test_without_its_file_the_service_is_not_ready_until_it_is_back(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        assert service.score(normal()).status_code == 200
+        assert health(service).ready
+        (tmp_path / "daco.db").rename(tmp_path / "away.db")
+        wait_until(lambda: not health(service).ready)
+        assert health(service).reason == "The database cannot be used."
+        refused = service.score(normal())
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"]
+        (tmp_path / "away.db").rename(tmp_path / "daco.db")
+        wait_until(lambda: health(service).ready)
+        assert service.score(normal()).status_code == 200
+        assert len(stored(service.database)) == 2
+        assert service.log.count("not ready: ") == 1  # told once, not at every question
+    assert "Traceback" not in service.log
+
+
+def test_a_database_that_somebody_else_holds_is_not_ready(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        other = sqlite3.connect(tmp_path / "daco.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        wait_until(lambda: not health(service).ready)
+        begun = time.monotonic()
+        with service.client() as client:
+            for _ in range(20):
+                client.get("/healthz")
+        assert time.monotonic() - begun < 60  # nobody waits as long as a writer does
+        other.execute("ROLLBACK")
+        other.close()
+        wait_until(lambda: health(service).ready)
+
+
+def test_without_its_server_the_service_is_not_ready_until_it_is_back(tmp_path):
+    with (
+        postgres_server() as server,
+        ServiceProcess(tmp_path, database=server.new_database()) as service,
+    ):
+        assert service.score(normal()).status_code == 200
+        assert health(service).ready
+        server.stop()
+        wait_until(lambda: not health(service).ready)
+        assert str(server.folder) not in service.get("/healthz").text
+        server.start()
+        wait_until(lambda: health(service).ready)
+        assert service.score(normal()).status_code == 200
+        assert len(stored(service.database)) == 2
+
+
 def test_old_clips_and_their_recordings_are_forgotten(tmp_path):
     long_ago = datetime.now(UTC) - timedelta(days=9)
     service = ServiceProcess(tmp_path, "--keep-days", "7")
@@ -131,10 +192,27 @@ def test_old_clips_and_their_recordings_are_forgotten(tmp_path):
             (names[1], long_ago),
             (names[1], datetime.now(UTC)),
         ):
-            store.add(verdict(), machine="press", received_at=received_at, audio_path=name)
+            store.add(
+                verdict(),
+                machine="press",
+                received_at=received_at,
+                audio_path=name,
+                source_key=f"http:{name}",
+                audio_sha256=received_at.isoformat(),
+            )
+        store.add(verdict(), machine="press", received_at=long_ago, source_key="/inbox/a.wav")
     with service:
         wait_until(lambda: not (tmp_path / "clips" / names[0]).exists())
         assert stored(service.database) == [3]
+        keys = [f"http:{name}" for name in names] + ["/inbox/a.wav"]
+        with Store.open(service.database) as store:
+
+            def known():
+                return [each.source_key for each in store.sources("press", keys)]
+
+            # Of uploads, keys are known as long as clips; files may still lie in their folder.
+            wait_until(lambda: len(known()) == 2)
+            assert set(known()) == {f"http:{names[1]}", "/inbox/a.wav"}
         assert service.get("/v1/clips/3/audio").content == normal()
         assert service.get("/v1/clips/1").status_code == 404
         assert (tmp_path / "clips" / names[2]).exists()

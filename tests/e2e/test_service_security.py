@@ -87,7 +87,7 @@ class TestAccess:
             assert locked.get(path).status_code == 401
         assert locked.score(normal()).status_code == 401
         assert locked.get("/").status_code == 200
-        assert locked.get("/healthz").json() == {"live": True, "ready": True}
+        assert locked.get("/healthz").json() == {"live": True, "ready": True, "reason": None}
 
     def test_with_it_there_is_all(self, locked):
         bearer = {"Authorization": f"Bearer {TOKEN}"}

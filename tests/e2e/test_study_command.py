@@ -45,7 +45,7 @@ def run(tables, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     result = daco_command(
         *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
-        *("--out", out, "--grid", "9", "--workers", "2"),
+        *("--out", out, "--grid", "9", "--workers", "2", "--splits", "10"),
         *("--scores", "chosen", "--scores", "raw-k1"),
     )
     assert result.returncode == 0, result.stderr
@@ -59,6 +59,10 @@ def test_it_prints_the_choice_and_where_the_report_lies(run):
     assert f"report: {out / 'report.html'}" in result.stdout
     assert (out / "report.html").stat().st_size > 10_000
     assert max(map(len, result.stdout.splitlines()[:-1])) <= 80
+    said = " ".join(result.stdout.split())
+    assert "on 1 development machine and 1 evaluation machine." in said
+    seeds = StudyResult.read(out).selection["seeds"]
+    assert f"Chosen with {seeds['same']} of 10 seeds. Mean evaluation score over seeds" in said
 
 
 def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_keep_it_out(
@@ -66,7 +70,7 @@ def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_kee
 ):
     """The bearing's labels pass what detects nothing; the roles of the machines are swapped."""
     options = ("--dev", tables / "eval.parquet", "--eval", tables / "dev.parquet")
-    options += ("--out", tmp_path / "run", "--workers", "1", "--no-report")
+    options += ("--out", tmp_path / "run", "--splits", "10", "--workers", "1", "--no-report")
     first = daco_command("study", *options)
     assert first.returncode == 0, first.stderr
     said = " ".join(first.stdout.split())

@@ -23,7 +23,7 @@ def test_it_writes_a_data_set_and_says_what(tmp_path):
     assert result.exit_code == 0, result.output
     assert "14 clips of 0.5 s from 2 machines (fan, valve)" in " ".join(result.output.split())
     assert len(list((tmp_path / "factory" / "dev_data" / "raw").rglob("*.wav"))) == 14
-    assert all(len(line) <= 80 for line in result.output.splitlines())
+    assert len(result.output.splitlines()) == 1
 
 
 def test_both_sets_of_a_year(tmp_path):

@@ -72,7 +72,7 @@ def running(plant, *options, end=signal.SIGTERM, env=None):
     assert process.returncode == 0, process.err
 
 
-def wait_until(true, seconds=60):
+def wait_until(true, seconds=120):
     give_up = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < give_up

@@ -35,6 +35,7 @@ def _seeds() -> list[bytes]:
         small_model(),
         small_model(1, frontend=LOGMEL, config="ldn-ratio-K1", false_alarm_rate=0.2),
         small_model(2, frontend=LOGMEL, config="raw-k1", false_alarm_rate=0.01),
+        small_model(3, clip_sha256=[f"{row:064x}" for row in range(50)]),
     ]
     return [encode(model) for model in models]
 
@@ -64,7 +65,8 @@ def _assembled(rng: Random, header: Any, document: Any, body: bytes) -> bytes:
     if isinstance(header.get("__metadata__"), dict):
         header["__metadata__"]["model"] = _awkward(rng, text)
         if rng.random() < 0.8:  # who can write the file can write the hash
-            content = f"daco-model 1\n{text}\n".encode(errors="surrogatepass") + body
+            begin = f"daco-model {header['__metadata__'].get('schema')}\n{text}\n"
+            content = begin.encode(errors="surrogatepass") + body
             header["__metadata__"]["sha256"] = hashlib.sha256(content).hexdigest()
     packed = _awkward(rng, json.dumps(header, ensure_ascii=rng.random() < 0.5))
     encoded = packed.encode(errors="surrogatepass")

@@ -8,6 +8,7 @@ import pytest
 
 from daco.arrivals import Arrivals, Seen, Stamp, look
 from daco.errors import InputError
+from daco.formats import FORMATS
 
 SECOND = 10**9
 
@@ -48,7 +49,7 @@ def test_files_are_taken_in_the_order_in_which_they_were_written():
 
 
 def test_what_was_seen_is_not_taken_again_until_anything_about_it_changes():
-    arrivals = Arrivals(settle=0, seen={"a": Seen(stamp())})
+    arrivals = Arrivals(settle=0, recall=lambda paths: {"a": Seen(stamp())})
     assert arrivals.ready({"a": stamp()}, 0) == []
     # The last is another file of the same size from a recorder without a clock.
     for changed in (stamp(mtime=51), stamp(size=101), stamp(ctime=60)):
@@ -140,3 +141,35 @@ def test_obstacles_are_named_and_stop_nothing(tmp_path):
     missing = look(tmp_path / "missing")
     assert missing.files == {}
     assert "could not be opened" in missing.obstacles[0]
+
+
+def test_a_watched_folder_takes_every_format_and_names_those_it_cannot_read(tmp_path):
+    readable = [f"{number}{suffix}" for number, suffix in enumerate(FORMATS)]
+    for name in (*readable, "a.M4A", "b.wma", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    found = look(tmp_path)
+    assert sorted(found.files) == sorted(readable)
+    (obstacle,) = found.obstacles
+    assert obstacle.startswith("2 files that daco cannot read: a.M4A, b.wma. Convert to WAV")
+
+
+def test_only_files_that_are_there_are_remembered_and_others_are_recalled():
+    asked = []
+
+    def recall(paths):
+        asked.extend(paths)
+        return {path: Seen(stamp()) for path in paths if path in stored}
+
+    arrivals, stored = Arrivals(settle=0, recall=recall), set()
+    for first in range(0, 5000, 50):
+        files = {f"{number}.wav": stamp() for number in range(first, first + 100)}
+        for path in arrivals.ready(files, first):
+            arrivals.done(path, Seen(stamp()))
+            stored.add(path)
+        assert arrivals.ready(files, first + 1) == []
+        assert set(arrivals.seen) == set(files)
+        assert arrivals.waiting == []
+    assert len(stored) == len(asked) == 5050  # each was asked for once
+    assert arrivals.ready({}, 6000) == []  # a drive that is away
+    assert arrivals.seen == {}
+    assert arrivals.ready({"7.wav": stamp(), "new.wav": stamp()}, 6001) == ["new.wav"]

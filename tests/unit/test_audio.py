@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 import struct
 
 import numpy as np
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
 from daco.audio import AudioLimits, probe, read_audio
-from daco.errors import AudioError, InputError
+from daco.errors import (
+    AudioError,
+    DataError,
+    DownloadError,
+    InputError,
+    InputTypeError,
+    MissingExtraError,
+)
 from daco.pcm import plain_pcm16
 
 RATE = 16000
@@ -295,3 +303,25 @@ def test_the_polyphase_resampler_is_scipys(tmp_path):
     np.testing.assert_array_equal(got, resample_poly(wave, 2, 1).astype(np.float32))
     with pytest.raises(InputError, match="'soxr' or 'polyphase'"):
         read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="linear")
+
+
+def test_errors_carry_the_path_and_the_reason(tmp_path):
+    path = tmp_path / "a.wav"
+    path.write_bytes(b"")
+    with pytest.raises(AudioError) as caught:
+        read_audio(path)
+    assert caught.value.path == path
+    assert caught.value.reason == "the file is empty."
+    assert str(caught.value) == f"{path}: the file is empty."
+
+
+@pytest.mark.parametrize("kind", [DownloadError, MissingExtraError, InputTypeError, DataError])
+def test_every_error_survives_a_trip_to_another_process(kind):
+    error = pickle.loads(pickle.dumps(kind("it is empty.", path="a.wav")))
+    assert (str(error), error.reason, error.path) == (
+        "a.wav: it is empty.",
+        "it is empty.",
+        "a.wav",
+    )
+    alone = pickle.loads(pickle.dumps(kind("it is empty.")))
+    assert (str(alone), alone.reason, alone.path) == ("it is empty.", "it is empty.", None)

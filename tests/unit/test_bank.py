@@ -81,6 +81,17 @@ def test_results_are_deterministic_and_splits_nest(rng):
     assert (first.balance(GRID, seed=0) != first.balance(GRID, seed=1)).any()
 
 
+def test_many_splits_are_those_of_few_and_more():
+    """So many splits are scored in several parts."""
+    X = np.random.default_rng(0).normal(size=(400, 8)) + 1
+    bank = daco.NormalBank(X, ["a"] * 380 + ["b"] * 20)
+    many, few = bank.balance_splits(GRID, 200, seed=3), bank.balance_splits(GRID, 10, seed=3)
+    assert (many[:, :10] == few).all()
+    balance, uniformity = bank.balance_and_uniformity(GRID, 200, seed=3)
+    assert (balance.splits == many).all()
+    np.testing.assert_array_equal(uniformity, bank.uniformity(GRID, 200, seed=3))
+
+
 def test_the_memory_budget_changes_nothing(rng):
     """1,500 clips are two by two tiles, kept or computed anew in every pass."""
     X = rng.normal(size=(1500, 12)) + 1

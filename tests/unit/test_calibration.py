@@ -12,7 +12,15 @@ from scipy.stats import ks_2samp, kstest
 
 import daco
 from daco.calibration import QuantileMap
-from daco.criterion import Balance, h0_floor, held_out_halves, ks_distance, uniformity_ks
+from daco.criterion import (
+    CHOICE_SPLITS,
+    PAPER_SPLITS,
+    Balance,
+    h0_floor,
+    held_out_halves,
+    ks_distance,
+    uniformity_ks,
+)
 from daco.domains import hard_weights, oracle_weights, separability, soft_weights
 from daco.errors import InputError
 
@@ -97,16 +105,17 @@ def test_h0_floor_is_the_published_one():
 
 
 @pytest.mark.statistical
-def test_the_spread_of_banks_without_shift_lies_between_the_two_floors():
+@pytest.mark.parametrize("n_splits", [PAPER_SPLITS, CHOICE_SPLITS])
+def test_the_spread_of_banks_without_shift_lies_between_the_two_floors(n_splits):
     """One bank per simulation, both domains alike: what the criterion does under H0."""
     rng = np.random.default_rng(0)
     domains = ["a"] * 20 + ["b"] * 10
     values = [
-        daco.NormalBank(rng.normal(size=(30, 20)), domains).balance("raw-k1")[0]
+        daco.NormalBank(rng.normal(size=(30, 20)), domains).balance("raw-k1", n_splits)[0]
         for _ in range(1500)
     ]
-    fresh = h0_floor(10, 5, n_simulations=3000)
-    reused = h0_floor(10, 5, n_simulations=3000, reuse_clips=True)
+    fresh = h0_floor(10, 5, n_splits, n_simulations=3000)
+    reused = h0_floor(10, 5, n_splits, n_simulations=3000, reuse_clips=True)
     # The target half sees other neighbours than the source half: 5 % beside the noise.
     assert np.mean(values) == pytest.approx(fresh.mean, rel=0.05)
     assert reused.mean == pytest.approx(fresh.mean, rel=0.02)

@@ -7,14 +7,18 @@ import pickle
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 from shared_data import shared
 
+from daco.audio import read_audio
 from daco.clips import COLUMNS, Clip, ClipTable, list_audio, read_clips, some, stem_of
 from daco.errors import DataError, InputError
+from daco.formats import FORMATS
 
 
 def make(root, *paths, content=b"x"):
@@ -94,6 +98,60 @@ def test_a_flat_folder_is_one_machine_of_one_domain(tmp_path):
     assert table.oddities == ()
 
 
+AUDIO_KINDS = {
+    "a.wav": {},
+    "b.flac": {},
+    "c.ogg": {},
+    "d.oga": {"format": "OGG"},
+    "e.opus": {"format": "OGG", "subtype": "OPUS"},
+    "f.aif": {"format": "AIFF"},
+    "g.aiff": {},
+    "h.mp3": {},
+}
+
+
+def write_audio(folder, kinds):
+    folder.mkdir(parents=True, exist_ok=True)
+    wave = 0.1 * np.sin(np.arange(16000) * 0.1)
+    for name, options in kinds.items():
+        options = {"format": name.rpartition(".")[2], **options}
+        soundfile.write(folder / name, wave, 16000, **options)
+
+
+def test_every_format_that_can_be_decoded_is_listed_and_decoded(tmp_path):
+    write_audio(tmp_path, AUDIO_KINDS)
+    assert {Path(name).suffix for name in AUDIO_KINDS} == set(FORMATS)
+    table = read_clips(tmp_path)
+    assert [clip.path for clip in table] == list(AUDIO_KINDS)
+    assert table.oddities == ()
+    for path in table.paths():
+        # Lossy codecs add a frame or two of padding.
+        assert len(read_audio(path, sample_rate=16000)) == pytest.approx(16000, abs=3000)
+
+
+def test_recordings_that_cannot_be_read_are_named(tmp_path):
+    make(
+        tmp_path / "pump",
+        "a.wav",
+        "e.wav",
+        "b.M4A",
+        "sub/c.wma",
+        "d.aac",
+        "notes.txt",
+        ".hidden.m4a",
+    )
+    sentence = (
+        "3 files that daco cannot read: b.M4A, d.aac, sub/c.wma. Convert to WAV, FLAC, OGG, Opus, "
+        "AIFF or MP3."
+    )
+    assert read_clips(tmp_path / "pump").oddities == (sentence,)
+    make(tmp_path / "phone", "a.m4a", "b.m4a")
+    with pytest.raises(DataError, match=r"No recording .* 2 files that daco cannot read: a\.m4a"):
+        read_clips(tmp_path / "phone")
+    listed = manifest(tmp_path / "phone", "path\na.m4a\n")
+    assert read_clips(listed).oddities[0].startswith("1 file that daco cannot read: a.m4a.")
+
+
 def test_folders_are_domains(tmp_path):
     make(tmp_path / "pump", "old/a.wav", "old/b.wav", "new/a.wav", "new/b.wav")
     table = read_clips(str(tmp_path / "pump"), year=2020)
@@ -105,6 +163,68 @@ def test_folders_are_domains(tmp_path):
     ]
     assert {clip.year for clip in table} == {2020}
     assert table.oddities == ()
+
+
+def test_it_is_said_which_folders_are_domains(tmp_path):
+    make(tmp_path / "pump", *(f"old/{i}.wav" for i in range(3)), "new/a.wav", "new/b.wav")
+    table = read_clips(tmp_path / "pump")
+    assert table.domain_note == (
+        "Domains come from folder level 1: new (2 clips), old (3 clips). If these are not "
+        "operating conditions, use --domain-level 0 (one domain) or a manifest."
+    )
+    assert table.remarks == (table.domain_note,)
+    make(tmp_path / "fan", *(f"{d}/{i}.wav" for d in ("source", "target") for i in range(2)))
+    assert read_clips(tmp_path / "fan").domain_note == ""  # nothing to doubt
+    make(tmp_path / "flat", "a.wav", "b.wav")
+    assert read_clips(tmp_path / "flat").domain_note == ""
+    make(tmp_path / "plant", *(f"machine{m}/{i}.wav" for m in range(6) for i in range(2)))
+    assert (
+        "Folders of machines are to be read one by one"
+        in read_clips(tmp_path / "plant").domain_note
+    )
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [("2026-05-01", "2026-05-02"), ("20260501", "20260502T1200"), ("01.05.2026", "1.6.2026")],
+)
+def test_dates_are_no_domains_unless_they_are_said_to_be(tmp_path, dates):
+    make(tmp_path / "pump", *(f"{date}/{date}-{i}.wav" for date in dates for i in range(2)))
+    table = read_clips(tmp_path / "pump")
+    assert {clip.domain for clip in table} == {"all"}
+    assert table.oddities == ()
+    assert f"Folder level 1 has dates ({', '.join(sorted(dates))})" in table.domain_note
+    assert "--domain-level 1" in table.domain_note
+    asked = read_clips(tmp_path / "pump", domain_level=1)
+    assert {clip.domain for clip in asked} == set(dates)
+
+
+@pytest.mark.parametrize("name", ["2026-13-01", "speed 2026-05-01", "1200", "v1.05.2026x"])
+def test_other_numbers_are_no_dates(tmp_path, name):
+    make(tmp_path / "pump", f"{name}/a.wav", f"{name}/b.wav")
+    assert {clip.domain for clip in read_clips(tmp_path / "pump")} == {name}
+
+
+def test_the_level_of_the_domains_can_be_said(tmp_path):
+    paths = [f"{d}/train/{c}/{i}.wav" for d in ("mo", "tu") for c in ("old", "new") for i in (0, 1)]
+    make(tmp_path / "pump", *paths)
+    found = {
+        level: {clip.domain for clip in read_clips(tmp_path / "pump", domain_level=level)}
+        for level in (0, 1, 2)
+    }
+    assert found == {0: {"all"}, 1: {"mo", "tu"}, 2: {"old", "new"}}
+    assert read_clips(tmp_path / "pump", domain_level=0).domain_note == ""
+    with pytest.raises(InputError, match="lies 3 folders deep"):
+        read_clips(tmp_path / "pump", domain_level=3)
+
+
+def test_a_level_of_domains_is_for_plain_folders(tmp_path):
+    make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
+    with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
+        read_clips(tmp_path / "fan", domain_level=0)
+    listed = manifest(tmp_path / "fan", "path\ntrain/section_00_source_train_normal_0000.wav\n")
+    with pytest.raises(InputError, match=r"domains of the manifest .* are given"):
+        read_clips(listed, domain_level=1)
 
 
 def test_a_normal_folder_says_the_label(tmp_path):
@@ -171,7 +291,7 @@ def test_oddities_name_what_is_wrong(tmp_path):
 def test_nothing_to_read_is_an_error_that_helps(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         read_clips(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"No \.wav, \.flac, \.ogg file in"):
+    with pytest.raises(DataError, match=r"No recording \(WAV, FLAC, OGG, Opus, AIFF or MP3\) in"):
         read_clips(tmp_path)
     make(tmp_path, "dev_fan.zip", "dev_valve.zip")
     with pytest.raises(DataError, match="2 archives but no recording: unzip them first"):

@@ -38,7 +38,25 @@ def run(configs=NAMES[:16], labels=("dev", "eval"), seed=0, n_machines=3):
 def test_runs_keep_their_order_and_names():
     compared = compare_runs({"b": run(seed=1), "a": run(seed=2)})
     assert compared.selection.columns.tolist() == ["rule", "b", "a"]
+    few = "3 machines are too few to tell a difference from chance."
+    assert compared.notes == (f"b: {few}", f"a: {few}")
+
+
+def test_five_machines_have_no_note_and_a_perfect_order_no_p_value_of_zero(tmp_path):
+    perfect = run(NAMES, n_machines=5)
+    perfect.grid["eval_omega"] = 60 - 10 * perfect.grid["crit_dev"]
+    compared = compare_runs({"perfect": perfect})
     assert compared.notes == ()
+    row = compared.correlations.set_index("signal").loc["criterion"]
+    assert 1 / 200_001 <= row["p_permutation"] < 0.001
+    compared.write(tmp_path)
+    (line,) = (
+        line
+        for line in (tmp_path / "correlations.md").read_text(encoding="utf-8").splitlines()
+        if "criterion" in line
+    )
+    assert "| +1.00 |" in line
+    assert r"| \<0.001 |" in line
 
 
 def test_a_run_without_evaluation_labels_has_empty_cells():

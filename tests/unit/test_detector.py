@@ -232,3 +232,23 @@ def test_fitted_detectors_survive_pickling_to_worker_processes(data):
     assert len(stored) < 20 * X.nbytes  # the distances between clips stay behind
     again = pickle.loads(stored)
     np.testing.assert_array_equal(again.anomaly_score(X), detector.anomaly_score(X))
+
+
+@pytest.mark.parametrize("kind", [daco.DACo, daco.LabelFreeSearch])
+@pytest.mark.parametrize("method", ["fit", "fit_predict"])
+@pytest.mark.parametrize(
+    "of", [np.asarray, list, pd.Series, pd.Categorical, lambda d: d.astype("S")]
+)
+def test_domains_in_the_place_of_y_are_an_error_that_shows_the_call(data, kind, method, of):
+    """They would be ignored, and with them the whole calibration by domain."""
+    X, domains = data
+    call = rf"{kind.__name__}\(\)\.fit\(X, domains=domains\)"
+    with pytest.raises(InputError, match=call):
+        getattr(kind(), method)(X, of(domains))
+
+
+@pytest.mark.parametrize("y", [None, np.zeros(220), [1] * 220, pd.Series(np.arange(220) % 2)])
+def test_numbers_in_y_are_ignored(data, y):
+    X, domains = data
+    without = daco.DACo().fit(X, domains=domains)
+    assert daco.DACo().fit(X, y, domains=domains).threshold_ == without.threshold_

@@ -16,12 +16,14 @@ from dcase_trees import anonymous, labelled_test, make_truth
 from daco.errors import DataError, InputError
 from daco.evaluation import evaluate_scores, find_systems, rank_systems
 from daco.metrics import EPSILON, decision_metrics, machine_metrics, official_score
+from daco.results import QUANTITIES
 from daco.scorefiles import (
     decision_file_name,
     score_file_name,
     write_decisions,
     write_scores,
 )
+from daco.stats import machine_jackknife, score_interval
 
 NAMES = anonymous(8)
 LABELS = np.arange(8) % 2  # as in make_truth: odd clips are anomalies
@@ -81,6 +83,9 @@ def test_official_numbers_of_each_machine_and_of_all(system, truth, scores):
     assert result.harmonic_mean["pauc"] == pytest.approx(2 / sum(1 / p for p in paucs))
     assert (result.partial, result.missing, result.notes) == (False, (), ())
     assert result.system == system.name
+    percent = [[100 * value for value in fractions[m].values()] for m in MACHINES]
+    assert result.interval == pytest.approx(score_interval(percent))
+    assert result.interval[0] < result.official_score < result.interval[1]
 
 
 def test_the_result_is_plain_values(system, truth):
@@ -373,3 +378,30 @@ def test_systems_are_ranked_by_path_and_failures_are_kept_apart(tmp_path, truth,
     partial = rank_systems(teams, truth, partial=True)
     assert [each.system for each in partial.evaluations][-1] == "gamma/system_1"
     assert partial.failures == {}
+
+
+def test_the_first_system_is_compared_with_each_other_on_the_same_machines(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [name for tail in ("", "_a", "_b", "_c") for name in labelled_test(tail)]
+    labels = np.array(["anomaly" in name for name in names])
+    machines = ("fan", "pump", "valve", "slider", "gearbox")
+    for machine in machines:
+        noise = rng.normal(size=len(names))
+        for system, gain in (("a", -1.0), ("b", 0.5), ("c", 50.0)):
+            write_scores(tmp_path / system, machine, "00", names, noise + gain * labels)
+    write_scores(tmp_path / "d", "fan", "00", names, rng.normal(size=len(names)))
+    ranking = rank_systems(tmp_path)
+    by_name = {each.system: each for each in ranking.evaluations}
+    # d has one machine, so that it is compared with nothing
+    assert [(each.first, each.second) for each in ranking.differences] == [("c", "b"), ("c", "a")]
+    for each in ranking.differences:
+        one, two = (
+            [[m.metrics[q] for q in QUANTITIES] for m in by_name[name].machines]
+            for name in (each.first, each.second)
+        )
+        found = machine_jackknife(one, two)
+        assert each.delta == pytest.approx(found.delta, abs=1e-9)
+        assert each.interval == pytest.approx((found.low, found.high), abs=1e-9)
+        assert each.p_value == 2 / 2**5  # c is better on all five machines
+        assert each.n_machines == 5
+    assert by_name["d"].interval is None

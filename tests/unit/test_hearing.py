@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from daco.experiments.inputs import machines_of, name_domains
 from daco.pseudo import INJECTED, injected, moved_normals
 from daco.synth_embeddings import synthetic_machine, synthetic_table
 from daco.viability import PseudoScores, Viability, pseudo_scores, viability_veto
+
+study = partial(daco.study, n_splits=10)
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
 CRITERION = [0.62, 0.49, 0.47, 0.52, 0.40]
@@ -121,7 +124,7 @@ def test_machines_with_too_few_clips_are_named_and_none_is_no_veto():
 
 def test_a_run_of_three_clips_each_has_no_veto(tmp_path):
     small = table("fan", n_source=3, n_target=3)
-    result = daco.study(small, grid=GRID[:4], veto="both", workers=1, out=tmp_path / "run")
+    result = study(small, grid=GRID[:4], veto="both", workers=1, out=tmp_path / "run")
     assert result.selection["label_free_veto"] is None
     assert result.viability.empty
     assert any("label-free veto" in sentence for sentence in result.missing)
@@ -169,7 +172,7 @@ def test_an_unknown_veto():
     with pytest.raises(InputError, match="dev, faults, both"):
         decide_with("none", GRID, CRITERION, DEV)
     with pytest.raises(InputError, match="dev, faults, both"):
-        daco.study("never-read.parquet", veto="label")
+        study("never-read.parquet", veto="label")
 
 
 def chosen(**options):
@@ -219,7 +222,7 @@ def test_without_a_veto_nothing_of_it_is_said():
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "run"
     dev, evaluation = table("fan", "pump"), table("valve")
-    return daco.study(dev, evaluation, grid=GRID, out=folder, workers=1)
+    return study(dev, evaluation, grid=GRID, out=folder, workers=1)
 
 
 def test_viability_is_a_table_of_every_machine_and_configuration(run):
@@ -236,7 +239,7 @@ def test_faults_replace_moved_clips_and_only_the_examination_is_done_again(run, 
     folder = tmp_path / "again"
     shutil.copytree(run.folder, folder)
     calls = []
-    result = daco.study(
+    result = study(
         dev,
         evaluation,
         grid=GRID,
@@ -256,9 +259,7 @@ def test_faults_replace_moved_clips_and_only_the_examination_is_done_again(run, 
     expected = pseudo_scores(machine.X, machine.domains, made, GRID)
     found = result.viability.query("machine == 'fan'")["pseudo_score"]
     np.testing.assert_allclose(found, 100 * expected.score)
-    again = daco.study(
-        dev, evaluation, grid=GRID, out=folder, workers=1, faults=faults_of(dev, seed=9)
-    )
+    again = study(dev, evaluation, grid=GRID, out=folder, workers=1, faults=faults_of(dev, seed=9))
     assert not np.allclose(
         again.viability.query("machine == 'fan'")["pseudo_score"].to_numpy(), found.to_numpy()
     )
@@ -267,7 +268,7 @@ def test_faults_replace_moved_clips_and_only_the_examination_is_done_again(run, 
 def test_a_role_without_faults_for_all_its_machines_has_moved_clips_for_all():
     dev, evaluation = table("fan", "pump"), table("valve")
     faults = [only(faults_of(dev), "fan"), faults_of(evaluation)]
-    result = daco.study(dev, evaluation, grid=GRID, workers=1, faults=faults)
+    result = study(dev, evaluation, grid=GRID, workers=1, faults=faults)
     bases = result.viability.groupby("split")["basis"].unique()
     assert bases["dev"].tolist() == ["embedding-space pseudo-anomalies"]
     assert bases["eval"].tolist() == [INJECTED]
@@ -286,19 +287,19 @@ def test_a_role_without_faults_for_all_its_machines_has_moved_clips_for_all():
 def test_faults_that_do_not_fit(change, kind, words):
     dev = table("fan", "pump")
     with pytest.raises(kind, match=words):
-        daco.study(dev, grid=GRID, workers=1, faults=change(faults_of(dev)))
+        study(dev, grid=GRID, workers=1, faults=change(faults_of(dev)))
 
 
 def test_faults_of_another_network_or_of_no_fault_table():
     dev = table("fan")
     named = daco.EmbeddingTable(dev.columns, dev.matrices, {"backbone": "mn04"})
     with pytest.raises(InputError, match="backbone logmel"):
-        daco.study(named, grid=GRID, workers=1, faults=faults_of(dev, backbone="logmel"))
+        study(named, grid=GRID, workers=1, faults=faults_of(dev, backbone="logmel"))
     with pytest.raises(DataError, match="no column 'fault'"):
-        daco.study(dev, grid=GRID, workers=1, faults=dev)
+        study(dev, grid=GRID, workers=1, faults=dev)
     wide = table("fan", dim=9)
     with pytest.raises(InputError, match="9 values in 1 band"):
-        daco.study(dev, grid=GRID, workers=1, faults=faults_of(wide))
+        study(dev, grid=GRID, workers=1, faults=faults_of(wide))
 
 
 def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
@@ -306,8 +307,8 @@ def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
     faults = faults_of(dev)
     two = {"mean": faults.matrix()[:, :4], "embedding": faults.matrix()}
     several = daco.EmbeddingTable(faults.columns, two, faults.metadata)
-    expected = daco.study(dev, grid=GRID, workers=1, faults=faults).viability
-    found = daco.study(dev, grid=GRID, workers=1, faults=several).viability
+    expected = study(dev, grid=GRID, workers=1, faults=faults).viability
+    found = study(dev, grid=GRID, workers=1, faults=several).viability
     pd.testing.assert_frame_equal(found, expected)
 
 
@@ -317,7 +318,7 @@ def test_faults_of_another_readout_of_a_network_are_refused():
     faults = faults_of(named, backbone="mn04")
     other = daco.EmbeddingTable(faults.columns, {"rdp-g4": faults.matrix()}, faults.metadata)
     with pytest.raises(InputError, match="no readout 'band'"):
-        daco.study(dev, grid=GRID, workers=1, faults=other)
+        study(dev, grid=GRID, workers=1, faults=other)
 
 
 def test_labels_have_no_way_into_a_choice_by_the_label_free_veto():
@@ -347,7 +348,7 @@ def banded(*names, bands=2, seed=0):
 
 def test_bands_of_the_readout_reach_scores_veto_and_grid():
     dev, evaluation = banded("fan"), banded("saw", seed=1)
-    result = daco.study(dev, evaluation, grid="frontier", workers=1)
+    result = study(dev, evaluation, grid="frontier", workers=1)
     grid = daco.frontier_grid(2)
     assert result.grid["config"].tolist() == [config.name for config in grid]
     (machine,) = machines_of(dev, "dev", name_domains([dev]))
@@ -372,7 +373,7 @@ def test_the_same_vectors_in_other_bands_are_another_machine():
 
 def test_tables_of_different_bands_are_refused():
     with pytest.raises(InputError, match="2 in the dev table and 4 in the eval table"):
-        daco.study(banded("fan"), banded("saw", bands=4), grid=GRID, workers=1)
+        study(banded("fan"), banded("saw", bands=4), grid=GRID, workers=1)
 
 
 # Several runs
@@ -384,6 +385,6 @@ def test_a_comparison_keeps_each_runs_veto(run):
     picks = found.rules.set_index("rule")["config"]
     rows = {row["rule"]: row["config"] for row in run.selection["rows"]}
     assert picks["criterion, both vetoes"] == rows["criterion, both vetoes"]
-    other = daco.study(table("fan", "pump"), table("valve"), grid=GRID, workers=1, veto="both")
+    other = study(table("fan", "pump"), table("valve"), grid=GRID, workers=1, veto="both")
     notes = compare_runs({"mine": run, "other": other}).notes
     assert "The runs chose under different vetoes: mine dev, other both." in notes

@@ -253,3 +253,20 @@ def test_an_injected_table_becomes_pseudo_anomalies(folder):
     assert made.domains.tolist() == [clip.domain for clip in chosen]
     assert np.array_equal(made.origin, np.repeat(np.arange(6), 6))
     assert made.kinds.tolist() == (["rub"] * 3 + ["noise"] * 3) * 6
+
+
+@pytest.mark.parametrize("channel", [0, 1, "mix", "lsq"])
+def test_a_recording_is_decoded_once(tmp_path, monkeypatch, channel):
+    rng = np.random.default_rng(0)
+    soundfile.write(tmp_path / "a.wav", rng.normal(0, 0.1, (16000, 2)), 16000)
+    decoded = []
+    read = soundfile.SoundFile.read
+
+    def counting_read(sound, *arguments, **options):
+        decoded.append(read(sound, *arguments, **options))
+        return decoded[-1]
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
+    chosen = ClipTable(tmp_path, (Clip("a.wav", "fan", domain="old"),))
+    inject_recordings(chosen, load("logmel"), Plan(("tones",), (-6.0,)), channel=channel)
+    assert sum(map(len, decoded)) == 16000

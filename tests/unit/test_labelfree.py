@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 import daco
 from daco.config import blind_pool
+from daco.criterion import Floor
 from daco.errors import InputError
+from daco.experiments.balanced import Guard, judge
 from daco.experiments.labelfree import select_label_free
 from daco.table import EmbeddingTable
 
@@ -62,7 +65,16 @@ def test_a_pick_inside_the_noise_is_not_worth_leaving_the_default():
     (choice,) = found.machines
     assert choice.default_criterion - choice.criterion <= choice.floor.sd
     assert choice.use == DEFAULT
-    assert "keep it" in choice.advice or choice.pick == DEFAULT
+
+
+def test_the_default_is_not_called_better_than_the_default():
+    exact = [Fraction(40, 100), Fraction(38, 100)]
+    sizes = {"source": 50, "target": 10}
+    found = judge("fan", sizes, [DEFAULT, "raw-k1"], exact, Floor(0.3, 0.05), Guard())
+    assert (found.pick, found.use) == ("raw-k1", DEFAULT)
+    assert found.advice == (
+        "the default, keep it: raw-k1 is better balanced by 0.020, inside the noise of 0.050"
+    )
 
 
 def test_a_pick_outside_the_noise_is_used():
@@ -73,8 +85,20 @@ def test_a_pick_outside_the_noise_is_used():
     (choice,) = select_label_free(table).machines
     assert choice.default_criterion - choice.criterion > choice.floor.sd
     assert choice.use == choice.pick != DEFAULT
-    assert "more than the noise" in choice.advice
+    assert "better than the default; the noise is" in choice.advice
     assert DEFAULT not in choice.within_noise
+
+
+def test_what_the_label_free_veto_cuts_is_not_used_even_if_it_is_the_default():
+    names, floor = [DEFAULT, "raw-k1", "raw-k2"], Floor(0.3, 0.05)
+    exact = [Fraction(4, 10), Fraction(41, 100), Fraction(39, 100)]
+    sizes = {"source": 50, "target": 10}
+    cut = judge("fan", sizes, names, exact, floor, Guard(cut={DEFAULT: "x", "raw-k2": "x"}))
+    assert (cut.pick, cut.use) == ("raw-k1", "raw-k1")
+    assert cut.advice == "the label-free veto cuts the default"
+    assert cut.within_noise == ()
+    kept = judge("fan", sizes, names, exact, floor, Guard(cut={"raw-k2": "x"}))
+    assert (kept.use, kept.advice) == (DEFAULT, "the default is the best balanced")
 
 
 def test_the_default_is_scored_even_where_it_is_no_candidate():

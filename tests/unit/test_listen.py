@@ -333,3 +333,21 @@ class TestUnusable:
         with pytest.raises(AudioError, match="larger than the limit"):
             listener.hear(Endless(), limits=AudioLimits(bytes=1000))
         assert Endless.asked == 1001
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, as_bytes):
+    path = tmp_path / "a.flac"
+    soundfile.write(path, 0.1 * np.sin(np.arange(44100) * 0.1), 44100)
+    decoded = []
+    read = soundfile.SoundFile.read
+
+    def counting_read(sound, *arguments, **options):
+        decoded.append(read(sound, *arguments, **options))
+        return decoded[-1]
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
+    listener = Listener(LOGMEL)
+    heard = listener.hear(path.read_bytes() if as_bytes else path)
+    assert heard.sample_rate == 44100
+    assert sum(map(len, decoded)) == 44100

@@ -69,7 +69,8 @@ def test_a_result_in_memory_has_its_scores(run):
 def test_a_report_of_few_machines_shows_all_of_them(run, tmp_path):
     page = run.report(tmp_path).read_text()
     summary = json.loads((tmp_path / "report.json").read_text())
-    assert len(summary["distributions"]) == len(summary["tables"]["per_machine"]["rows"]) == 6
+    assert len(summary["distributions"]) == 6
+    assert len(summary["tables"]["per_machine"]["rows"]) == 6 + 2  # and all of a set together
     assert summary["shown_machines"] == ""
     assert "Shown are" not in page
 
@@ -85,7 +86,11 @@ def test_a_report_of_many_machines_shows_those_of_the_lowest_score(run, tmp_path
     lowest = set(rows.nsmallest(2, "score")["machine"])
     assert {one["machine"] for one in summary["distributions"]} == lowest
     for name in ("per_machine", "diagnostics"):
-        assert {row[0] for row in summary["tables"][name]["rows"]} == lowest
+        assert {row[0] for row in summary["tables"][name]["rows"]} - {"all machines"} == lowest
+    rows = summary["tables"]["per_machine"]["rows"]
+    scores = {row[1]: row[5] for row in rows if row[0] == "all machines"}
+    grid = run.grid.set_index("config").loc["raw-k1"]
+    assert scores == pytest.approx({"dev": grid["dev_omega"], "eval": grid["eval_omega"]})
     said = f"Shown are the 2 machines of 6 that score lowest under {chosen}"
     assert said in page
     assert summary["shown_machines"].startswith(said)

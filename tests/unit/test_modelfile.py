@@ -21,7 +21,7 @@ from field_models import LOGMEL, normals, small_model
 import daco.modelfile as modelfile
 from daco.bank import NormalBank
 from daco.config import blind_pool
-from daco.errors import DacoError, DataError, ModelError
+from daco.errors import DacoError, DataError, InputError, ModelError
 from daco.model import MachineModel
 from daco.modelfile import MAX_HEADER, decode, encode, is_model, read_model
 from daco.thresholds import threshold_holding
@@ -126,6 +126,31 @@ class TestRoundTrip:
             metadata = file.metadata()
         safetensors.numpy.save_file(safetensors.numpy.load_file(path), path, metadata)
         assert MachineModel.load(path).sha256 == model.sha256
+
+    def test_hashes_of_recordings_come_back_and_grow_with_updates(self, tmp_path):
+        hashes = ("", *(f"{row:064x}" for row in range(1, 50)))
+        model = small_model(clip_sha256=hashes)
+        model.save(tmp_path / "press.daco")
+        safetensors.numpy.load_file(tmp_path / "press.daco")
+        found = MachineModel.load(tmp_path / "press.daco")
+        assert (found.clip_sha256, found.sha256) == (hashes, model.sha256)
+        assert model.sha256 != small_model().sha256
+        X, _ = normals(7)
+        more = ["a" * 64, "b" * 64]
+        names = ["x", "y"]
+        updated = model.updated(X[:2], "source", names, clip_sha256=more)
+        assert updated.clip_sha256 == (*hashes, *more)
+        assert model.updated(X[:2], "source", names).clip_sha256 == (*hashes, "", "")
+        late = small_model().updated(X[:2], "source", names, clip_sha256=more)
+        assert late.clip_sha256 == (*[""] * 50, *more)
+        assert small_model().updated(X[:2], "source", names).clip_sha256 == ()
+
+    @pytest.mark.parametrize(
+        ("hashes", "says"), [(["a" * 64], "1 hashes for 50"), (["A" * 64] * 50, "must be a SHA")]
+    )
+    def test_hashes_that_are_none_are_refused(self, hashes, says):
+        with pytest.raises(InputError, match=says):
+            small_model(clip_sha256=hashes)
 
     def test_names_of_any_script_and_updates(self, tmp_path):
         model = small_model(machine="Presse №2 “süd”").updated(
@@ -269,8 +294,8 @@ class TestDamage:
 class TestTheHeader:
     def test_of_a_newer_schema_is_refused_by_name(self, parts):
         header, body = parts
-        header["__metadata__"]["schema"] = "3"
-        message = r"made by a newer daco \(schema 3, this one reads up to 2\): upgrade"
+        header["__metadata__"]["schema"] = "4"
+        message = r"made by a newer daco \(schema 4, this one reads up to 3\): upgrade"
         refused(put_together(header, body), message)
         # whatever else a newer one may look like
         other = {"__metadata__": {"format": "daco-model", "schema": "7"}, "x": []}
@@ -289,6 +314,17 @@ class TestTheHeader:
         ):
             header["__metadata__"]["model"] = json.dumps(document | {"bands": bands})
             refused(put_together(header, body), message)
+
+    def test_of_the_schema_with_hashes_must_have_one_of_each_clip(self):
+        hashes = [f"{row:064x}" for row in range(50)]
+        content = encode(small_model(clip_sha256=hashes))
+        start = 8 + struct.unpack_from("<Q", content)[0]
+        header, body = json.loads(content[8:start]), content[start:]
+        assert header["__metadata__"]["schema"] == "3"
+        header["clip_sha256"]["shape"] = [25, 64]
+        refused(put_together(header, body), "50 clips need 50 hashes of 32 bytes")
+        del header["clip_sha256"]
+        refused(put_together(header, body), "a model holds the tensors .*clip_sha256")
 
     @pytest.mark.parametrize("schema", ["", "0", "-1", "1.0", "one", "²", "9" * 5000])
     def test_whose_schema_is_no_number_is_refused(self, parts, schema):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,11 +79,17 @@ class TestRecordings:
         assert found.origin["source"] == "press"
         assert found.origin["root"] == str(press)
 
-    def test_new_normals_may_be_of_any_split_but_no_anomalies(self, press, net):
+    def test_new_normals_are_training_clips_and_others_where_there_are_none(self, press, net):
         gathered = normals_of_recordings(press, net, training=False)
-        assert len(gathered.machines[0]) == 6
+        assert len(gathered.machines[0]) == 5
+        assert gathered.oddities == (
+            "Left out 2 test clips (1 of them an anomaly): update uses normal training clips.",
+        )
+        shutil.rmtree(press / "train")
+        gathered = normals_of_recordings(press, net, training=False)
+        assert gathered.machines[0].names == ("test/normal/source/held.wav",)
+        assert not any("no training clip" in each for each in gathered.oddities)
         assert any("labelled anomaly left out" in each for each in gathered.oddities)
-        assert not any("broken" in name for name in gathered.machines[0].names)
 
     def test_the_readout_and_the_channel_are_kept(self, press, net):
         (found,) = normals_of_recordings(press, net, readout="mean", channel="mix").machines
@@ -154,7 +162,10 @@ class TestTables:
         assert (fan.machine, fan.names, fan.domains) == ("fan", ("a", "b"), ("x", "y"))
         assert (pump.machine, pump.names, pump.domains) == ("pump", ("c", "f"), ("x", "y"))
         np.testing.assert_array_equal(pump.embeddings, clips.matrix()[[2, 5]])
-        assert gathered.oddities == ("1 clip labelled anomaly left out: e.",)
+        assert gathered.oddities == (
+            "Left out 1 test clip: fit uses normal training clips.",
+            "1 clip labelled anomaly left out: e.",
+        )
         assert (
             normals_of_table(tmp_path / "e.parquet", readout="mean").machines[0].embeddings.shape[1]
             == 3
@@ -194,3 +205,64 @@ class TestTables:
         table(metadata=metadata).write(tmp_path / "other.parquet")
         with pytest.raises(InputError, match="channel 1, those of the model with 0"):
             clips_to_judge(tmp_path / "other.parquet", LOGMEL)
+
+
+class TestNames:
+    """Clips whose DCASE names say what they are."""
+
+    TRAIN = tuple(
+        f"section_00_{d}_train_normal_000{i}.wav" for d in ("source", "target") for i in (0, 1)
+    )
+    TEST = tuple(f"section_00_target_test_{kind}_0000.wav" for kind in ("normal", "anomaly"))
+
+    def write(self, path, **columns):
+        np.savez(path, embedding=np.eye(6) + 1, file_name=[*self.TRAIN, *self.TEST], **columns)
+        return path
+
+    def test_test_clips_are_left_out_and_counted(self, tmp_path):
+        found = normals_of_table(self.write(tmp_path / "fan.npz"))
+        assert found.machines[0].names == self.TRAIN
+        assert found.machines[0].domains == ("source", "source", "target", "target")
+        assert found.oddities == (
+            "Left out 2 test clips (1 of them an anomaly): fit uses normal training clips.",
+        )
+
+    def test_an_update_leaves_them_out_too_unless_there_are_no_others(self, tmp_path):
+        found = normals_of_table(self.write(tmp_path / "fan.npz"), training=False)
+        assert found.machines[0].names == self.TRAIN
+        assert "update uses normal training clips" in found.oddities[0]
+        np.savez(tmp_path / "new.npz", embedding=np.eye(2) + 1, file_name=self.TEST)
+        found = normals_of_table(tmp_path / "new.npz", training=False)
+        assert found.machines[0].names == self.TEST[:1]
+
+    def test_a_column_does_not_make_an_anomaly_by_name_normal(self, tmp_path):
+        path = self.write(tmp_path / "fan.npz", split=["train"] * 6, label=[0] * 6)
+        with pytest.raises(DataError, match=r"1 clip normal by the columns .*test_anomaly_0000"):
+            normals_of_table(path)
+
+    def test_a_column_may_make_a_test_clip_a_training_clip_and_it_is_said(self, tmp_path):
+        split = ["train"] * 5 + ["test"]
+        found = normals_of_table(self.write(tmp_path / "fan.npz", split=split))
+        assert len(found.machines[0]) == 5
+        assert any(
+            "1 clip for training by the column 'split'" in each and self.TEST[0] in each
+            for each in found.oddities
+        )
+
+    def test_names_without_a_training_clip_are_refused(self, tmp_path):
+        np.savez(
+            tmp_path / "fan.npz",
+            embedding=np.eye(3),
+            path=[f"section_00_{i:04}.wav" for i in range(3)],
+        )
+        with pytest.raises(DataError, match="no normal training clip"):
+            normals_of_table(tmp_path / "fan.npz")
+
+    def test_a_manifest_of_names_is_read_the_same(self, tmp_path, net):
+        for seed, name in enumerate((*self.TRAIN, *self.TEST)):
+            record(tmp_path / "fan" / name, seed=seed)
+        (tmp_path / "fan" / "clips.csv").write_text("path\n" + "\n".join((*self.TRAIN, *self.TEST)))
+        found = normals_of_recordings(tmp_path / "fan" / "clips.csv", net)
+        assert found.machines[0].names == self.TRAIN
+        assert found.machines[0].domains == ("source", "source", "target", "target")
+        assert any(each.startswith("Left out 2 test clips") for each in found.oddities)

@@ -357,3 +357,56 @@ def test_pyarrow_reads_what_was_written_by_its_own_way(store):
     assert isinstance(there, RemotePath)
     system, path = there.arrow()
     assert pq.read_table(path, filesystem=system).num_rows == 3
+
+
+_WITH_THREADS = """
+import os, sys, threading, time
+from pathlib import Path
+from daco.atomic import atomic_write
+
+folder = Path(sys.argv[1])
+os.umask(0o077)
+set_at_once = os.umask
+
+
+def set_slowly(mask):  # so that whatever is created in between is noticed
+    before = set_at_once(mask)
+    time.sleep(0.01)
+    return before
+
+
+os.umask = set_slowly
+
+
+def write(number):
+    for count in range(20):
+        with atomic_write(folder / f"{number}") as temporary:
+            temporary.write_bytes(b"result")
+
+
+threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+modes, count = set(), 0
+while any(thread.is_alive() for thread in threads):
+    count += 1
+    with open(folder / "private", "w") as file:
+        modes.add(os.fstat(file.fileno()).st_mode & 0o777)
+    os.unlink(folder / "private")
+modes |= {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+print(count, sorted(map(oct, modes)))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no permissions of this kind")
+def test_files_of_other_threads_keep_their_permissions(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _WITH_THREADS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    count, modes = done.stdout.split(" ", 1)
+    assert int(count) > 10
+    assert modes.strip() == "['0o600']"

@@ -11,7 +11,7 @@ from shared_data import PUBLISHED
 from daco.errors import DataError
 from daco.published import PLACES, Figure, Status, check_paper, errata, figures
 from daco.published.artifacts import Artifacts, open_artifacts
-from daco.published.check import Finding, agrees, check_figure
+from daco.published.check import MEANINGS, Finding, agrees, check_figure
 from daco.published.printed import decimals, numbers_in
 from daco.published.recipe import RECIPES, Recomputed, named, number, pair
 
@@ -34,8 +34,10 @@ def test_every_figure_has_its_own_id_and_a_known_place():
 
 def test_every_figure_has_a_recipe_or_says_why_not():
     for figure in figures():
-        assert figure.recompute or (figure.standing and figure.note), figure.id
-        assert figure.standing in ("", Status.AUDIO, Status.CITED), figure.id
+        outside = (Status.AUDIO, Status.CODE, Status.TEAMS, Status.CITED)
+        assert (figure.standing in outside and figure.note != "") != bool(figure.recompute), (
+            figure.id
+        )
         assert figure.rule in ("", "name", "below", "above", "at least"), figure.id
 
 
@@ -147,9 +149,14 @@ def test_a_figure_with_an_erratum_is_expected_to_differ():
     assert not finding(Status.MISSING, erratum=5).expected
 
 
-def test_what_cannot_be_settled_is_expected_unless_the_record_contradicts():
-    assert finding(Status.AUDIO).expected
-    assert finding(Status.CITED).expected
+def test_what_is_read_or_not_there_is_expected():
+    for status in (Status.READ, Status.AUDIO, Status.CODE, Status.TEAMS, Status.CITED):
+        assert finding(status).expected
+    assert not finding(Status.READ, erratum=5).expected
+
+
+def test_every_status_has_a_meaning():
+    assert set(MEANINGS) == set(Status)
 
 
 @pytest.mark.parametrize(

@@ -212,10 +212,10 @@ def test_evaluation_scores_change_no_pick_but_the_oracles(order, other):
         )
         for row, same in zip(before, after, strict=True):
             if row.rule != "oracle":
-                assert (row.rule, row.config, row.criterion) == (
+                assert (row.rule, row.config, row.crit_dev) == (
                     same.rule,
                     same.config,
-                    same.criterion,
+                    same.crit_dev,
                 )
         shuffled = {**MACHINES, **metrics}
         assert per_machine_blind(shuffled, POOL, split="eval") == {
@@ -294,14 +294,18 @@ def test_the_table_says_what_labels_each_rule_read():
         "oracle": "evaluation",
     }
     guarded = next(row for row in rows if row.rule == "guarded criterion")
-    assert (guarded.config, guarded.dev_omega, guarded.eval_omega, guarded.criterion) == (
+    assert (guarded.config, guarded.dev_omega, guarded.eval_omega, guarded.crit_dev) == (
         "conf-hard-m0-k1",
         57.0,
         58.0,
         0.49,
     )
     own = next(row for row in rows if row.rule == "criterion on evaluation normals")
-    assert own.criterion == 0.45  # the value the rule minimised, not the one on dev machines
+    assert own.crit_eval == 0.45  # the value the rule minimised, in its own column
+    assert own.crit_dev == GRID["crit_dev"][list(GRID["config"]).index(own.config)]
+    blind = next(row for row in rows if row.rule == "per-machine blind")
+    assert blind.crit_dev is None  # evaluation machines chose
+    assert blind.crit_eval is not None
 
 
 def test_without_evaluation_scores_the_label_free_rules_still_stand():

@@ -140,7 +140,7 @@ def test_more_jobs_than_may_wait_are_refused_at_once(run, pool, nursery):
         started = time.monotonic()
         with pytest.raises(OverloadedError):
             await pool.do(JOB, normal())
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 30  # and not for as long as the worker is stopped
         os.kill(pid, signal.SIGCONT)
         return await asyncio.gather(*jobs)
 

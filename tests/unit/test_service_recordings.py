@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
+from daco.audio import DEFAULT_LIMITS
 from daco.errors import DataError
-from daco.service.recordings import Recordings, find_normal, find_within, media_type_of, suffix_of
+from daco.formats import FORMATS
+from daco.service.recordings import (
+    Hashes,
+    Recordings,
+    find_normals,
+    find_within,
+    media_type_of,
+)
 
 
 def keep(recordings: Recordings, data: bytes) -> str:
@@ -117,8 +127,16 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
     ("data", "suffix"),
     [(b"RIFF", ".wav"), (b"RF64", ".wav"), (b"fLaC", ".flac"), (b"OggS", ".ogg"), (b"ID3", ".mp3")],
 )
-def test_the_extension_follows_from_the_content(data, suffix):
-    assert suffix_of(data) == suffix
+def test_the_extension_follows_from_the_content(tmp_path, data, suffix):
+    assert Recordings(tmp_path, 1000).keep("ab" * 32, data) == f"ab/{'ab' * 32}{suffix}"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_that_is_read_is_served_and_accepted_by_the_page(suffix):
+    page = (files("daco.service") / "page" / "index.html").read_text()
+    accepted = page.partition('accept="')[2].partition('"')[0].split(",")
+    assert suffix in accepted
+    assert media_type_of(Path(f"a{suffix}")).startswith("audio/")
 
 
 class TestNormals:
@@ -142,7 +160,7 @@ class TestNormals:
         ],
     )
     def test_names_are_found(self, folder, name, found):
-        assert find_normal(folder, "press", name) == folder / found
+        assert find_normals(folder, "press", name) == [folder / found]
 
     @pytest.mark.parametrize(
         "name",
@@ -161,15 +179,50 @@ class TestNormals:
         ],
     )
     def test_names_that_lead_elsewhere_are_not(self, folder, name):
-        assert find_normal(folder, "press", name) is None
+        assert find_normals(folder, "press", name) == []
 
     def test_neither_does_the_machines_name(self, folder):
-        assert find_normal(folder, "../secret", "c.wav") is None
+        assert find_normals(folder, "../secret", "c.wav") == []
 
     def test_a_full_path_is_found_within_the_folder_only(self, folder):
         inside, outside = folder / "train" / "a.wav", folder.parent / "secret" / "c.wav"
-        assert find_normal(folder, "press", str(inside)) == inside
-        assert find_normal(folder, "press", str(outside)) is None
+        assert find_normals(folder, "press", str(inside)) == [inside]
+        assert find_normals(folder, "press", str(outside)) == []
         assert find_within((folder,), str(inside)) == inside
         assert find_within((), str(inside)) is None
         assert find_within((folder,), str(folder / "secret.txt")) is None
+
+    def test_a_name_that_is_there_twice_is_found_twice(self, folder):
+        mine = folder / "press" / "train" / "a.wav"
+        mine.write_bytes(b"RIFFmine")
+        expected = [folder / "train" / "a.wav", mine]
+        assert find_normals(folder, "press", "train/a.wav") == expected
+
+
+class TestHashes:
+    def test_a_file_is_read_again_only_when_it_changes(self, tmp_path):
+        path, hashes = tmp_path / "a.wav", Hashes()
+        path.write_bytes(b"one")
+        assert hashes.of(path) == hashlib.sha256(b"one").hexdigest()
+        before = path.stat()
+        other = tmp_path / "b.wav"
+        other.write_bytes(b"two")  # as long, and with the same time of change
+        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+        other.replace(path)
+        assert hashes.of(path) == hashlib.sha256(b"two").hexdigest()
+        path.unlink()
+        assert hashes.of(path) is None
+
+    def test_as_many_are_kept_as_may_be(self, tmp_path):
+        hashes = Hashes(most=3)
+        for number in range(10):
+            path = tmp_path / f"{number}.wav"
+            path.write_bytes(b"%d" % number)
+            assert hashes.of(path) == hashlib.sha256(b"%d" % number).hexdigest()
+        assert len(hashes._kept) == 3
+
+    def test_what_is_too_large_for_a_recording_is_not_read(self, tmp_path):
+        path = tmp_path / "large.wav"
+        with path.open("wb") as file:
+            file.truncate(DEFAULT_LIMITS.bytes + 1)
+        assert Hashes().of(path) is None

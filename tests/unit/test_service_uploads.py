@@ -81,9 +81,9 @@ class TestReading:
     def test_a_slow_one_is_given_up(self):
         started = time.monotonic()
         with pytest.raises(Problem) as caught:
-            read([b"x"] * 100, pause=0.05, seconds=0.2)
+            read([b"x"] * 1000, pause=0.05, seconds=0.2)
         assert caught.value.status == 408
-        assert time.monotonic() - started < 4  # of the 5 s that all of it would take
+        assert time.monotonic() - started < 30  # of the 50 s that all of it would take
 
     def test_one_that_ends_early_is_refused(self):
         with pytest.raises(Problem, match="ended before") as caught:
@@ -95,7 +95,8 @@ class TestReading:
         with admission.one() as first, admission.one() as second:
             with pytest.raises(Problem) as caught, admission.one():
                 pass
-            assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+            answer = caught.value.response()
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             first.grow_to(800)
             with pytest.raises(Problem):
                 second.grow_to(201)
@@ -165,7 +166,7 @@ class TestForms:
         with pytest.raises(Problem) as caught:
             parse_form(body, b"x")
         assert caught.value.status == status
-        assert time.process_time() - started < 1
+        assert time.process_time() - started < 5
 
     @pytest.mark.parametrize("boundary", [b"", b"x" * 71])
     def test_a_boundary_is_needed_and_short(self, boundary):

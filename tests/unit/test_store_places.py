@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from postgres import new_database
+from postgres import new_database, postgres_server
 from sqlalchemy import text
 from stores import BACKENDS, START, add, new_url, rows
 
@@ -78,6 +79,82 @@ def test_a_message_is_one_takers_until_it_is_delivered_or_its_time_is_over(url):
         assert box.pending() == 1
         assert store.prune(keep_days=1, now=START + timedelta(days=2)).clips == 3
         assert store.outbox.pending() == 0
+
+
+# --- a database that goes away and comes back ----------------------------------------------------
+
+
+def test_a_database_that_can_be_used_passes_the_check(url):
+    with Store.open(url) as store:
+        add(store)
+        store.check()
+        assert rows(url, "daco_machines")[0]["clips"] == 1
+
+
+def test_a_file_that_is_moved_away_is_noticed_and_no_other_is_made(tmp_path):
+    file, away = tmp_path / "daco.db", tmp_path / "away.db"
+    with Store.open(f"sqlite:///{file}") as store:
+        add(store)
+        file.rename(away)
+        with pytest.raises(StoreError, match="was removed"):
+            store.check()
+        with pytest.raises(StoreError, match="was removed"):
+            add(store)  # not into the moved file, where nobody would find it
+        with pytest.raises(StoreError):
+            store.machines_summary()
+        assert not file.exists()
+        away.rename(file)
+        store.check()
+        add(store)
+        assert store.machines_summary()[0].clips == 2
+
+
+def test_a_file_that_is_replaced_is_the_one_that_is_used(tmp_path):
+    file, other = tmp_path / "daco.db", tmp_path / "other.db"
+    for name, count in (("other", 3), ("daco", 1)):
+        with Store.open(f"sqlite:///{tmp_path}/{name}.db") as store:
+            for _ in range(count):
+                add(store)
+    with Store.open(f"sqlite:///{file}") as store:
+        assert store.machines_summary()[0].clips == 1
+        other.rename(file)
+        store.check()
+        add(store)
+        assert store.machines_summary()[0].clips == 4
+        file.unlink()
+        sqlite3.connect(file).close()  # an empty database: there are no tables
+        with pytest.raises(StoreError, match="no such table"):
+            store.check()
+
+
+def test_a_check_waits_a_moment_for_a_writer_and_not_longer(tmp_path):
+    file = tmp_path / "daco.db"
+    with Store.open(f"sqlite:///{file}") as store:
+        add(store)
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match="locked"):
+            store.check()
+        assert time.monotonic() - begun < 10 * engine.CHECK_PATIENCE
+        assert store.machines_summary()[0].clips == 1  # reading needs no lock
+        other.execute("ROLLBACK")
+        other.close()
+        store.check()
+        add(store)
+
+
+def test_a_server_that_stops_and_starts_again_is_found_again():
+    with postgres_server() as server, Store.open(server.new_database()) as store:
+        add(store)
+        store.check()
+        server.stop()
+        with pytest.raises(StoreError):
+            store.check()
+        server.start()
+        store.check()
+        add(store)
+        assert store.machines_summary()[0].clips == 2
 
 
 # --- schema and places ---------------------------------------------------------------------------
@@ -204,7 +281,9 @@ def test_a_lost_connection_is_replaced():
         with store.database.reading() as connection:
             backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         os.kill(backend, signal.SIGTERM)
-        time.sleep(0.2)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{backend}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert add(store, source_key="b")
         assert add(store, source_key="a") is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import machine as machine_room
 from daco.experiments.inputs import machines_of, name_domains
 from daco.synth_embeddings import synthetic_machine, synthetic_table
+
+study = partial(daco.study, n_splits=10)
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
 
@@ -44,7 +47,7 @@ def changed(full, **values):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "run"
-    return daco.study(table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1)
+    return study(table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1)
 
 
 def test_the_files_are_the_result(run):
@@ -77,7 +80,7 @@ def test_the_grid_follows_from_the_machines(run):
 
 
 def test_processes_give_the_same_numbers(run):
-    other = daco.study(table("fan", "pump"), table("valve", "saw"), grid=GRID, workers=2)
+    other = study(table("fan", "pump"), table("valve", "saw"), grid=GRID, workers=2)
     pd.testing.assert_frame_equal(other.grid, run.grid)
     pd.testing.assert_frame_equal(other.balances, run.balances)
     assert other.selection == run.selection
@@ -98,7 +101,7 @@ def test_a_second_run_computes_nothing_again(run, tmp_path, monkeypatch):
     shutil.copytree(run.folder, folder)
     monkeypatch.setattr(machine_room, "NormalBank", None)  # any scoring would fail
     calls = []
-    result = daco.study(
+    result = study(
         table("fan", "pump"),
         table("valve", "saw"),
         grid=GRID,
@@ -118,7 +121,7 @@ def test_only_what_changed_is_computed_again(run, tmp_path):
     damaged = sorted((folder / "machines").glob("dev_fan*"))[0]
     damaged.write_bytes(damaged.read_bytes()[:100])
     calls = []
-    daco.study(
+    study(
         table("fan", "pump"),
         table("valve", "saw"),
         grid=GRID,
@@ -133,7 +136,7 @@ def test_only_what_changed_is_computed_again(run, tmp_path):
 def test_another_setting_is_another_result(run, tmp_path):
     folder = tmp_path / "again"
     shutil.copytree(run.folder, folder)
-    other = daco.study(
+    other = study(
         table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1, seed=5
     )
     assert not np.allclose(other.grid["crit_dev"], run.grid["crit_dev"])
@@ -141,9 +144,7 @@ def test_another_setting_is_another_result(run, tmp_path):
 
 
 def test_without_evaluation_labels_all_that_is_label_free_runs(run):
-    blind = daco.study(
-        table("fan", "pump"), without_labels(table("valve", "saw")), grid=GRID, workers=1
-    )
+    blind = study(table("fan", "pump"), without_labels(table("valve", "saw")), grid=GRID, workers=1)
     assert blind.grid.columns.tolist() == ["config", "dev_omega", "crit_dev", "crit_eval"]
     pd.testing.assert_series_equal(blind.grid["crit_eval"], run.grid["crit_eval"])
     assert blind.selection["chosen"]["config"] == run.selection["chosen"]["config"]
@@ -162,20 +163,20 @@ def test_labels_change_scores_but_no_choice(run):
         label=(test, full.columns["label"][rng.permutation(test)]),
         domain=(test, full.columns["domain"][rng.permutation(test)]),
     )
-    other = daco.study(table("fan", "pump"), shuffled, grid=GRID, workers=1)
+    other = study(table("fan", "pump"), shuffled, grid=GRID, workers=1)
     assert not np.allclose(other.grid["eval_omega"], run.grid["eval_omega"])
     assert other.selection["chosen"]["config"] == run.selection["chosen"]["config"]
     assert other.selection["per_machine_blind"] == run.selection["per_machine_blind"]
 
 
 def test_development_machines_alone():
-    alone = daco.study(table("fan"), grid=GRID, workers=1)
+    alone = study(table("fan"), grid=GRID, workers=1)
     assert alone.grid.columns.tolist() == ["config", "dev_omega", "crit_dev"]
     assert any("No evaluation machines" in sentence for sentence in alone.missing)
 
 
 def test_nothing_labelled_at_all():
-    blind = daco.study(without_labels(table("fan", "pump")), grid=GRID, workers=1)
+    blind = study(without_labels(table("fan", "pump")), grid=GRID, workers=1)
     assert blind.grid.columns.tolist() == ["config", "crit_dev"]
     assert blind.selection["chosen"]["config"] == "conf-soft-m0-k1"
     assert blind.baselines.empty
@@ -184,7 +185,7 @@ def test_nothing_labelled_at_all():
 
 def test_only_normals():
     normals = table("fan", n_test=40).select(split="train")
-    result = daco.study(normals, grid=GRID, workers=1)
+    result = study(normals, grid=GRID, workers=1)
     assert result.machine_scores()[0].scores.shape == (0, len(GRID))
     assert result.grid["crit_dev"].between(0, 1).all()
 
@@ -197,9 +198,7 @@ def test_truth_of_an_evaluator(tmp_path, run):
         {**full.columns, "path": paths.astype(object)}, full.matrices, full.metadata
     )
     write_truth_of(full, tmp_path)
-    result = daco.study(
-        table("fan", "pump"), without_labels(full), truth=tmp_path, grid=GRID, workers=1
-    )
+    result = study(table("fan", "pump"), without_labels(full), truth=tmp_path, grid=GRID, workers=1)
     pd.testing.assert_series_equal(result.grid["eval_omega"], run.grid["eval_omega"])
 
 
@@ -209,9 +208,9 @@ def test_domains_of_other_names():
     names = {"source": "old line", "target": "new line"}
     renamed = np.array([names[d] for d in full.columns["domain"]], dtype=object)
     other = daco.EmbeddingTable({**full.columns, "domain": renamed}, full.matrices, full.metadata)
-    result = daco.study(other, grid=GRID, workers=1)
+    result = study(other, grid=GRID, workers=1)
     assert result.provenance["domains"] == {"source": "old line", "target": "new line"}
-    expected = daco.study(full, grid=GRID, workers=1)
+    expected = study(full, grid=GRID, workers=1)
     pd.testing.assert_frame_equal(result.grid, expected.grid)
 
 
@@ -219,7 +218,7 @@ def test_sections_of_one_machine_are_machines_of_their_own(tmp_path):
     full = table("fan", "pump")
     second = full.columns["machine"] == "pump"
     both = changed(full, machine=(second, "fan"), section=(second, "01"))
-    result = daco.study(both, grid=GRID, out=tmp_path / "run", workers=1)
+    result = study(both, grid=GRID, out=tmp_path / "run", workers=1)
     assert result.per_machine["machine"].unique().tolist() == ["fan_00", "fan_01"]
     files = sorted(path.name for path in (tmp_path / "run" / "machines").iterdir())
     assert files == ["dev_fan_section_00.npz", "dev_fan_section_01.npz"]
@@ -229,16 +228,16 @@ def test_a_readout_by_name():
     full = table("fan")
     two = {"embedding": full.matrix(), "other": full.matrix()[:, :4]}
     both = daco.EmbeddingTable(full.columns, two, full.metadata)
-    result = daco.study(both, grid=GRID, readout="other", workers=1)
+    result = study(both, grid=GRID, readout="other", workers=1)
     narrow = daco.EmbeddingTable(full.columns, {"embedding": two["other"]}, full.metadata)
-    expected = daco.study(narrow, grid=GRID, workers=1)
+    expected = study(narrow, grid=GRID, workers=1)
     pd.testing.assert_frame_equal(result.grid, expected.grid)
     assert result.provenance["readout"] == "other"
 
 
 def test_machine_names_that_are_no_file_names(tmp_path):
     odd = changed(table("fan"), machine=(slice(None), "a/b: ü"))
-    result = daco.study(odd, grid=GRID, out=tmp_path / "run", workers=1)
+    result = study(odd, grid=GRID, out=tmp_path / "run", workers=1)
     again = daco.StudyResult.read(tmp_path / "run")
     assert again.machine_scores()[0].machine == "a/b: ü"
     assert result.per_machine["machine"].unique().tolist() == ["a/b: ü"]
@@ -249,7 +248,7 @@ def test_one_bad_machine_does_not_lose_the_others(tmp_path):
         [synthetic_machine("fan", 0, 40, 8, 40, 8), synthetic_machine("tiny", 1, 3, 2, 40, 8)]
     )
     with pytest.raises(NotEnoughClipsError, match=r"1 of 2 machines .*\n.*dev machine tiny"):
-        daco.study(small, grid=[*GRID, "raw-k4"], out=tmp_path / "run", workers=1)
+        study(small, grid=[*GRID, "raw-k4"], out=tmp_path / "run", workers=1)
     kept = [path.name for path in (tmp_path / "run" / "machines").iterdir()]
     assert kept == ["dev_fan_section_00.npz"]
 
@@ -257,12 +256,12 @@ def test_one_bad_machine_does_not_lose_the_others(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: daco.study(table("fan"), table("fan"), workers=1), "in both"),
-        (lambda: daco.study(table("fan"), truth="x", workers=1), "Give 'eval'"),
-        (lambda: daco.study(table("fan"), grid=["conf-oracle-m0-k1"], workers=1), "true domains"),
-        (lambda: daco.study(table("fan"), workers=0), "at least 1"),
-        (lambda: daco.study(table("fan"), false_alarm_rate=0, workers=1), "between 0 and 1"),
-        (lambda: daco.study(table("fan"), readout="cls", workers=1), "no readout 'cls'"),
+        (lambda: study(table("fan"), table("fan"), workers=1), "in both"),
+        (lambda: study(table("fan"), truth="x", workers=1), "Give 'eval'"),
+        (lambda: study(table("fan"), grid=["conf-oracle-m0-k1"], workers=1), "true domains"),
+        (lambda: study(table("fan"), workers=0), "at least 1"),
+        (lambda: study(table("fan"), false_alarm_rate=0, workers=1), "between 0 and 1"),
+        (lambda: study(table("fan"), readout="cls", workers=1), "no readout 'cls'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, message):
@@ -273,7 +272,7 @@ def test_what_makes_no_sense_is_refused(call, message):
 def test_three_domains_are_refused():
     full = table("fan")
     with pytest.raises(InputError, match=r"two domains.*3: 'source', 'target', 'third'"):
-        daco.study(changed(full, domain=(slice(0, 5), "third")), workers=1)
+        study(changed(full, domain=(slice(0, 5), "third")), workers=1)
 
 
 def test_a_training_clip_without_domain_is_refused():
@@ -303,7 +302,7 @@ def test_years_are_not_mixed():
 def test_a_folder_of_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match="holds other files"):
-        daco.study(table("fan"), grid=GRID, out=tmp_path, workers=1)
+        study(table("fan"), grid=GRID, out=tmp_path, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -311,9 +310,9 @@ def test_the_folder_of_another_study_is_left_alone(tmp_path, run):
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
     with pytest.raises(InputError, match="of another study"):
-        daco.study(table("lathe"), grid=GRID, out=folder, workers=1)
+        study(table("lathe"), grid=GRID, out=folder, workers=1)
     with pytest.raises(DataError, match="cannot be read"):
-        daco.study(tmp_path / "mistyped.parquet", grid=GRID, out=folder, workers=1)
+        study(tmp_path / "mistyped.parquet", grid=GRID, out=folder, workers=1)
     assert len(list((folder / "machines").iterdir())) == 4
     assert (folder / "run.json").read_bytes() == (run.folder / "run.json").read_bytes()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from daco.errors import DataError, InputError
 from daco.table import EmbeddingTable
+from daco.tablerows import open_table
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(4, 3)).astype(np.float32)
@@ -450,3 +451,101 @@ def test_whatever_the_clips_hold_survives(rows, tmp_path_factory):
     for name in ("path", "machine", "label", "year", "attributes"):
         assert back.column(name).tolist() == table.column(name).tolist()
     np.testing.assert_array_equal(back.matrix(), vectors)
+
+
+# --------------------------------------------------------------------------------- DCASE names
+
+TRAIN = [
+    f"section_00_{d}_train_normal_{i:04}_vel_8.wav" for d in ("source", "target") for i in (0, 1)
+]
+TEST = [f"section_00_target_test_{kind}_0000_vel_9.wav" for kind in ("normal", "anomaly")]
+SAID = {
+    "domain": ["source", "source", "target", "target", "target", "target"],
+    "split": ["train"] * 4 + ["test"] * 2,
+    "label": [0, 0, 0, 0, 0, 1],
+    "attributes": [{"vel": "8"}] * 4 + [{"vel": "9"}] * 2,
+}
+
+
+def by_arrays(tmp_path, **columns):
+    return EmbeddingTable.from_arrays(np.eye(6), **columns)
+
+
+def by_npz(tmp_path, **columns):
+    np.savez(tmp_path / "fan.npz", embedding=np.eye(6), **columns)
+    return EmbeddingTable.read(tmp_path / "fan.npz")
+
+
+def by_parquet(tmp_path, **columns):
+    frame = pd.DataFrame({"embedding": list(np.eye(6)), **columns})
+    frame.to_parquet(tmp_path / "fan.parquet")
+    return EmbeddingTable.read(tmp_path / "fan.parquet")
+
+
+def by_rows(tmp_path, **columns):
+    by_parquet(tmp_path, **columns)
+    return open_table(tmp_path / "fan.parquet")
+
+
+READERS = [by_arrays, by_npz, by_parquet, by_rows]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("column", ["path", "file_name"])
+def test_names_say_what_columns_do_not(tmp_path, read, column):
+    table = read(tmp_path, **{column: TRAIN + TEST})
+    assert table.columns["path"].tolist() == TRAIN + TEST
+    for name in ("domain", "split", "label"):
+        assert table.columns[name].tolist() == SAID[name]
+    if "attributes" in table.columns:
+        assert table.columns["attributes"].tolist() == SAID["attributes"]
+    assert table.machines == ("machine",)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_folders_of_names_say_machine_year_and_split(tmp_path, read):
+    paths = [f"dcase2023t2/dev_data/raw/fan/train/{name}" for name in TRAIN]
+    paths += [
+        "D:\\data\\bearing\\train\\section_01_source_normal_0001.wav",
+        "pump/section_00_0001.wav",
+    ]
+    columns = read(tmp_path, path=paths).columns
+    assert columns["machine"].tolist() == ["fan"] * 4 + ["bearing", "pump"]
+    assert columns["section"].tolist() == ["00"] * 4 + ["01", "00"]
+    assert columns["year"].tolist() == [2023] * 4 + [None] * 2
+    assert columns["split"].tolist() == ["train"] * 5 + ["test"]
+    assert columns["label"].tolist() == [0] * 5 + [None]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_column_that_is_given_counts(tmp_path, read):
+    given = {"split": ["train"] * 6, "label": [0] * 6, "domain": ["a"] * 6, "machine": ["x"] * 6}
+    columns = read(tmp_path, path=TRAIN + TEST, **given).columns
+    assert {name: columns[name].tolist() for name in given} == given
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_other_names_among_test_names_need_a_split(tmp_path, read):
+    mixed = [*TRAIN, "a.wav", TEST[1]]
+    with pytest.raises(
+        (InputError, DataError), match=r"no column 'split', and 1 clip .*\(a\.wav\)"
+    ):
+        read(tmp_path, path=mixed)
+    assert read(tmp_path, path=mixed, split=["train"] * 5 + ["test"]).columns["domain"][4] is None
+    assert (
+        read(tmp_path, path=[*TRAIN, "a.wav", "b.wav"]).columns["split"].tolist() == ["train"] * 6
+    )
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_other_names_say_nothing(tmp_path, read):
+    columns = read(tmp_path, path=list("abcdef")).columns
+    assert set(columns["split"].tolist()) == {"train"}
+    assert set(columns["domain"].tolist()) == set(columns["label"].tolist()) == {None}
+
+
+def test_an_error_names_the_column_that_the_names_are_in(tmp_path):
+    with pytest.raises(DataError, match=r"column 'file_name' row 1 must be text. Got None"):
+        by_parquet(tmp_path, file_name=[TRAIN[0], None, *TRAIN[1:], TEST[0]])
+    both = by_parquet(tmp_path, path=TRAIN + TEST, file_name=[None] * 6)
+    assert both.columns["path"].tolist() == TRAIN + TEST

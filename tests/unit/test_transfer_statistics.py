@@ -11,7 +11,7 @@ import pytest
 from daco.config import paper_grid
 from daco.errors import DacoError
 from daco.experiments.frontier import frontier_table
-from daco.experiments.stability import COLUMNS, stability_table
+from daco.experiments.stability import COLUMNS, choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.results import QUANTITIES
 
@@ -99,6 +99,15 @@ def test_no_grid_is_too_small(configs, n_machines):
     stats = plainly(transfer_statistics(grid, per_machine, n_draws=20))
     assert stats["n_configs"] == len(configs)
     assert stats["notes"], "something of this is undefined"
+
+
+def test_three_machines_in_perfect_order_are_no_evidence():
+    grid, per_machine = tables(["raw-k1", "conf-soft-m0-k1", "ratio-soft-k1"], 2, 1)
+    order = per_machine.groupby("machine").ngroup()
+    gain = np.where(per_machine["config"] == "raw-k1", 0, order)
+    stats = transfer_statistics(grid, per_machine.assign(auc_target=60 + gain), n_draws=20)
+    # two of the six orderings of three machines correlate as much
+    assert stats["gain_and_separability"] == {"rho": 1.0, "p_naive": 2 / 6, "n_machines": 3}
 
 
 def test_one_family_cannot_be_resampled():
@@ -239,3 +248,22 @@ def test_rounding_does_not_break_a_tie():
     balances = pd.DataFrame(rows, columns=["split", "machine", "config", "balance_ks"])
     table = stability_table(balances, balances.assign(seed=0, n_splits=10))
     assert table["criterion_pick"].tolist() == ["raw-k1", "raw-k1"]
+
+
+def test_seeds_that_choose_the_same_are_counted_and_their_choices_averaged():
+    picks = ["raw-k1", "raw-k2", "raw-k1", None]
+    columns = {"kind": ["seeds"] * 4, "seed": range(4), "n_splits": 200, "guarded_pick": picks}
+    other = {"kind": ["splits"], "seed": [0], "n_splits": [5], "guarded_pick": ["raw-k4"]}
+    stability = pd.concat([pd.DataFrame(columns), pd.DataFrame(other)])
+    grid = pd.DataFrame({"config": ["raw-k1", "raw-k2", "raw-k4"], "eval_omega": [60.0, 66.0, 0.0]})
+    found = choice_over_seeds(stability, grid, "raw-k1", "guarded criterion")
+    assert found == {
+        "n_seeds": 3,
+        "n_splits": 200,
+        "same": 2,
+        "picks": {"raw-k1": 2, "raw-k2": 1},
+        "dev_omega": None,
+        "eval_omega": 62.0,
+    }
+    assert choice_over_seeds(stability, grid, "raw-k1", "fixed default") is None
+    assert choice_over_seeds(pd.DataFrame(), grid, "raw-k1", "guarded criterion") is None

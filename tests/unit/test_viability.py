@@ -152,8 +152,10 @@ def test_kinds_that_the_embedding_does_not_hold_are_left_out():
     )
     found, without = pseudo_scores(X, domains, both, GRID), pseudo_scores(X, domains, made, GRID)
     assert found.heard == ("shuffled", "swapped")
-    assert np.array_equal(found.score, without.score)
-    assert found.by_kind[:, found.kinds.index("inaudible")] == pytest.approx(0.5)
+    np.testing.assert_allclose(found.score, without.score)
+    # A clip and its copy tie but for the rounding of a product: n of n * n pairs are half an AUC.
+    tie = 0.5 / len(made.clean)
+    assert found.by_kind[:, found.kinds.index("inaudible")] == pytest.approx(0.5, abs=tie)
     assert found.anomalies == len(both)
 
 

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from stores import rows
 from watched import record, save_model
 
 from daco.errors import DacoError, InputError, ModelError
@@ -299,6 +300,88 @@ def test_a_database_that_is_away_holds_recordings_up_and_loses_none(watched, tmp
     assert "back" in remark.text
     assert len(events) == 3
     assert sorted(watched.stored) == ["0.wav", "1.wav", "2.wav"]
+
+
+def fill(folder, count, start=0):
+    """Files that are no recordings: nothing is faster to deal with."""
+    for number in range(start, start + count):
+        (folder / f"tiny{number:05}.wav").write_bytes(b"%d" % number)
+
+
+def known(watched):
+    return {row["source_key"].rpartition("/")[2] for row in rows(watched.url, "daco_sources")}
+
+
+def test_memory_and_store_hold_what_is_in_the_folder_however_much_has_passed(watched):
+    stays = record(watched.inbox / "stays.wav", 1)
+    total = 0
+    for round in range(12):
+        fill(watched.inbox, 250, 250 * round)
+        record(watched.inbox / f"clip{round}.wav", round)
+        events = watched.settled(second_try=False)
+        total += len(events)
+        present = {path.name for path in watched.inbox.iterdir()}
+        assert set(watched.watcher._arrivals.seen) == present
+        assert watched.watcher.waiting == []
+        for path in watched.inbox.glob("tiny*"):
+            path.unlink()
+        (watched.inbox / f"clip{round}.wav").unlink()
+    assert total == 12 * 251 + 1
+    assert len(known(watched)) == total
+    record(watched.inbox / "last.wav", 99)
+    watched.settled()
+    watched.watcher.forget_gone()
+    assert watched.look() == []
+    # Those whose clips are kept stay known; so does what lies there.
+    assert known(watched) == {"stays.wav", "last.wav", *(f"clip{n}.wav" for n in range(12))}
+    watched.store.prune(keep_clips=0)
+    watched.watcher.forget_gone()
+    assert watched.look() == []
+    assert known(watched) == {"stays.wav", "last.wav"}
+    watched.restart()
+    assert watched.settled() == []  # clips that were removed are not judged again
+    assert watched.stored == []
+    os.utime(stays, ns=(5, 5))
+    assert watched.settled() == []
+    record(watched.inbox / "clip3.wav", 3)
+    assert [event.verdict.name for event in watched.settled()] == ["clip3.wav"]
+
+
+def test_files_of_a_drive_that_is_away_are_not_forgotten(watched, tmp_path):
+    for name in ("a.wav", "mic1/b.wav", "mic2/c.wav", "2026/01/d.wav", "2026/02/e.wav"):
+        record(watched.inbox / name, 1)
+    watched.settled()
+    watched.store.prune(keep_clips=0)
+    away = tmp_path / "away"
+
+    def look_and_forget():
+        watched.watcher.forget_gone()
+        assert [event for event in watched.look() if not isinstance(event, Remark)] == []
+        return known(watched)
+
+    everything = known(watched)
+    watched.inbox.rename(away)
+    assert look_and_forget() == everything
+    watched.inbox.mkdir()  # where the drive is to be found again
+    assert look_and_forget() == everything
+    watched.inbox.rmdir()
+    away.rename(watched.inbox)
+    assert look_and_forget() == everything
+    (watched.inbox / "mic2").rename(away)
+    (watched.inbox / "mic2").mkdir()
+    assert look_and_forget() == everything
+    (watched.inbox / "mic2").rmdir()
+    away.rename(watched.inbox / "mic2")
+    assert look_and_forget() == everything
+    (watched.inbox / "mic1" / "b.wav").unlink()
+    (watched.inbox / "mic1" / "b.wav").symlink_to(tmp_path / "nowhere.wav")
+    assert look_and_forget() == everything
+    assert watched.stored == []
+    shutil.rmtree(watched.inbox / "2026" / "01")
+    (watched.inbox / "a.wav").unlink()
+    record(watched.inbox / "new.wav", 2)
+    watched.settled()
+    assert look_and_forget() == everything - {"a.wav", "d.wav"} | {"new.wav"}
 
 
 def test_a_path_too_long_for_the_database_is_told(watched):

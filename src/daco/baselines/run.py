@@ -242,13 +242,14 @@ def _frames(group: ClipTable, workers: int, progress: Callable[[int, int], None]
         own = probe(path).sample_rate
         if own != rate:
             raise AudioError(
-                f"{path}: recorded at {own} Hz, {paths[0].name} at {rate} Hz. The autoencoder "
-                "hears recordings as they are: bring those of a machine to one rate."
+                f"recorded at {own} Hz, {paths[0].name} at {rate} Hz. The autoencoder "
+                "hears recordings as they are: bring those of a machine to one rate.",
+                path=path,
             )
         try:
             return log_mel(read_audio(path), rate)
         except AudioError as error:
-            raise AudioError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+            raise AudioError(error.reason, path=path) from None
 
     frames = []
     with ThreadPoolExecutor(workers, thread_name_prefix="daco-loader") as pool:

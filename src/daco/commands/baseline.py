@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.baselines import EPOCHS, SEED
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def baseline(
     scores: Annotated[
         Path | None, typer.Option(help="Also write score files here, for daco evaluate.")
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Train the challenge's autoencoder on each machine's normal clips and score its test clips.
 
@@ -50,10 +53,10 @@ def baseline(
     from daco.baselines.scoretable import write_score_files
     from daco.clips import read_clips
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_torch()
-    table = read_clips(clips, truth=truth)
-    for oddity in table.oddities:
+    table = read_clips(clips, truth=truth, domain_level=domain_level)
+    for oddity in table.remarks:
         errors.print(f"[yellow]note:[/yellow] {escape(oddity)}", highlight=False)
     try:
         with _bars(errors) as progress:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.places import THREADS
 
@@ -49,14 +51,13 @@ def clips(
         Place | None,
         typer.Option(help="Write the table here too (.csv or .parquet).", parser=as_place),
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
-    from rich.console import Console
-
     from daco.clips import counted, read_clips
 
-    console = Console()
-    table = read_clips(source, truth=truth, year=year)
+    console = Output()
+    table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
     groups = _grouped(table)
     measured, unreadable = _measure(table, groups, everything=probe)
     console.print(
@@ -74,6 +75,8 @@ def clips(
             highlight=False,
         )
     console.print()
+    if table.domain_note:
+        console.print(table.domain_note, markup=False, highlight=False)
     oddities = [*table.oddities, *unreadable, *_mixed(groups, measured)]
     _print_oddities(console, oddities)
     if manifest is not None:
@@ -103,7 +106,6 @@ def _measure(
     table: ClipTable, groups: Mapping[Group, Sequence[Clip]], *, everything: bool
 ) -> tuple[dict[str, AudioInfo], list[str]]:
     """What the headers say, by path, and a sentence for those that say nothing."""
-    from rich.console import Console
     from rich.progress import Progress
 
     from daco.audio import probe
@@ -125,7 +127,7 @@ def _measure(
     ]
     found: dict[str, AudioInfo] = {}
     failed: list[str] = []
-    console = Console(stderr=True)
+    console = Output(stderr=True)
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
         ThreadPoolExecutor(_threads(table.root)) as pool,

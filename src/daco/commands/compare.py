@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.output import Output
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def compare(
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
         return
-    show_comparison(Console(), found)
+    show_comparison(Output(), found)
     if out is not None:
-        Console().print(f"Tables in {out}.", highlight=False, markup=False, soft_wrap=True)
+        Output().print(f"Tables in {out}.", highlight=False, markup=False, soft_wrap=True)
 
 
 def _titles(runs: Sequence[Path], names: list[str] | None) -> list[str]:
@@ -109,10 +110,11 @@ def _picks(found: Comparison, names: Sequence[str]) -> Table:
     if LABEL_FREE in set(found.rules["rule"]):
         rules.insert(2, LABEL_FREE)
     picks = found.rules.dropna(subset=["config"])
-    table = _table(["", *rules], left=4)
+    table = _table(["", "rule", "configuration"], left=3)
     for name in names:
         mine = picks[picks["run"] == name].set_index("rule")["config"]
-        table.add_row(escape(name), *(mine.get(rule, "–") for rule in rules))
+        for rule in rules:
+            table.add_row(escape(name) if rule == rules[0] else "", rule, mine.get(rule, "–"))
     return table
 
 
@@ -127,7 +129,7 @@ def _correlations(found: Comparison) -> Table:
             row["signal"],
             written(row["rho"], "+.2f"),
             interval_text(row["low"], row["high"]),
-            written(row["p_permutation"], ".3f"),
+            written(row["p_permutation"], "p"),
             written(row["partial_rho"], "+.2f"),
             f"{row['n_configs']} in {row['n_families']}",
         )
@@ -140,7 +142,7 @@ def _deltas(found: Comparison) -> Table:
     from daco.experiments.comparison import interval_text
     from daco.tables import written
 
-    table = _table(["", "minus", "difference", "95 % (jackknife)", "without one machine"], left=2)
+    table = _table(["", "minus", "difference", "95 % over machines", "without one machine"], left=2)
     for row in _records(found.deltas):
         table.add_row(
             escape(row["run"]),
@@ -168,8 +170,13 @@ def _table(headings: Sequence[str], left: int = 1) -> Table:
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for position, heading in enumerate(headings):
-        justify = "left" if position < left else "right"
-        table.add_column(escape(heading), justify=justify, overflow="fold")  # type: ignore[arg-type]
+        number = position >= left
+        fold = position == 0 or number  # names of runs; signals, rules and configurations are not
+        table.add_column(
+            escape(heading),
+            justify="right" if number else "left",
+            overflow="fold" if fold else "ellipsis",
+        )
     return table
 
 

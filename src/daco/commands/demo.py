@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from daco.commands.output import Output
 from daco.errors import InputError
 
 
@@ -31,7 +31,7 @@ def demo(
     from daco.commands.study import show_study
     from daco.demo import MACHINES, run_demo
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty. Delete it, or choose another folder with --out.")
     out.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from daco.commands.output import Output
 from daco.errors import DownloadError, InputError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     if name == "all" and file is not None:
         raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
-    console = Console()
+    console = Output()
     if dry_run:
         _show_sources(console, sources, weights_dir())
         return
@@ -121,7 +122,8 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
 
 
 def _show_sources(console: Console, sources: Sequence[WeightSource], folder: Path) -> None:
-    table = Table(title=f"Weights, to come into {escape(str(folder))}")
+    console.print(f"Weights, to come into {folder}", markup=False)
+    table = Table()
     for heading in ("name", "file", "licence", "there"):
         table.add_column(heading)
     for source in sources:
@@ -160,7 +162,7 @@ def _dataset(
 ) -> None:
     from daco.download import download_dataset, plan_dataset
 
-    console = Console()
+    console = Output()
     plan = plan_dataset(year, folder, machines=machines, splits=[str(each) for each in splits])
     _show_plan(console, year, plan)
     if dry_run:
@@ -237,12 +239,14 @@ def _progress() -> Progress:
         TransferSpeedColumn,
     )
 
+    errors = Output(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=errors,
         transient=True,
+        disable=not errors.is_terminal,
     )

@@ -13,10 +13,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.clips import counted
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.errors import InputError
 
 if TYPE_CHECKING:
+    from daco.clips import ClipTable
     from daco.embed import EmbedReport
 
 SKIPPED_EXIT = 4
@@ -75,10 +79,15 @@ def embed(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
     ] = None,
+    domain_level: DomainLevel = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Embed again, and replace a finished table.")
+    ] = False,
 ) -> None:
     """Embed recordings: one row per clip, with its vectors and where they came from.
 
-    Interrupted work is kept beside OUT; the same command goes on from there.
+    Interrupted work is kept beside OUT; the same command goes on from there. A finished table of
+    the same recordings and settings is left as it is.
 
     Exit codes: 0 all clips embedded, 4 some skipped, 2 a mistake in the call or the data.
     """
@@ -88,14 +97,15 @@ def embed(
     from daco.embed import embed_clips
     from daco.embedcost import write_cost
     from daco.engines import require_engine
+    from daco.origin import checked_readouts, origin_of
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     policy = parse_channel(channel)
     if isinstance(out, Path) and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
-    table = read_clips(clips, truth=truth)
-    for oddity in table.oddities:
+    table = read_clips(clips, truth=truth, domain_level=domain_level)
+    for oddity in table.remarks:
         errors.print(f"[yellow]note:[/yellow] {escape(oddity)}", highlight=False)
     with errors.status(f"loading {backbone}..."):
         # Workers of a cluster load it themselves; here it only tells what it is.
@@ -106,13 +116,17 @@ def embed(
         from daco.engines.embedding import RayEmbedding
 
         place = RayEmbedding(net, weights=weights, device=device, address=address, threads=workers)
+    readouts = checked_readouts(net, readout)
+    origin = origin_of(net, readouts, policy, None if place is None else place.device)
+    if not force and _is_finished(console, errors, table, out, origin, on_error):
+        return
     try:
         with _bar(errors) as progress:
             report = embed_clips(
                 table,
                 net,
                 out,
-                readouts=readout,
+                readouts=readouts,
                 channel=policy,
                 batch_size=batch_size,
                 workers=workers,
@@ -128,6 +142,42 @@ def embed(
     _show(console, report)
     if report.skipped:
         raise typer.Exit(SKIPPED_EXIT)
+
+
+def _is_finished(
+    console: Console,
+    errors: Console,
+    table: ClipTable,
+    out: Place,
+    origin: dict[str, str],
+    on_error: OnError,
+) -> bool:
+    """Whether OUT is what embedding would write; an error where it is something else."""
+    from daco.clips import counted
+    from daco.embedout import changes_since, parquet_file
+
+    with errors.status(f"comparing {out.name} with the recordings..."):
+        parquet_file(out)
+        found = changes_since(table, out, origin, skip=on_error is OnError.skip)
+    if found is None:
+        return False
+    differences, left_out = found
+    if differences:
+        raise InputError(
+            f"{out} was made of something else: {'; '.join(differences)}. Choose another --out, "
+            "or replace the table with --force."
+        )
+    less = f", {left_out} of them left out" if left_out else ""
+    console.print(
+        f"{out} is finished: {counted(table.clips, 'clip')}{less}, the same recordings and "
+        "settings. Nothing to do; --force embeds them again.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    if left_out:
+        raise typer.Exit(SKIPPED_EXIT)
+    return True
 
 
 @contextmanager
@@ -156,7 +206,8 @@ def _bar(console: Console) -> Iterator[Callable[[int, int], None]]:
         Rate(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    quiet = not console.file.isatty()  # a log would get an empty line
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
 
         def progress(done: int, total: int) -> None:
             if not bar.tasks:
@@ -172,10 +223,10 @@ def _show(console: Console, report: EmbedReport) -> None:
     reused = f" ({report.reused} of an interrupted run)" if report.reused else ""
     # Not wrapped: a path broken over two lines can be neither copied nor searched for.
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    say(f"{report.out}: {report.clips} clips{reused} in {report.seconds:.1f} s{rate}.")
+    say(f"{report.out}: {counted(report.clips, 'clip')}{reused} in {report.seconds:.1f} s{rate}.")
     if not report.skipped:
         return
-    say(f"{len(report.skipped)} clips were skipped:")
+    say(f"{counted(report.skipped, 'clip')} skipped:")
     for path, reason in report.skipped[:_SHOWN]:
         say(f"  {path}: {reason}")
     more = len(report.skipped) - _SHOWN

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from daco.commands.output import Output
+
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from daco.evaluation import Evaluation, Ranking
 
@@ -52,7 +56,8 @@ def evaluate(
 ) -> None:
     """Official AUC, pAUC, official score and F1 of score files, matched by the clips' names.
 
-    Several systems (SCORES/<team>/<system>) are ranked. Exit code 2 when rows or machines are
+    Several systems (SCORES/<team>/<system>) are ranked, and the first is compared with each
+    other one on the same machines. Exit code 2 when rows or machines are
     wrong, missing or doubled: the official evaluator would not say so.
     """
     import json
@@ -62,12 +67,13 @@ def evaluate(
 
     options: dict[str, Any] = {"year": year, "partial": partial}
     systems = find_systems(scores.expanduser())
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     if len(systems) > 1:
         ranking = rank_systems(scores, truth, **options)
         results: Sequence[Evaluation] = ranking.evaluations
         document: Any = {
             "ranking": [result.to_dict() for result in results],
+            "differences": [asdict(difference) for difference in ranking.differences],
             "failures": {name: list(problems) for name, problems in ranking.failures.items()},
         }
     else:
@@ -108,6 +114,12 @@ def _show(console: Console, result: Evaluation) -> None:
     if result.partial:
         label = f"Partial score of {counted(result.machines, 'machine')}, NOT COMPARABLE"
     console.print(Text(f"{label}: {result.official_score:.2f}", style="bold"))
+    if result.interval is not None:
+        low, high = result.interval
+        console.print(
+            f"95 % interval over {len(result.machines)} machines: {low:.2f} to {high:.2f}",
+            highlight=False,
+        )
     console.print(
         "In percent. An AUC sets one domain's normal clips against all anomalies; the score is "
         "the harmonic mean of AUC source, AUC target and pAUC over all machines.",
@@ -162,8 +174,55 @@ def _show_ranking(console: Console, ranking: Ranking) -> None:
         "machines: their score is of another task.",
         highlight=False,
     )
+    if any(result.interval for result in ranking.evaluations):
+        _show_differences(console, ranking)
     for note in dict.fromkeys(note for result in ranking.evaluations for note in result.notes):
         console.print(Text(f"- {note}"))
+
+
+def _show_differences(console: Console, ranking: Ranking) -> None:
+    from rich.text import Text
+
+    from daco.stats import too_few_machines
+    from daco.tables import written
+
+    table = _empty_table()
+    table.add_column("system", overflow="fold")
+    for heading in (
+        "95 % of its\nofficial score",
+        "first\nminus it",
+        "95 % of the\ndifference",
+        "p",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    differences = {each.second: each for each in ranking.differences}
+    for result in ranking.evaluations:
+        found = differences.get(result.system)
+        table.add_row(
+            Text(result.system),
+            _ends(result.interval),
+            "" if found is None else f"{found.delta:+.2f}",
+            "" if found is None else _ends(found.interval),
+            "" if found is None else written(found.p_value, "p"),
+        )
+    console.print()
+    console.print(table)
+    told = "95 % intervals by a jackknife over machines with Student's t."
+    if differences:
+        told += (
+            " p: the two systems exchange their results on each machine; two-sided, "
+            "for one comparison."
+        )
+        few = too_few_machines(ranking.differences[0].n_machines)
+        told += f" {few}" if few else ""
+    console.print(told, highlight=False)
+
+
+def _ends(interval: tuple[float, float] | None) -> Text:
+    from rich.text import Text
+
+    # As Text: the square brackets of an interval are no markup.
+    return Text("-" if interval is None else f"[{interval[0]:.2f}, {interval[1]:.2f}]")
 
 
 def _show_notes(console: Console, result: Evaluation) -> None:

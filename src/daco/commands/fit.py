@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from daco.clips import counted
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DacoError, DataError, InputError
@@ -70,6 +73,7 @@ def fit(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
     ] = None,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
@@ -81,7 +85,7 @@ def fit(
     from daco.engines import require_engine
     from daco.thresholds import require_rate
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     require_rate(false_alarm_rate)
     _require_config(config)
@@ -99,6 +103,7 @@ def fit(
             on_error,
             keep_embeddings,
             engine,
+            domain_level,
         )
         note(errors, gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
@@ -184,8 +189,8 @@ def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("machine", overflow="fold")
-    table.add_column("normals", justify="right", overflow="fold")
-    table.add_column("configuration", overflow="fold")
+    table.add_column("normals", justify="right")
+    table.add_column("configuration")
     for heading in ("threshold", "flagged"):
         table.add_column(heading, justify="right", no_wrap=True)
     cautions: Counter[str] = Counter()
@@ -204,9 +209,13 @@ def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -
     chosen = ", ".join(f"{config} {count:,}" for config, count in configs[:_SHOWN])
     rest = f" and {len(configs) - _SHOWN} more" if len(configs) > _SHOWN else ""
     say(console, f"configurations: {chosen}{rest}")
-    say(console, f"{models[0][1].parent}: {len(models):,} models, {size / 1e6:,.1f} MB", wrap=False)
+    say(
+        console,
+        f"{models[0][1].parent}: {counted(models, 'model')}, {size / 1e6:,.1f} MB",
+        wrap=False,
+    )
     for text, count in cautions.most_common(_SHOWN):
-        note(console, [f"{count:,} machines: {text}"], "caution")
+        note(console, [f"{counted(count, 'machine')}: {text}"], "caution")
     if len(cautions) > _SHOWN:
         note(console, [f"{len(cautions) - _SHOWN} more of this kind; see daco inspect"], "caution")
 
@@ -288,16 +297,18 @@ def _gather(
     on_error: OnError,
     keep: Place | None,
     engine: str,
+    domain_level: int | None,
 ) -> Gathered:
     from daco.backbones import load
     from daco.channels import parse_channel
     from daco.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
-        if (backbone, weights, channel, device) != ("logmel", None, "0", "cpu"):
+        given = (backbone, weights, channel, device, domain_level)
+        if given != ("logmel", None, "0", "cpu", None):
             raise InputError(
-                f"{clips} holds embeddings, made already. --backbone, --weights, --channel and "
-                "--device are for recordings: leave them out."
+                f"{clips} holds embeddings, made already. --backbone, --weights, --channel, "
+                "--device and --domain-level are for recordings: leave them out."
             )
         return normals_of_table(clips, readout=readout)
     policy = parse_channel(channel)
@@ -321,6 +332,7 @@ def _gather(
                 on_error=on_error.value,
                 progress=lambda done, total: progress("embedding", done, total),
                 engine=place,
+                domain_level=domain_level,
             )
     except KeyboardInterrupt:
         kept = "Finished work is kept; the same command goes on." if keep else ""

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from daco.commands.output import Output
 
 
 def freeze(
@@ -20,11 +21,12 @@ def freeze(
 
     'daco verify' checks it later, when evaluation labels are known.
     """
+    from daco.clips import counted
     from daco.errors import DataError
     from daco.experiments.result import write_json
     from daco.prereg import KNOWN, freeze
 
-    console = Console(highlight=False)
+    console = Output()
     if out.exists():
         raise DataError(f"{out} is there already. What is frozen is not written over: move it.")
     document = freeze(run, created=date, beside=out.parent)
@@ -33,7 +35,7 @@ def freeze(
     console.print(f"Frozen: [bold]{frozen['config']}[/bold] ({frozen['rule']})")
     console.print(frozen["reason"], markup=False)
     console.print(f"Dev pick: {document['dev_pick'] or '-'}. Fixed default: {document['default']}.")
-    console.print(f"{len(document['artifacts'])} files of the run, {document['created']}.")
+    console.print(f"{counted(document['artifacts'], 'file')} of the run, {document['created']}.")
     if document[KNOWN]:
         console.print(
             "[bold red]Evaluation scores were known when this was frozen[/bold red], and the file "
@@ -41,7 +43,6 @@ def freeze(
         )
     else:
         console.print("No evaluation score was known.")
-    say = Console(highlight=False, soft_wrap=True).print
-    say(f"SHA-256 {document['sha256']}")
+    console.print(f"SHA-256 {document['sha256']}")
     console.print("Publish this hash: it is what later proves that the file is this old.")
-    say(f"Written: {out}", markup=False)
+    console.print(f"Written: {out}", markup=False, soft_wrap=True)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from daco.commands.modeltext import note, say
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
@@ -42,6 +43,7 @@ def inject(
         list[str] | None, typer.Option(help="Kind of fault; repeat for more. Default: all.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the recordings and the faults.", min=0)] = 0,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Add synthetic faults to normal recordings and embed both: what a detector should hear.
 
@@ -58,14 +60,14 @@ def inject(
     from daco.faults import KINDS, LEVELS
     from daco.injection import Plan, choose_recordings, inject_recordings
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     plan = Plan(tuple(fault or KINDS), tuple(level or LEVELS), seed)
     policy = parse_channel(channel)
     if isinstance(out, Path) and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
     parquet_file(out)
-    table = read_clips(clips)
-    note(errors, table.oddities)
+    table = read_clips(clips, domain_level=domain_level)
+    note(errors, table.remarks)
     chosen = choose_recordings(table, per_domain, seed)
     with errors.status(f"loading {backbone}..."):
         net = load(backbone, weights=weights, device=device, precision=precision)

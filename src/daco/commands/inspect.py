@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from daco.commands.modeltext import note, printable, say, show_domains
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def inspect(
     """Show what is in a model: machine, network, normals, configuration, threshold, history."""
     from daco.model import MachineModel
 
-    console = Console()
+    console = Output()
     loaded = MachineModel.load(model)
     if as_json:
         document = describe(loaded) | {"bytes": model.stat().st_size}
@@ -109,12 +110,11 @@ def _show(console: Console, model: MachineModel, file: Place) -> None:
     from rich.text import Text
 
     say(console, model.machine, style="bold")
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
     for title, text in _facts(model, file):
-        facts.add_row(title, Text(printable(text)))
-    console.print(facts)
+        fact = Table.grid(padding=(0, 2))  # its own table: a long path widens no other line
+        fact.add_column(style="dim", no_wrap=True)
+        fact.add_row(f"{title:<13}", Text(printable(text)))
+        console.print(fact)
     show_domains(console, model)
     note(console, model.cautions(), "caution")
 
@@ -161,8 +161,9 @@ def _network(model: MachineModel) -> str:
 
 
 def _update(said: dict[str, Any]) -> str:
+    ending = "" if said.get("clips") == 1 else "s"
     return (
-        f"{_text(said.get('when'))}: {_text(said.get('clips'))} clips of "
+        f"{_text(said.get('when'))}: {_text(said.get('clips'))} clip{ending} of "
         f"{_text(said.get('domain'))} from {_text(said.get('source'))}, threshold "
         f"{_number(said.get('threshold_before'))} -> {_number(said.get('threshold_after'))}"
     )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from daco.clips import counted
+
 if TYPE_CHECKING:
     from daco.model import MachineModel
     from daco.normals import Skipped
@@ -61,7 +63,7 @@ def show_skipped(console: Console, skipped: Skipped) -> None:
     """Recordings that could not be used, and why."""
     if not skipped:
         return
-    say(console, f"{len(skipped)} recordings were left out:")
+    say(console, f"{counted(skipped, 'recording')} left out:")
     for path, reason in skipped[:_SHOWN]:
         say(console, f"  {path}: {reason}", wrap=False)
     if len(skipped) > _SHOWN:

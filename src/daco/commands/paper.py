@@ -1,4 +1,4 @@
-"""``daco paper``: every figure of the paper beside what its authors' artifacts say."""
+"""``daco paper``: every printed value of the paper beside what its authors' artifacts say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daco.commands.output import Output
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -17,14 +19,17 @@ if TYPE_CHECKING:
     from daco.published import Finding, Place
 
 UNEXPECTED_EXIT = 1
-"""Exit code when a figure is not as expected."""
+"""Exit code when a value is not as expected."""
 
 _WIDTHS = (31, 16, 17, 13)  # with three spaces between: 80
 _STYLES = {
     "ok": "green",
+    "read": "cyan",
     "needs audio": "dim",
-    "not ours": "dim",
-    "missing artifact": "red",
+    "needs code": "dim",
+    "needs teams": "dim",
+    "cited": "dim",
+    "missing": "red",
 }
 _LONGEST = 36  # a hash is cut, everything else is not
 _LISTED = 20  # unexpected differences that are repeated at the end
@@ -42,34 +47,32 @@ def paper(
         bool, typer.Option("--all", help="List the appendix's 135 values one by one, too.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="All records, as JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write a Markdown document here, too.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a Markdown document here, and Figures 1 to 3 beside it."),
+    ] = None,
 ) -> None:
-    """Recompute the paper: each printed figure beside the recomputed one, and the errata.
+    """Recompute the paper: each printed value beside what the artifacts say, and the errata.
 
-    Exit codes: 0 all is as expected, 1 a figure is not or its artifact is missing or damaged,
+    Exit codes: 0 all is as expected, 1 a value is not or its artifact is missing or damaged,
     2 a mistake in the call.
     """
     import json
 
-    from rich.console import Console
-
     from daco import __version__
-    from daco.atomic import atomic_write
     from daco.commands.progress import stages
     from daco.errors import InputError
     from daco.published import check_paper, errata, summary
-    from daco.published.document import as_markdown
 
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
-    with stages(Console(stderr=True)) as progress:
+    with stages(Output(stderr=True)) as progress:
         found = check_paper(artifacts, lambda done, total: progress("recomputing", done, total))
     if out is not None:
-        with atomic_write(out) as temporary:
-            temporary.write_text(as_markdown(found), encoding="utf-8")
+        _write(out, artifacts, found)
     if as_json:
         document = {
-            "schema": 1,
+            "schema": 2,
             "daco_version": __version__,
             "artifacts": str(artifacts),
             "summary": summary(found),
@@ -78,19 +81,45 @@ def paper(
         }
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(Console(), found, everything=everything)
+        _show(Output(), found, everything=everything)
     if not all(each.expected for each in found):
         raise typer.Exit(UNEXPECTED_EXIT)
+
+
+def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
+    """The document, and the pictures beside it."""
+    from daco.atomic import atomic_write
+    from daco.figures.style import png_bytes, svg_bytes
+    from daco.published.artifacts import ArtifactError, open_artifacts
+    from daco.published.document import as_markdown
+    from daco.published.pictures import CAPTIONS, paper_figures
+
+    pictures: dict[str, str] | str
+    try:
+        drawn = paper_figures(open_artifacts(artifacts))
+    except ArtifactError as error:
+        pictures = str(error)
+    else:
+        pictures = {f"{out.stem}-{name}.svg": CAPTIONS[name] for name in drawn}
+        for name, figure in drawn.items():
+            for content, ending in ((svg_bytes(figure, name), "svg"), (png_bytes(figure), "png")):
+                with atomic_write(out.with_name(f"{out.stem}-{name}.{ending}")) as temporary:
+                    temporary.write_bytes(content)
+    with atomic_write(out) as temporary:
+        temporary.write_text(as_markdown(found, pictures), encoding="utf-8")
 
 
 def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> None:
     from rich.text import Text
 
     from daco.published import PLACES, errata
+    from daco.published.check import MEANINGS
     from daco.published.document import headline
 
     console.print(Text("The paper, recomputed from its authors' artifacts", style="bold"))
-    console.print(Text("differs [n]: erratum n says why. The errata are listed below.\n"))
+    for status, meaning in MEANINGS.items():
+        console.print(Text(f"{status.value:12} {meaning}", style="dim"))
+    console.print()
     in_paper = True
     for place in PLACES:
         if in_paper and not place.in_paper:
@@ -115,8 +144,8 @@ def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
     if not found:
         return
     console.print(Text("Not as expected", style="bold red"))
-    missing = Counter(each.note for each in found if each.status == "missing artifact")
-    differing = [each for each in found if each.status != "missing artifact"]
+    missing = Counter(each.note for each in found if each.status == "missing")
+    differing = [each for each in found if each.status != "missing"]
     for each in differing[:_LISTED]:
         figure = each.figure
         told = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."
@@ -124,7 +153,7 @@ def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
     if len(differing) > _LISTED:
         _hanging(console, "-", f"{len(differing) - _LISTED} more; --json has all.", style="red")
     for note, count in missing.items():
-        counted = f"{count} figure{'s' if count > 1 else ''} rest on it."
+        counted = f"{count} values rest on it." if count > 1 else "1 value rests on it."
         _hanging(console, "-", f"{note} {counted}", style="red")
     console.print()
 
@@ -139,8 +168,9 @@ def _show_place(console: Console, place: Place, rows: Sequence[Finding], *, shor
     table = _table(title(place.name, place.title), "printed" if place.in_paper else "expected")
     notes: list[str] = []
     if short:
-        n_ok = sum(each.status == "ok" for each in rows)
-        table.add_row(f"{n_ok} of {len(rows)} ok; --all lists all", "", "", "")
+        counts = Counter(each.status.value for each in rows if each.expected)
+        counted = ", ".join(f"{count} {status}" for status, count in counts.items())
+        table.add_row(f"{counted}; --all lists all", "", "", "")
     for each in listed:
         mark = ""
         if each.note:
@@ -166,9 +196,9 @@ def _table(heading: str, given: str) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
     what, printed, recomputed, status = _WIDTHS
-    table.add_column(Text(heading), width=what, overflow="fold")
-    table.add_column(given, justify="right", width=printed, overflow="fold")
-    table.add_column("recomputed", justify="right", width=recomputed, overflow="fold")
+    table.add_column(Text(heading), width=what)
+    table.add_column(given, justify="right", width=printed)
+    table.add_column("artifacts", justify="right", width=recomputed)
     table.add_column("", width=status, no_wrap=True)
     return table
 
@@ -190,12 +220,12 @@ def _cut(text: str) -> str:
 
 def _hanging(console: Console, lead: str, text: str, *, style: str) -> None:
     """A paragraph whose lines all begin after its number."""
-    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     block = Table.grid(padding=(0, 1, 0, 0))
-    block.add_column(width=max(2, len(lead)))
-    block.add_column(max_width=72, overflow="fold")
+    block.add_column()
+    block.add_column(max_width=72)
+    lead = f" {lead:<2}"
     block.add_row(Text(lead, style=style), Text(text, style="dim" if style == "dim" else ""))
-    console.print(Padding(block, (0, 0, 0, 1)))
+    console.print(block)

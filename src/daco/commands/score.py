@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from daco.commands.embed import SKIPPED_EXIT
 from daco.commands.modeltext import note, printable, say
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import AudioError, DataError, InputError
@@ -75,7 +76,7 @@ def score(
     from daco.model import MachineModel
     from daco.verdict import Hearing, parse_aggregate
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     if as_csv and as_json:
         raise InputError("Choose one of --csv and --json.")
     parse_aggregate(aggregate)
@@ -152,7 +153,7 @@ def _judged(
                 aggregate=hearing.aggregate,
             )
         except (AudioError, InputError) as error:
-            yield done, Failed(name, str(error).removeprefix(f"{where}: "))
+            yield done, Failed(name, error.reason)
         else:
             yield done, verdict
 
@@ -205,18 +206,18 @@ def _show(
         table.add_column("decision")
         table.add_column("score", justify="right")
         table.add_column("p", justify="right")
-        table.add_column("recording, most similar normal", overflow="fold")
+        table.add_column("recording, most similar normal")
         for verdict in verdicts:
             decision = "[bold red]ALARM[/bold red]" if verdict.alarm else "ok"
             score, p_value = f"{verdict.score:.4g}", f"{verdict.p_value:.2g}"
             table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
         console.print(table)
-    alarms = sum(verdict.alarm for verdict in verdicts)
-    say(
-        console,
-        f"{alarms} of {len(verdicts)} anomalous: above {model.threshold:.4g}, the threshold for a "
-        f"false-alarm rate of {model.false_alarm_rate:g} in each domain.",
-    )
+        alarms = sum(verdict.alarm for verdict in verdicts)
+        say(
+            console,
+            f"{alarms} of {len(verdicts)} anomalous: above {model.threshold:.4g}, the threshold "
+            f"for a false-alarm rate of {model.false_alarm_rate:g} in each domain.",
+        )
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
         say(console, f"The rate is that of one window; there are up to {most} in a recording.")

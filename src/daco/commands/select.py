@@ -12,8 +12,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.commands.modeltext import note
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.criterion import CHOICE_SPLITS
 
 _SHOWN = 4
 
@@ -39,7 +42,7 @@ def select(
         str | None, typer.Option(help="Which vectors of the table. Default: its first.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = 10,
+    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = CHOICE_SPLITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
     workers: Annotated[
@@ -60,9 +63,8 @@ def select(
 
     The criterion is small when normal clips of all domains score alike. It cannot see what a
     configuration detects, so the candidates are nine that are known to work, unless --grid names
-    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto is
-    shown beside it: which candidates do not hear pseudo-anomalies made of the normals. It takes
-    a candidate out of the choice where nothing else guards it.
+    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto
+    takes those out that do not detect pseudo-anomalies made of the normals.
     """
     from daco.engines import require_engine
     from daco.experiments.gridfile import read_grid
@@ -70,14 +72,17 @@ def select(
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.onfleet import require_device
     from daco.experiments.result import read_csv_table, write_json
+    from daco.normals import left_out
 
     require_engine(engine, address)
     require_device(device, engine)
     read_grid(grid)  # a mistake in it is told before the table is read
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = read_table(train)
+    pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
+    note(Output(stderr=True), left_out(pairs, "select"))
     candidates = read_grid(grid, table.bands(readout))
-    with stages(Console(stderr=True)) as progress:
+    with stages(Output(stderr=True)) as progress:
         found = select_label_free(
             table,
             candidates,
@@ -96,7 +101,7 @@ def select(
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(Console(), found)
+        _show(Output(), found)
 
 
 def _show(console: Console, found: LabelFreeSelection) -> None:
@@ -107,8 +112,8 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
     many = len(found.machines) >= MANY
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("machine", overflow="fold")
-    table.add_column("clips", justify="right", overflow="fold")
-    table.add_column("use" if many else "smallest criterion", overflow="fold")
+    table.add_column("clips", justify="right")
+    table.add_column("use" if many else "smallest criterion")
     for name in ("smallest" if many else "", "default", "H0 floor"):
         table.add_column(name, justify="right", no_wrap=True)
     for choice in found.machines:
@@ -137,8 +142,7 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
         say(f"To use: {said} machines. --json tells the reasons.", highlight=False)
     for line in _veto_lines(found, many):
         say(escape(line), highlight=False)
-    for note in found.notes:
-        say(f"[yellow]note:[/yellow] {escape(note)}", highlight=False)
+    note(console, found.notes)
 
 
 def _veto_lines(found: LabelFreeSelection, many: bool) -> list[str]:

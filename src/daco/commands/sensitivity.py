@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from daco.commands.modeltext import note, printable, say
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
@@ -54,6 +56,7 @@ def sensitivity(
     weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of the recordings and the faults.", min=0)] = 0,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Measure what a model catches: synthetic faults in normal recordings, by kind and level.
 
@@ -69,7 +72,7 @@ def sensitivity(
     from daco.model import MachineModel
     from daco.sensitivity import LEVELS, measure_sensitivity, require_frontend
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     given = LEVELS if levels is None else _parse_levels(levels)
     Plan(tuple(fault or KINDS), given, seed)  # a mistake is said before any work
     for path in (out, as_csv, picture):
@@ -79,8 +82,8 @@ def sensitivity(
     loaded = MachineModel.load(model)
     require_frontend(loaded)
     loaded = loaded if rate is None else loaded.at_rate(rate)
-    table = read_clips(normals)
-    note(errors, table.oddities)
+    table = read_clips(normals, domain_level=domain_level)
+    note(errors, table.remarks)
     with errors.status("loading the network..."):
         listener = Listener(loaded.frontend, weights=weights, device=device)
     try:

@@ -9,8 +9,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from daco.clips import counted
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.config import DEFAULT_CONFIG
+from daco.criterion import CHOICE_SPLITS
 from daco.errors import InputError
 from daco.places import local
 
@@ -53,7 +57,7 @@ def study(
         typer.Option(help="Which vectors; repeat to compare. Default: the table's first."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Of the criterion.", min=1)] = 10,
+    splits: Annotated[int, typer.Option(help="Of the criterion.", min=1)] = CHOICE_SPLITS,
     false_alarm_rate: Annotated[float, typer.Option(help="What thresholds aim at.")] = 0.1,
     workers: Annotated[
         int | None, typer.Option(help="Processes. Default: one per core.", min=1)
@@ -82,7 +86,7 @@ def study(
     """
     from daco.experiments.run import study as run_study
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     results = local(out, "A study")
     if readout and len(readout) > 1:
         folders = {name: results / name for name in dict.fromkeys(readout)}
@@ -128,27 +132,36 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
     from rich.table import Table
 
     chosen = result.selection["chosen"]
-    counts = [f"{n} {word}" for word, n in _machine_counts(result).items()]
+    counts = [counted(n, f"{word} machine") for word, n in _machine_counts(result).items()]
     console.print(
         f"[bold]{escape(chosen['config'])}[/bold] chosen by {chosen['rule']} among "
-        f"{len(result.grid)} configurations on {' and '.join(counts)} machines.",
+        f"{counted(len(result.grid), 'configuration')} on {' and '.join(counts)}.",
         highlight=False,
     )
     console.print(escape(chosen["reason"]), highlight=False)
+    if result.selection.get("seeds"):
+        console.print(_over_seeds(result), highlight=False)
     for sentence in result.selection.get("warnings") or ():
         console.print(f"[yellow]warning:[/yellow] {escape(sentence)}", highlight=False)
-    table = Table(title="\nWhat each rule picks (official scores, percent)", title_justify="left")
+    table = Table(
+        title="\nWhat each rule picks, its criterion and official score (%)",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     table.add_column("rule")
-    table.add_column("picks", overflow="fold")
-    for heading in ("criterion", "dev", "eval"):
-        table.add_column(heading, justify="right")
+    table.add_column("picks")
+    for heading in ("crit\ndev", "crit\neval", "score\ndev", "score\neval"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in result.selection["rows"]:
         score = _number(row["eval_omega"], 2)
         spread = row.get("eval_sd")
         table.add_row(
             _short(row["rule"]),
             row["config"] or ("its own for each" if "machine" in row["rule"] else "-"),
-            _number(row["criterion"], 3),
+            _number(row["crit_dev"], 3),
+            _number(row["crit_eval"], 3),
             _number(row["dev_omega"], 2),
             score if spread is None else f"{score} ± {spread:.1f}",
         )
@@ -159,6 +172,18 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
         console.print(f"[yellow]missing:[/yellow] {escape(sentence)}", highlight=False)
     if page is not None:
         console.print(f"report: {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _over_seeds(result: StudyResult) -> str:
+    """How often other seeds choose the same, and what the choices score on average."""
+    seeds = result.selection["seeds"]
+    line = f"Chosen with {seeds['same']} of {counted(seeds['n_seeds'], 'seed')}"
+    for column, word in (("eval_omega", "evaluation"), ("dev_omega", "development")):
+        if seeds[column] is not None:
+            own = result.grid.loc[result.grid["config"] == DEFAULT_CONFIG, column]
+            default = f"; fixed default {own.iloc[0]:.2f}" if len(own) else ""
+            return f"{line}. Mean {word} score over seeds: {seeds[column]:.2f}{default}."
+    return f"{line}."
 
 
 def _short(rule: str) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from daco.commands.output import Output
 
 
 def submission(
@@ -34,7 +35,7 @@ def submission(
     from daco.metafile import read_authors
     from daco.submission import chosen_config, write_submission
 
-    console = Console(highlight=False)
+    console = Output()
     result = StudyResult.read(run)
     used = config or chosen_config(result)
     written = write_submission(

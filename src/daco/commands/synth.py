@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from daco.commands.output import Output
 
 
 class Split(StrEnum):
@@ -52,6 +53,7 @@ def synth(
     The same options give the same bytes. The defaults have the size of the real data sets (3 GB,
     minutes); for a quick look: --source 200 --test 80 --seconds 5.
     """
+    from daco.clips import counted
     from daco.synth import synth_factory
 
     columns = (
@@ -60,7 +62,9 @@ def synth(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    errors = Output(stderr=True)
+    quiet = not errors.is_terminal
+    with Progress(*columns, console=errors, transient=True, disable=quiet) as bars:
         bar = bars.add_task("recording", total=None)
         names = synth_factory(
             directory,
@@ -79,8 +83,9 @@ def synth(
             progress=lambda done, total: bars.update(bar, completed=done, total=total),
         )
     clips = len(names) * (source + target + test + supplemental)
-    Console().print(
-        f"{clips} clips of {seconds:g} s from {len(names)} machines ({', '.join(names)}) in "
+    Output().print(
+        f"{counted(clips, 'clip')} of {seconds:g} s from {counted(names, 'machine')} "
+        f"({', '.join(names)}) in "
         f"{escape(str(directory))}.",
         highlight=False,
     )

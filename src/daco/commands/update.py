@@ -13,6 +13,8 @@ from rich.console import Console
 from daco.clips import counted, some
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
+from daco.commands.options import DomainLevel
+from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import DataError, InputError
@@ -50,23 +52,24 @@ def update(
     on_error: Annotated[
         OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
     ] = OnError.fail,
+    domain_level: DomainLevel = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
-    All clips are taken but those labelled an anomaly. The configuration and the false-alarm
-    rate stay. Clips that the bank holds already are left out, so that the same update twice
-    changes nothing; clips of a known domain that sound anomalous to the model are named and need
-    --force.
+    Training clips are taken, and none that is labelled an anomaly; other clips only where there
+    is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
+    already are left out, so that the same update twice changes nothing; clips of a known domain
+    that sound anomalous to the model are named and need --force.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
     from daco.model import MachineModel
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
-    gathered = _gather(errors, before, normals, weights, device, on_error)
+    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)
     note(errors, gathered.oddities)
     clips = _of_machine(before, gathered)
     rows = _of_domain(errors, clips, domain)
@@ -88,6 +91,7 @@ def update(
         domain,
         names,
         note={**clips.origin, "anomalous": len(found.anomalous), "forced": force},
+        clip_sha256=[clips.sha256s[row] for row in found.rows] if clips.sha256s else (),
     )
     after.save(target)
     _show(console, before, after, target)
@@ -129,12 +133,17 @@ def _gather(
     weights: Path | None,
     device: str,
     on_error: OnError,
+    domain_level: int | None,
 ) -> Gathered:
     from daco.listen import Listener
     from daco.normals import is_table, normals_of_recordings, normals_of_table, require_alike
 
     frontend = model.frontend
     if is_table(source):
+        if domain_level is not None:
+            raise InputError(
+                f"{source} holds embeddings. --domain-level is for recordings: leave it out."
+            )
         readout = frontend.readout if frontend else None
         gathered = normals_of_table(source, readout=readout, training=False)
         require_alike(gathered.machines[0].frontend, frontend, source)
@@ -149,6 +158,7 @@ def _gather(
             training=False,
             on_error=on_error.value,
             progress=lambda done, total: progress("embedding", done, total),
+            domain_level=domain_level,
         )
 
 
@@ -177,7 +187,7 @@ def _of_domain(errors: Console, clips: Normals, domain: str) -> list[int]:
             "of one domain."
         )
     left = len(clips) - len(rows)
-    note(errors, [f"{left} clips of other domains than {domain} are left out."])
+    note(errors, [f"{counted(left, 'clip')} of other domains than {domain} left out."])
     return rows
 
 
@@ -186,8 +196,8 @@ def _announce(errors: Console, model: MachineModel, domain: str, found: Newcomer
         errors,
         [
             f"{domain} is a new domain beside {some(model.domains)}. {len(found.anomalous)} of "
-            f"its {len(found.rows)} clips sound anomalous to the model so far, as those of a new "
-            "condition may: be sure that they are normal."
+            f"its {counted(found.rows, 'clip')} sound anomalous to the model so far, as those of "
+            "a new condition may: be sure that they are normal."
         ],
     )
 

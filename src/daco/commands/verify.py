@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from daco.commands.output import Output
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -41,7 +43,7 @@ def verify(
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
     else:
-        _show(Console(highlight=False), result, scored=run is not None)
+        _show(Output(), result, scored=run is not None)
     if not result.ok:
         raise typer.Exit(CHANGED_EXIT)
 
@@ -53,7 +55,7 @@ def _show(console: Console, result: Verification, *, scored: bool) -> None:
         console.print(Text(f"{result.config}, frozen {result.created}"))
         if result.evaluation_known:
             console.print("[bold red]Evaluation scores were known when this was frozen.[/bold red]")
-    Console(highlight=False, soft_wrap=True).print(f"SHA-256 {result.sha256}", markup=False)
+    console.print(f"SHA-256 {result.sha256}", markup=False)
     table = _table("", "", "")
     for check in result.checks:
         style = _STYLE[check.status]
@@ -76,6 +78,8 @@ def _show(console: Console, result: Verification, *, scored: bool) -> None:
 def _show_scores(console: Console, result: Verification) -> None:
     from rich.text import Text
 
+    from daco.stats import too_few_machines
+
     table = _table("", "configuration", "official score", "frozen pick minus it")
     deltas = {delta["against"]: delta for delta in result.deltas}
     for row in result.scores:
@@ -88,7 +92,9 @@ def _show_scores(console: Console, result: Verification) -> None:
         # As Text: the square brackets of an interval are no markup.
         table.add_row(row["pick"], row["config"], f"{row['eval_omega']:.2f}", Text(told))
     console.print(table)
-    console.print("In percent; intervals of 95 % by leaving out one machine at a time.\n")
+    console.print("In percent; intervals of 95 % over machines (jackknife, Student's t).")
+    few = too_few_machines(result.deltas[0]["n_machines"]) if result.deltas else None
+    console.print(f"{few}\n" if few else "")
 
 
 def _table(*headings: str) -> Table:
@@ -102,5 +108,5 @@ def _table(*headings: str) -> Table:
         show_header=any(headings),
     )
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading)
     return table

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from daco.commands.modeltext import note, printable, say
+from daco.commands.output import Output
 from daco.commands.score import ALARM_EXIT
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def watch(
     from daco.watch import ModelInUse, Watcher
     from daco.webhook import Courier, Webhook
 
-    console, errors = Console(), Console(stderr=True)
+    console, errors = Output(), Output(stderr=True)
     rule = AlarmRule.parse(alarm, recovery=recovery)
     parse_aggregate(aggregate)
     cut(1, 1, window, hop)  # a mistake in these is not the recordings'
@@ -220,12 +221,15 @@ class _Session:
         from daco.store import StoreError
 
         now = time.monotonic()
-        if self.keep_days is None or (self._pruned_at and now - self._pruned_at < _DAY):
+        if self._pruned_at and now - self._pruned_at < _DAY:
             return
+        store, machine = self.watcher.store, self.watcher.model.machine
         try:
-            self.watcher.store.prune(keep_days=self.keep_days, machine=self.watcher.model.machine)
+            if self.keep_days is not None:
+                store.prune(keep_days=self.keep_days, machine=machine)
         except StoreError as error:
             note(self.errors, [str(error)])
+        self.watcher.forget_gone()  # others may have removed clips as well, as daco serve does
         self._pruned_at = now
 
 
@@ -273,10 +277,12 @@ def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
 
 
 def _introduce(errors: Console, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
+    from daco.clips import counted
+
     model = in_use.model
     say(
         errors,
-        f"{in_use.machine}: {len(model)} normals, threshold {model.threshold:.4g} for a "
+        f"{in_use.machine}: {counted(len(model), 'normal')}, threshold {model.threshold:.4g} for a "
         f"false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.policy.rule}.",
     )
     say(errors, f"Watching {watcher.folder}", wrap=False)

@@ -78,6 +78,10 @@ def slots(ray: Any, kind: str = "CPU") -> int:
     return int(ray.cluster_resources().get(kind, 0))
 
 
+class LostWorkersError(DataError):
+    """Workers of the cluster ended; others may do the work."""
+
+
 def explained(error: BaseException) -> BaseException:
     """One sentence for a failure of the cluster; any other error as it is."""
     kinds = {kind.__name__ for kind in type(error).__mro__}  # of what Ray wraps, too
@@ -99,7 +103,7 @@ def explained(error: BaseException) -> BaseException:
     if kinds & _LOSSES:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = lines[-1].strip().partition(". ")[0]
-        return DataError(
+        return LostWorkersError(
             f"Ray lost its workers again and again ({reason.rstrip('.')}). Look at the memory of "
             f"its nodes. {_KEPT}"
         )

@@ -21,7 +21,7 @@ from daco.backbones import load
 from daco.backbones.protocol import Backbone
 from daco.clips import ClipTable
 from daco.embed import Job, embed_shard
-from daco.engines.cluster import connected, explained, slots
+from daco.engines.cluster import LostWorkersError, connected, explained, slots
 from daco.engines.tasks import other_version
 from daco.errors import DacoError, DataError, InputError, WeightsError
 from daco.places import THREADS, Place, RemotePath
@@ -256,7 +256,7 @@ def _is_seen(place: Place) -> bool:
 
 def _is_lasting(error: BaseException, trouble: BaseException) -> bool:
     """Whether another worker would fare no better: it is not the loss of this one."""
-    return trouble is not error and "lost its workers" not in str(trouble)
+    return trouble is not error and not isinstance(trouble, LostWorkersError)
 
 
 def _network(recipe: Recipe, root: Place) -> Backbone:

@@ -233,7 +233,9 @@ def _place(machine: Arrays) -> dict[str, str]:
 
 def _bank_note(sizes: Sequence[int]) -> str:
     low, high = min(sizes), max(sizes)
-    return f"median; {low} normals" if low == high else f"median; {low} to {high} normals"
+    return (
+        f"median; {counted(low, 'normal')}" if low == high else f"median; {low} to {high} normals"
+    )
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

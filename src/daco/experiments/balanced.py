@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -12,7 +12,7 @@ from daco.bank import NormalBank
 from daco.config import DEFAULT_CONFIG, parse_grid
 from daco.criterion import Balance, Floor
 from daco.errors import NotEnoughClipsError
-from daco.experiments.floor import bank_floor
+from daco.experiments.floor import choice_floor
 from daco.experiments.machine import left_to_cpu, woven
 from daco.pseudo import moved_normals
 from daco.viability import PseudoScores, pseudo_scores, viability_veto
@@ -30,7 +30,8 @@ class LabelFreeChoice:
     pick : str
         The candidate of smallest criterion; an exact tie falls to the first.
     use : str
-        What to use: the default where the pick is better by less than the noise.
+        What to use: the default where the pick is better by less than the noise, and the
+        label-free veto does not cut it.
     advice : str
         Why, in words.
     criterion, default_criterion : float or None
@@ -45,9 +46,7 @@ class LabelFreeChoice:
         What every candidate hears of pseudo-anomalies, in percent; empty where it was not
         computed.
     cut : dict
-        Candidates that the label-free veto cuts, and why.
-    left_out : tuple of str
-        Those among them that nothing else guards: they were not chosen from.
+        Candidates that the label-free veto cuts, and why: they were not chosen from.
     """
 
     machine: str
@@ -62,20 +61,18 @@ class LabelFreeChoice:
     within_noise: tuple[str, ...]
     pseudo_scores: dict[str, float] = field(default_factory=dict)
     cut: dict[str, str] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What the label-free veto says of the candidates, and which of them may not be chosen."""
+    """What the label-free veto says of the candidates; what it cuts may not be chosen."""
 
     scores: dict[str, float] = field(default_factory=dict)
     cut: dict[str, str] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, heard: Sequence[PseudoScores], open_to_veto: Set[str]) -> Guard:
+    def of(cls, heard: Sequence[PseudoScores]) -> Guard:
         """The veto of what was heard; of nothing, none."""
         if not heard:
             return cls()
@@ -84,12 +81,11 @@ class Guard:
             name: 100 * float(score)
             for name, score in zip(veto.configs, veto.score.tolist(), strict=True)
         }
-        left_out = tuple(name for name in veto.cut if name in open_to_veto)
-        return cls(scores, dict(veto.reasons), left_out, veto.notes)
+        return cls(scores, dict(veto.reasons), veto.notes)
 
     def on(self, choice: LabelFreeChoice) -> LabelFreeChoice:
         """A choice with what the veto says of it."""
-        return replace(choice, pseudo_scores=self.scores, cut=self.cut, left_out=self.left_out)
+        return replace(choice, pseudo_scores=self.scores, cut=self.cut)
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,6 @@ class Question:
     n_splits: int
     seed: int
     bands: int
-    open_to_veto: frozenset[str]
 
     @property
     def scored(self) -> list[str]:
@@ -136,7 +131,7 @@ def balanced(
     or of all without it, is computed here.
     """
     heard = _heard(vectors, domains, question)
-    guard = Guard.of([] if heard is None else [heard], question.open_to_veto)
+    guard = Guard.of([] if heard is None else [heard])
     choice, exact = _choose(machine, vectors, domains, found, question, guard)
     return Balanced(choice, exact, heard)
 
@@ -170,7 +165,7 @@ def _choose(
     except NotEnoughClipsError as error:
         return _fallback(machine, sizes, names, str(error).rstrip(".")), None
     exact = _fractions(balance)
-    floor = bank_floor(list(sizes.values()), n_splits, seed)
+    floor = choice_floor(list(sizes.values()), n_splits, seed)
     return judge(machine, sizes, names, exact, floor, guard), exact
 
 
@@ -208,7 +203,7 @@ def judge(
 ) -> LabelFreeChoice:
     """The smallest criterion of what may be chosen, and whether the default's is as good."""
     criteria = dict(zip(names, exact, strict=False))
-    own = {name: value for name, value in criteria.items() if name not in guard.left_out}
+    own = {name: value for name, value in criteria.items() if name not in guard.cut}
     pick = min(own, key=own.__getitem__)
     smallest = own[pick]
     noise = 0.0 if floor is None else floor.sd
@@ -216,16 +211,18 @@ def judge(
     use, gain = pick, float(default - smallest)
     if DEFAULT_CONFIG not in names:
         advice = "the default is not a candidate"
+    elif DEFAULT_CONFIG in guard.cut:
+        advice = "the label-free veto cuts the default"
     elif pick == DEFAULT_CONFIG:
         advice = "the default is the best balanced"
     elif gain <= noise:
         use = DEFAULT_CONFIG
         advice = (
-            f"{gain:.3f} better than the default, inside the noise of {noise:.3f}: the default is "
-            "as good, keep it"
+            f"the default, keep it: {pick} is better balanced by {gain:.3f}, inside the noise of "
+            f"{noise:.3f}"
         )
     else:
-        advice = f"{gain:.3f} better than the default, more than the noise of {noise:.3f}"
+        advice = f"better balanced than the default by {gain:.3f}; the noise is {noise:.3f}"
     choice = LabelFreeChoice(
         machine=machine,
         domains=sizes,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from daco.bootstrap import clip_bootstrap
 from daco.config import ScoreConfig
+from daco.criterion import CHOICE_SPLITS
 from daco.experiments.aggregate import (
     CRITERION_DIGITS,
     blind_choices,
@@ -37,8 +38,8 @@ from daco.experiments.guards import (
 )
 from daco.experiments.hearing import Hearing
 from daco.results import FloatArray, column, config_names, pivot_machines
-from daco.selection import SelectionRow, Veto, selection_table, viable
-from daco.stats import machine_jackknife
+from daco.selection import SelectionRow, Veto, blind_criteria, selection_table, viable
+from daco.stats import machine_jackknife, score_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ def choose(
     guard: str = "dev",
     pool: Iterable[str | ScoreConfig] | None = None,
     seed: int = 0,
-    n_splits: int = 10,
+    n_splits: int = CHOICE_SPLITS,
     n_source: int | None = None,
     n_target: int | None = None,
     n_draws: int = 1000,
@@ -98,7 +99,8 @@ def choose(
         chosen one against the others), ``per_machine_blind``, ``guard``, ``veto`` (by dev
         scores), ``label_free_veto``, ``warnings`` (the chosen one is cut by a veto that it was
         not asked to pass), ``floor`` and ``within_noise``: configurations whose criterion cannot
-        be told from the chosen one's, because they differ by less than ``floor["sd_of_mean"]``.
+        be told from the chosen one's, because they differ by at most
+        ``floor["sd_of_mean_reused_clips"]``.
 
     Examples
     --------
@@ -141,7 +143,7 @@ def choose(
             "reason": decision.reason,
             "dev_omega": _at(dev, names, decision.config),
             "eval_omega": _at(complete_column(grid, "eval_omega"), names, decision.config),
-            "criterion": plain(criterion[names.index(decision.config)]),
+            "crit_dev": plain(criterion[names.index(decision.config)]),
             "interval": _score_interval(per_machine, decision.config),
         },
         "rows": [{key: plain(value) for key, value in asdict(row).items()} for row in rows],
@@ -209,8 +211,7 @@ def _rows(grid: pd.DataFrame, decision: Decision, veto: Veto) -> list[SelectionR
     if "dev_omega" in missing:
         rows = [replace(row, dev_omega=None) for row in rows]
     if "crit_dev" in missing:
-        own = "criterion on evaluation normals"
-        rows = [row if row.rule == own else replace(row, criterion=None) for row in rows]
+        rows = [replace(row, crit_dev=None) for row in rows]
     return rows
 
 
@@ -221,17 +222,16 @@ def _blind_row(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -
     own = np.array([values[i, used.index(choices[m]), 0] for i, m in enumerate(machines)])
     criterion = float(np.nanmean(own)) if np.isfinite(own).any() else None
     omega = blind_score(per_machine, choices, split) if split == "eval" else None
-    return SelectionRow("per-machine blind", None, None, omega, criterion, "none")
+    criteria = blind_criteria(criterion, split)
+    return SelectionRow("per-machine blind", None, None, omega, *criteria, "none")
 
 
 def _score_interval(per_machine: pd.DataFrame, config: str) -> dict[str, Any] | None:
     metrics = metrics_of(per_machine, "eval", [config])
-    if len(metrics) < 2:
+    found = score_interval(metrics[:, 0]) if len(metrics) else None
+    if found is None:
         return None
-    # Against a system of 100 % on every machine, the difference is the score less 100.
-    perfect = np.full_like(metrics[:, 0], 100.0)
-    found = machine_jackknife(metrics[:, 0], perfect)
-    return {"low": 100 + found.low, "high": 100 + found.high, "method": JACKKNIFE}
+    return {"low": found[0], "high": found[1], "method": JACKKNIFE}
 
 
 def _deltas(
@@ -296,6 +296,7 @@ def _over_clips(
         **values,
         "loo_low": None,
         "loo_high": None,
+        "n_machines": len(clips),
         "method": CLIPS,
     }
 
@@ -325,7 +326,7 @@ def _within_noise(
     if floor is None:
         return []
     distance = np.abs(criterion - criterion[names.index(decision.config)])
-    near: NDArray[np.bool_] = distance <= floor["sd_of_mean"]
+    near: NDArray[np.bool_] = distance <= floor["sd_of_mean_reused_clips"]
     out = {decision.config, *(decision.vetoed or ())}
     return [name for name, close in zip(names, near, strict=True) if close and name not in out]
 

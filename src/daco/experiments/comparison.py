@@ -20,6 +20,7 @@ from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.hearing import Hearing
 from daco.experiments.result import StudyResult, write_json
 from daco.experiments.statistics import transfer_statistics
+from daco.stats import too_few_machines
 from daco.tables import Key, to_csv, to_latex, to_markdown, written
 
 if TYPE_CHECKING:
@@ -65,13 +66,14 @@ class Comparison:
         n_families``. Intervals are over families, the p-value is two-sided, the partial
         correlation is given strength and family.
     deltas : DataFrame
-        ``run, first, against, second, delta, se, low, high, loo_low, loo_high``: what the run
-        chose (by default the guarded pick) minus another, by a jackknife over machines.
+        ``run, first, against, second, delta, se, low, high, loo_low, loo_high,
+        n_machines``: what the run chose (by default the guarded pick) minus another, by a
+        jackknife over machines with quantiles of Student's t.
     means : DataFrame
         ``rule, eval_omega, n_runs``: the mean over the runs that have the rule, also of two
         configurations ``in_hindsight``.
     notes : tuple of str
-        What the runs do not share.
+        What the runs do not share, and which have too few machines to establish a difference.
     """
 
     selection: pd.DataFrame
@@ -125,7 +127,7 @@ _CAPTIONS = {
 _FORMATS: dict[Key, str] = {
     "rho": "+.3f",
     "partial_rho": "+.3f",
-    "p_permutation": ".4f",
+    "p_permutation": "p",
     **dict.fromkeys(("delta", "low", "high", "loo_low", "loo_high"), "+.2f"),
 }
 
@@ -186,11 +188,11 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
             deltas,
             columns=[
                 *("run", "first", "against", "second", "delta", "se", "low", "high"),
-                *("loo_low", "loo_high"),
+                *("loo_low", "loo_high", "n_machines"),
             ],
         ),
         means=_means(rules, runs),
-        notes=tuple(_notes(runs)),
+        notes=(*_notes(runs), *_few_machines(deltas)),
     )
 
 
@@ -331,6 +333,12 @@ def _score_of(run: StudyResult, config: str) -> float | None:
         return None
     found = run.grid.loc[run.grid["config"] == config, "eval_omega"]
     return None if found.empty else plain(found.iloc[0])
+
+
+def _few_machines(deltas: list[dict[str, Any]]) -> list[str]:
+    counts = {row["run"]: row["n_machines"] for row in deltas}
+    said = {run: too_few_machines(count) for run, count in counts.items()}
+    return [f"{run}: {sentence}" for run, sentence in said.items() if sentence]
 
 
 def _notes(runs: Mapping[str, StudyResult]) -> list[str]:

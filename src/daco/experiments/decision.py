@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, ScoreConfig
 from daco.errors import InputError
 from daco.experiments.aggregate import CRITERION_DIGITS, pool_within
@@ -99,7 +100,7 @@ def decide(
             pick = guarded_selection({"config": names, "crit_dev": balance}, keep)
             reason = (
                 f"The smallest criterion, {balance[names.index(pick)]:.4f}, of the "
-                f"{int(keep.sum())} configurations that {by}."
+                f"{counted(int(keep.sum()), 'configuration')} that {by}."
             )
             removed = tuple(name for name, kept in zip(names, keep, strict=True) if not kept)
             floor = float(np.quantile(dev, 0.10)) if dev is not None and veto is viable else None

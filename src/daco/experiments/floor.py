@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from daco.criterion import Floor, h0_floor
+from daco.criterion import CHOICE_SPLITS, PAPER_SPLITS, Floor, h0_floor
 
+_REUSED_SPLITS = 50
 _DRAWS = 20_000_000  # scores to simulate: a tenth of a second at the paper's sizes
 
 
 def bank_floor(
-    sizes: Sequence[int], n_splits: int = 10, seed: int = 0, *, reuse_clips: bool = False
+    sizes: Sequence[int], n_splits: int = CHOICE_SPLITS, seed: int = 0, *, reuse_clips: bool = False
 ) -> Floor | None:
     """Mean and sd of the criterion of one machine whose domains do not differ.
 
@@ -50,8 +51,17 @@ def bank_floor(
     )
 
 
+def choice_floor(
+    sizes: Sequence[int], n_splits: int = CHOICE_SPLITS, seed: int = 0
+) -> Floor | None:
+    """The floor of one machine, with the noise of a choice: the sd with clips reused."""
+    fresh = bank_floor(sizes, n_splits, seed)
+    reused = bank_floor(sizes, n_splits, seed, reuse_clips=True)
+    return None if fresh is None or reused is None else Floor(fresh.mean, reused.sd)
+
+
 def study_floor(
-    sizes: Sequence[Sequence[int]], n_splits: int = 10, seed: int = 0
+    sizes: Sequence[Sequence[int]], n_splits: int = CHOICE_SPLITS, seed: int = 0
 ) -> dict[str, Any] | None:
     """The floor of one machine's criterion, and the noise of the mean over machines.
 
@@ -65,32 +75,33 @@ def study_floor(
     Returns
     -------
     dict or None
-        ``mean`` and ``sd`` of one machine, ``sd_reused_clips`` (the pessimistic sd of
-        :func:`daco.criterion.h0_floor`), ``sd_of_mean`` over all ``n_machines``; ``n_source``
-        and ``n_target``, the largest and smallest domain of the most usual machine.
+        ``mean`` and ``sd`` of one machine with new clips in every split, as in the paper: more
+        splits make this sd small. ``sd_reused_clips``: with the same clips in all splits, which
+        no number of splits makes small. ``sd_of_mean`` and ``sd_of_mean_reused_clips``: of the
+        mean over all ``n_machines``. ``n_source`` and ``n_target``: the largest and smallest
+        domain of the most usual machine.
 
     Examples
     --------
     >>> from daco.experiments.floor import study_floor
     >>> floor = study_floor([[990, 10]] * 7)
-    >>> round(floor["mean"], 2), round(floor["sd_of_mean"], 3)
-    (0.36, 0.013)
+    >>> round(floor["mean"], 2), round(floor["sd_of_mean_reused_clips"], 3)
+    (0.36, 0.019)
     """
     shapes = [tuple(sorted(map(int, each), reverse=True)) for each in sizes]
     floors = {shape: bank_floor(shape, n_splits, seed) for shape in dict.fromkeys(shapes)}
-    shapes = [shape for shape in shapes if floors[shape] is not None]
-    if not shapes:
+    known = [(shape, floor) for shape in shapes if (floor := floors[shape]) is not None]
+    if not known:
         return None
-    known = [floor for shape in shapes if (floor := floors[shape]) is not None]
-    sds = np.array([floor.sd for floor in known])
-    usual = Counter(shapes).most_common(1)[0][0]
-    reused = bank_floor(usual, n_splits, seed, reuse_clips=True)
-    assert reused is not None
+    reused = {shape: bank_floor(shape, n_splits, seed, reuse_clips=True) for shape, _ in known}
+    again = [floor for shape, _ in known if (floor := reused[shape]) is not None]
+    usual = Counter(shape for shape, _ in known).most_common(1)[0][0]
     return {
-        "mean": float(np.mean([floor.mean for floor in known])),
-        "sd": float(sds.mean()),
-        "sd_reused_clips": reused.sd,
-        "sd_of_mean": float(np.sqrt((sds**2).sum()) / len(sds)),
+        "mean": float(np.mean([floor.mean for _, floor in known])),
+        "sd": float(np.mean([floor.sd for _, floor in known])),
+        "sd_reused_clips": float(np.mean([floor.sd for floor in again])),
+        "sd_of_mean": _sd_of_mean([floor for _, floor in known]),
+        "sd_of_mean_reused_clips": _sd_of_mean(again),
         "n_machines": len(known),
         "n_source": usual[0],
         "n_target": usual[-1],
@@ -98,9 +109,18 @@ def study_floor(
     }
 
 
+def _sd_of_mean(floors: Sequence[Floor]) -> float:
+    return float(np.sqrt(sum(floor.sd**2 for floor in floors)) / len(floors))
+
+
 @cache
 def _pair_floor(n_first: int, n_second: int, n_splits: int, seed: int, reuse_clips: bool) -> Floor:
     # Clips are permuted to reuse them, which takes ten times as long as to draw new ones.
     budget = _DRAWS // (10 if reuse_clips else 1)
-    n_simulations = int(np.clip(budget // (n_splits * (n_first + n_second)), 100, 2000))
-    return h0_floor(n_first, n_second, n_splits, n_simulations, seed, reuse_clips=reuse_clips)
+    fewest = 400 if reuse_clips else 100
+    # Of reused clips more splits do not change the sd; new ones make splits independent, so that
+    # the sd of many follows from that of few.
+    simulated = min(n_splits, _REUSED_SPLITS if reuse_clips else PAPER_SPLITS)
+    n_simulations = int(np.clip(budget // (simulated * (n_first + n_second)), fewest, 2000))
+    found = h0_floor(n_first, n_second, simulated, n_simulations, seed, reuse_clips=reuse_clips)
+    return found if reuse_clips else Floor(found.mean, found.sd * (simulated / n_splits) ** 0.5)

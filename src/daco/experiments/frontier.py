@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daco.config import RAW_CONFIG, ScoreConfig
+from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.experiments.aggregate import metrics_of
 from daco.metrics import harmonic_mean
 
@@ -35,7 +35,8 @@ def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
 
     names = list(dict.fromkeys(per_machine["config"]))
     variants: list[tuple[str, float | None, str]] = [("raw", None, RAW_CONFIG)]
-    soft = [c for c in map(ScoreConfig.parse, names) if c.family == "conf-soft"]
+    mapped = (ScoreConfig.parse(name) for name in names if name.startswith("conf-soft-m"))
+    soft = [c for c in mapped if c.family == "conf-soft"]
     soft = sorted((c for c in soft if c.neighbours == 1), key=lambda c: -c.prior_strength)
     variants += [(f"daco-m{c.prior_strength:g}", c.prior_strength, c.name) for c in soft]
     variants.append(("ratio-soft", None, RATIO))
@@ -52,3 +53,24 @@ def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
     columns = ["split", "variant", "m", "mean_auc_source", "mean_auc_target"]
     columns += ["signed_gap", "absolute_gap", "median_gap", "omega"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def gain_table(per_machine: pd.DataFrame) -> pd.DataFrame:
+    """What a per-machine table alone says of where calibration pays (E2); else no rows.
+
+    ``machine, split, separability_train, target_auc_gain``, a row per machine.
+    """
+    import pandas as pd
+
+    columns = ["machine", "split", "separability_train", "target_auc_gain"]
+    if "separability" not in per_machine:
+        return pd.DataFrame(columns=columns)
+    keys = ["machine", "split"]
+    part = {
+        config: per_machine[per_machine["config"] == config].set_index(keys)
+        for config in (RAW_CONFIG, DEFAULT_CONFIG)
+    }
+    before, after = part.values()
+    gain = (after["auc_target"] - before["auc_target"]).rename("target_auc_gain")
+    table = before["separability"].rename("separability_train").to_frame().join(gain, how="inner")
+    return table.reset_index()[columns]

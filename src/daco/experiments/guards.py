@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.experiments.aggregate import complete_column, known_column, plain
+from daco.experiments.aggregate import CRITERION_DIGITS, complete_column, known_column, plain
 from daco.experiments.decision import GUARDED, GUARDS, Decision
 from daco.experiments.hearing import Hearing
 from daco.results import require_known
@@ -72,6 +72,9 @@ def add_guarded(
 ) -> None:
     """Rows of the label-free veto and of both together, after that of the dev veto."""
     names = list(grid["config"])
+    criteria = {
+        name: known_column(grid, name).round(CRITERION_DIGITS) for name in ("crit_dev", "crit_eval")
+    }
     rules = [row.rule for row in rows]
     place = len(rows) - ("oracle" in rules)
     if GUARDED in rules:
@@ -86,7 +89,8 @@ def add_guarded(
             config=decisions[guard].config,
             dev_omega=None if dev is None else float(dev[at]),
             eval_omega=None if evaluation is None else float(evaluation[at]),
-            criterion=plain(known_column(grid, "crit_dev")[at]),
+            crit_dev=plain(criteria["crit_dev"][at]),
+            crit_eval=plain(criteria["crit_eval"][at]),
             labels="none" if guard == "faults" else "development (veto only)",
         )
         rows.insert(place, row)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.clips import Clip, counted, some
+from daco.dcase import require_normal_names
 from daco.errors import DataError, InputError
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
 from daco.places import Place, place
@@ -223,6 +224,7 @@ def machines_of(
         title = machine if sections[machine] == 1 else f"{machine}_{section}"
         where = f"{split} machine {title}"
         _require_normals(where, part, train, names)
+        require_normal_names(part["path"][train].tolist())
         places.append(np.concatenate([at[train], at[test]]))
         result.append(
             MachineData(
@@ -282,6 +284,7 @@ def normals_of(table: Table, readout: str | None) -> Normals:
             f"{counted(odd, 'training clip')} labelled as anomaly (machines: "
             f"{some(dict.fromkeys(odd))}). Training clips are normal: remove them."
         )
+    require_normal_names(table.columns["path"][train].tolist())
     rows: dict[tuple[Any, str, str], list[int]] = {}
     for row, key in enumerate(zip(*columns.values(), strict=True)):
         rows.setdefault(key, []).append(row)

@@ -2,8 +2,8 @@
 
 Only training clips and their domains are read. A balanced configuration may still detect
 nothing, which no label-free criterion can see; the candidates are therefore the paper's pool
-of known viable ones, unless a dev grid is there to veto the others. Where neither guards a
-candidate, the label-free veto does: what cannot hear pseudo-anomalies is not taken.
+of known viable ones, unless a dev grid is there to veto the others. What the label-free veto cuts,
+because it does not detect pseudo-anomalies, is not taken in any case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from daco.clips import some
 from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
-from daco.criterion import Floor
+from daco.criterion import CHOICE_SPLITS, Floor
 from daco.engines.pool import outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
 from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
@@ -67,7 +67,7 @@ def select_label_free(
     dev_grid: pd.DataFrame | None = None,
     readout: str | None = None,
     seed: int = 0,
-    n_splits: int = 10,
+    n_splits: int = CHOICE_SPLITS,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -104,8 +104,7 @@ def select_label_free(
     Notes
     -----
     The label-free veto (:mod:`daco.viability`, on embedding-space pseudo-anomalies) is shown for
-    every candidate. It takes a candidate out of the choice only where nothing else guards it:
-    without a dev grid, and if it is not one of the paper's pool.
+    every candidate. What it cuts is not chosen, nor the default where it is cut.
 
     Examples
     --------
@@ -126,13 +125,11 @@ def select_label_free(
     names, vetoed, notes = _guard(names, dev_grid)
     require_device(device, engine)
     banks, bands = normals_of(table, readout), table.bands(readout)
-    known = {config.name for config in blind_pool()}
-    open_to_veto = set() if dev_grid is not None else set(names) - known
-    question = Question(tuple(names), n_splits, seed, bands, frozenset(open_to_veto))
+    question = Question(tuple(names), n_splits, seed, bands)
     with worker_pool(workers_for(len(banks), workers, engine), engine, address) as pool:
         found = _all_balanced(pool, banks, question, device, progress or (lambda *_: None))
     heard = [each.heard for each in found if each.heard is not None]
-    common = Guard.of(heard, open_to_veto)
+    common = Guard.of(heard)
     return LabelFreeSelection(
         machines=tuple(each.choice for each in found),
         common=_common(found, names, common),
@@ -185,12 +182,9 @@ def _veto_notes(
     notes = list(guard.notes)
     if any(each.exact is not None for each in found) and not heard:
         notes.append("No machine has enough normals for the label-free veto.")
-    left_out = dict.fromkeys(name for each in found for name in each.choice.left_out)
-    if left_out:
-        notes.append(
-            "Not chosen from, because the label-free veto cuts them and no dev grid says "
-            f"otherwise: {some(left_out)}."
-        )
+    cut = dict.fromkeys(name for each in found for name in each.choice.cut)
+    if cut:
+        notes.append(f"Not chosen where the label-free veto cuts them: {some(cut)}.")
     return notes
 
 

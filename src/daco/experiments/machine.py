@@ -22,7 +22,7 @@ from daco.atomic import atomic_write
 from daco.backends import gaussian_mixture, selective_mahalanobis
 from daco.bank import NormalBank
 from daco.config import RAW_CONFIG, ScoreConfig, parse_grid
-from daco.criterion import Balance
+from daco.criterion import CHOICE_SPLITS, Balance
 from daco.embedcost import peak_memory
 from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
@@ -46,7 +46,7 @@ class Settings:
 
     configs: tuple[str, ...]
     seed: int = 0
-    n_splits: int = 10
+    n_splits: int = CHOICE_SPLITS
 
     def key(self) -> str:
         """Text that changes whenever results would."""
@@ -165,11 +165,13 @@ def _evaluated(
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     # First, because the last bits of band-wise scores depend on what was asked for before.
     scores = bank.score(data.X_test, rest) if len(data.X_test) else None
+    own = bank.leave_one_out(rest)
+    balance, uniformity = bank.balance_and_uniformity(rest, settings.n_splits, settings.seed)
     here = Evaluated(
-        own=bank.leave_one_out(rest),
+        own=own,
         scores=scores,
-        balance=bank.exact_balance(rest, settings.n_splits, settings.seed),
-        uniformity=_uniformity(bank, rest, settings),
+        balance=balance,
+        uniformity=uniformity,
         separability=bank.separability() if there is None else there.separability,
     )
     if there is None:
@@ -201,18 +203,6 @@ def woven(configs: Sequence[ScoreConfig], there: Any, here: Any, axis: int = 1) 
     return np.take(np.concatenate([there, here], axis), places, axis)
 
 
-def _uniformity(
-    bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
-) -> NDArray[np.float64]:
-    """NaN but for quantile maps, so only those are computed."""
-    maps = [i for i, config in enumerate(configs) if config.calibration == "conf"]
-    result = np.full(len(configs), np.nan)
-    if maps:
-        asked = [configs[i] for i in maps]
-        result[maps] = bank.uniformity(asked, settings.n_splits, settings.seed)
-    return result
-
-
 def variants(settings: Settings) -> list[tuple[int, int]]:
     """Seeds and numbers of splits of the criteria that a study looks at besides its own."""
     numbers = [(settings.seed, n_splits) for n_splits in STABILITY_SPLITS]
@@ -222,18 +212,13 @@ def variants(settings: Settings) -> list[tuple[int, int]]:
 def other_criteria(balance: Callable[[int, int], Balance], settings: Settings) -> Criteria:
     """The criterion under every variant: (variants, C); ``balance`` of a number and a seed.
 
-    Splits are drawn one after the other, so the first 5 and 10 of 20 are those that a run of
-    5 or 10 splits draws.
+    Splits are drawn one after the other, so the first 5 of 200 are those that a run of 5 splits
+    draws, and one balance of a seed has all of its numbers of splits.
     """
-    longest = balance(max(STABILITY_SPLITS), settings.seed).splits
-    return np.stack(
-        [
-            longest[:, :n_splits].mean(axis=1)
-            if seed == settings.seed and n_splits in STABILITY_SPLITS
-            else balance(n_splits, seed).values
-            for seed, n_splits in variants(settings)
-        ]
-    )
+    asked = variants(settings)
+    longest = {seed: max(n for s, n in asked if s == seed) for seed, _ in asked}
+    splits = {seed: balance(n_splits, seed).splits for seed, n_splits in longest.items()}
+    return np.stack([splits[seed][:, :n_splits].mean(axis=1) for seed, n_splits in asked])
 
 
 def _baselines(data: MachineData, bank: NormalBank) -> Arrays:

@@ -30,7 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.atomic import atomic_write
+from daco.clips import counted
 from daco.errors import DataError, InputError
+from daco.experiments.frontier import frontier_table, gain_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,9 +184,10 @@ class StudyResult:
 
     @classmethod
     def read(cls, folder: Path | str) -> StudyResult:
-        """The study in a run's folder."""
-        import pandas as pd
+        """The study in a run's folder.
 
+        Nothing is chosen here: without ``selection.json`` the result has no choice.
+        """
         folder = Path(folder)
         tables: dict[str, Any] = {}
         for name, file in (REQUIRED_TABLES | OPTIONAL_TABLES).items():
@@ -197,18 +200,19 @@ class StudyResult:
                     f"--out {folder}; an interrupted study goes on where it stopped."
                 )
             else:
-                tables[name] = pd.DataFrame()
+                tables[name] = _from_machines(name, tables["per_machine"])
         documents: dict[str, Any] = {
             name: read_json(folder / file) for name, file in DOCUMENTS.items()
         }
+        documents["selection"] = _with_two_criteria(documents["selection"])
         return cls(**tables, **documents, folder=folder)
 
     def __repr__(self) -> str:
         sizes = self.per_machine.groupby("split", sort=False)["machine"].nunique()
-        machines = ", ".join(f"{n} {split}" for split, n in sizes.items())
+        machines = " and ".join(counted(int(n), f"{split} machine") for split, n in sizes.items())
         chosen = self.selection.get("chosen", {}).get("config")
         picked = f", chosen {chosen}" if chosen else ""
-        return f"StudyResult({len(self.grid)} configurations on {machines} machines{picked})"
+        return f"StudyResult({counted(len(self.grid), 'configuration')} on {machines}{picked})"
 
     @property
     def missing(self) -> list[str]:
@@ -260,6 +264,33 @@ class StudyResult:
         if place is None:
             raise InputError("The study was kept in memory. Say where its report should lie.")
         return write_report(self, place)
+
+
+def _from_machines(name: str, per_machine: pd.DataFrame) -> pd.DataFrame:
+    """A table that the folder lacks, as far as the per-machine table has it; else empty."""
+    if name == "frontier":
+        return frontier_table(per_machine)
+    return gain_table(per_machine) if name == "diagnostics" else _no_table()
+
+
+def _with_two_criteria(selection: dict[str, Any]) -> dict[str, Any]:
+    """A selection as it is written now, from one of a version with one column ``criterion``."""
+    if not selection:
+        return selection
+    blind_split = (selection.get("per_machine_blind") or {}).get("split")
+    on_eval = {"criterion on evaluation normals"}
+    on_eval |= {"per-machine blind"} if blind_split == "eval" else set()
+    rows = []
+    for row in selection.get("rows") or []:
+        if "criterion" in row:
+            name = "crit_eval" if row["rule"] in on_eval else "crit_dev"
+            row = {"crit_dev": None, "crit_eval": None, **row, name: row["criterion"]}
+            del row["criterion"]
+        rows.append(row)
+    chosen = dict(selection.get("chosen") or {})
+    if "criterion" in chosen:
+        chosen["crit_dev"] = chosen.pop("criterion")
+    return {**selection, "chosen": chosen, "rows": rows}
 
 
 def read_csv_table(path: Path) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.config import ScoreConfig, parse_grid
+from daco.criterion import CHOICE_SPLITS
 from daco.engines.pool import worker_pool
 from daco.errors import InputError
 from daco.experiments import assembly
@@ -56,7 +57,7 @@ from daco.experiments.result import (
     write_json,
 )
 from daco.experiments.shelf import Table
-from daco.experiments.stability import stability_table
+from daco.experiments.stability import choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.workers import Progress, run_machines
 from daco.places import local
@@ -74,7 +75,7 @@ def study(
     readout: str | None = None,
     out: Path | str | None = None,
     seed: int = 0,
-    n_splits: int = 10,
+    n_splits: int = CHOICE_SPLITS,
     false_alarm_rate: float = 0.1,
     workers: int | None = None,
     engine: str = "local",
@@ -175,7 +176,6 @@ def study(
             folder=None if folder is None else folder / MACHINES,
             stage="scoring",
             progress=progress,
-            quick=True,
             prepare=None if device == "cpu" else on_device(scores_of_machines, device),
             brief=without_clips,
         )
@@ -224,6 +224,8 @@ def study(
     }
     guard = veto_of(veto, hears_of(hearing, list(settings.configs)))
     found["stability"] = stability_table(per_machine, found["balances"], veto=guard)
+    rule = selection["chosen"]["rule"]
+    selection["seeds"] = choice_over_seeds(found["stability"], grid_table, chosen, rule)
     sources = {"dev": dev, "eval": eval}
     found["cost"] = assembly.cost_table(scored, seconds_to_grid, embedding_costs(sources))
     stats = transfer_statistics(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from daco.errors import InputError
 from daco.experiments.aggregate import (
     blind_choices,
     blind_score,
+    complete_column,
     mean_criterion,
     official_scores,
     plain,
     pool_within,
 )
+from daco.experiments.decision import GUARDS
 from daco.results import FloatArray
 from daco.selection import Veto, guarded_selection, select_by_criterion, viable
 from daco.stats import spearman
@@ -94,6 +97,50 @@ def stability_table(
     found = [("seeds", *key, *rows[key]) for key in rows if key[1] == base_splits]
     found += [("splits", *key, *rows[key]) for key in rows if key[0] == base_seed]
     return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def choice_over_seeds(
+    stability: pd.DataFrame, grid: pd.DataFrame, config: str, rule: str | None
+) -> dict[str, Any] | None:
+    """How often other seeds choose the same configuration, and what their choices score.
+
+    Parameters
+    ----------
+    stability : DataFrame
+        As :func:`stability_table` returns it.
+    grid : DataFrame
+        ``config``, and the official scores as far as they are known.
+    config : str
+        The configuration that was chosen.
+    rule : str or None
+        The rule that chose it.
+
+    Returns
+    -------
+    dict or None
+        ``n_seeds``, ``n_splits``, ``same`` (seeds that choose `config`), ``picks`` (seeds by
+        configuration), ``dev_omega`` and ``eval_omega`` (means over the seeds' choices, None
+        where scores are missing). None where the criterion did not choose.
+    """
+    if stability.empty or rule not in GUARDS.values():
+        return None
+    table = stability[stability["kind"] == "seeds"].dropna(subset=["guarded_pick"])
+    if table.empty:
+        return None
+    picks = table["guarded_pick"].tolist()
+    names = grid["config"].tolist()
+    rows = [names.index(pick) for pick in picks]
+    means = {}
+    for name in ("dev_omega", "eval_omega"):
+        scores = complete_column(grid, name)
+        means[name] = None if scores is None else float(scores[rows].mean())
+    return {
+        "n_seeds": len(picks),
+        "n_splits": int(table["n_splits"].iloc[0]),
+        "same": picks.count(config),
+        "picks": dict(Counter(picks).most_common()),
+        **means,
+    }
 
 
 def _guarded(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.experiments.aggregate import (
     CRITERION_DIGITS,
@@ -66,8 +67,9 @@ def transfer_statistics(
         ``n_configs, families, n_dev_machines, n_eval_machines, n_draws, seed``
             What the numbers rest on; ``families`` counts configurations.
         ``signals``
-            ``dev_score`` and ``criterion``: ``rho, p_naive, n`` of the rank
-            correlation with ``eval_omega``; ``family_block`` (interval over families),
+            ``dev_score`` and ``criterion``: ``rho, p_naive, n`` of the rank correlation with
+            ``eval_omega`` (a permutation of configurations as if they were independent; all
+            orderings of up to 8 are counted); ``family_block`` (interval over families),
             ``family_means`` (permutation test), ``machine_bootstrap`` (criterion only),
             ``leave_one_family_out`` (range), ``conformal_only``, ``without_conformal``, and
             ``partial``: given ``log(m + 1)`` and the family on the whole grid, and within the
@@ -193,7 +195,8 @@ def _signals(
             notes.add(f"The {title} is known for fewer than {_FEWEST} configurations.")
         else:
             if not known.all():
-                notes.add(f"{(~known).sum()} configurations without {title} or score are left out.")
+                unknown = counted(int((~known).sum()), "configuration")
+                notes.add(f"Left out: {unknown} without {title} or score.")
             found[name] = _signal(table, title, signal, known, n_draws, seed, notes)
     if found["criterion"] is not None:
         found["criterion"]["machine_bootstrap"] = _over_machines(
@@ -352,7 +355,7 @@ def _correlation(
         undefined("one side is constant")
     else:
         rho = spearman(x[known], y[known])
-        p = plain(partial_spearman(x[known], y[known], []).p_value)
+        p = plain(partial_spearman(x[known], y[known], []).p_permutation)
     return {"rho": rho, "p_naive": p, "n": n}
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,6 @@ from daco.engines.pool import outcomes
 from daco.errors import DacoError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays
-from daco.kernels import use_kernels
-
-# Loading compiled kernels takes a process about a second; they save 40 ms on 1,000 normals.
-_FEW, _SMALL = 40, 2000
 
 _NAMED = 20  # machines that failed, in one message
 
@@ -38,14 +32,12 @@ def run_machines(
     folder: Path | None = None,
     stage: str = "machines",
     progress: Progress | None = None,
-    quick: bool = False,
     prepare: Prepare | None = None,
     brief: Callable[[Arrays], Arrays] | None = None,
 ) -> list[Arrays]:
     """`work` for every machine, in their order; those filed under the same key are not redone.
 
-    `quick` says that a machine takes less than loading compiled kernels: few of them are then
-    worked on without. `prepare` makes the arguments of `work`, by default the
+    `prepare` makes the arguments of `work`, by default the
     machine and the settings. `brief` is what is returned of arrays that are filed.
 
     Raises
@@ -66,9 +58,6 @@ def run_machines(
     report(stage, len(found), len(machines))
     failures: dict[int, DacoError] = {}
     todo = [index for index in range(len(machines)) if index not in found]
-    few = quick and len(todo) <= _FEW and all(len(data.domains) <= _SMALL for data in machines)
-    if few:
-        work = partial(_uncompiled, work)
     keys: dict[int, str] = {}
 
     def loaded() -> Iterator[tuple[int, MachineData]]:
@@ -99,11 +88,6 @@ def _key(data: MachineData, settings: Settings) -> str:
 def _alone(loaded: Loaded, settings: Settings) -> Iterator[tuple[int, tuple[Any, ...]]]:
     for index, data in loaded:
         yield index, (data, settings)
-
-
-def _uncompiled(work: Work, *arguments: Any) -> Arrays:
-    with use_kernels(os.environ.get("DACO_KERNELS") or "numpy"):
-        return work(*arguments)
 
 
 def _failed(

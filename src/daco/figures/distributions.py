@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, StepPatch
 from numpy.typing import NDArray
 
+from daco.config import DEFAULT_CONFIG
 from daco.errors import InputError
 from daco.figures.style import (
     ANOMALY,
@@ -53,7 +54,7 @@ def plot_distributions(
     machine : str, optional
         One machine; by default all, as small multiples.
     config : str, optional
-        By default the chosen configuration.
+        By default the chosen configuration, or the fixed default where none was chosen.
     ax : Axes, optional
         For one machine.
     """
@@ -67,7 +68,7 @@ def plot_distributions(
         machines = [m for m in machines if m.title == machine]
     elif ax is not None and len(machines) > 1:
         raise InputError("One Axes shows one machine. Say which with 'machine'.")
-    config = config or chosen_config(result)
+    config = config or shown_config(result)
     rate = false_alarm_rate(result)
     if ax is not None or len(machines) == 1:
         figure, axes = panels(ax, 1, TEXT_WIDTH / 2, 1.9, left=0.55, top=0.3)
@@ -141,10 +142,16 @@ def legend_of() -> list[Any]:
     ]
 
 
-def chosen_config(result: StudyResult) -> str:
-    """The configuration the study chose; the first of the grid where it chose none."""
-    chosen = result.selection.get("chosen") or {}
-    return str(chosen.get("config") or result.grid["config"].iloc[0])
+def chosen_config(result: StudyResult) -> str | None:
+    """The configuration the study chose; None where the result holds no choice."""
+    return (result.selection.get("chosen") or {}).get("config")
+
+
+def shown_config(result: StudyResult) -> str:
+    """The configuration that pictures show: the chosen one, else the default, else the first."""
+    names = result.grid["config"].tolist()
+    default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else str(names[0])
+    return chosen_config(result) or default
 
 
 def false_alarm_rate(result: StudyResult) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.bank import NormalBank
 from daco.config import ScoreConfig, parse_grid
-from daco.criterion import Balance, Seed
+from daco.criterion import CHOICE_SPLITS, Balance, Seed
 from daco.distances import MEMORY_BUDGET
 from daco.errors import NotEnoughClipsError
 from daco.fleet.inputs import Domains, Grid, computes
@@ -67,7 +67,7 @@ class DeviceBank(NormalBank):
         here = super().leave_one_out
         return _joined(grid, lambda configs: self._fleet.leave_one_out(configs)[0], here, axis=1)
 
-    def exact_balance(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> Balance:
+    def exact_balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Balance:
         """As `NormalBank.exact_balance`."""
         seeds = [seed, copy.deepcopy(seed)]  # a generator draws the same splits for both
         found: list[Balance] = []
@@ -83,7 +83,7 @@ class DeviceBank(NormalBank):
         counts = _joined(grid, there, here, axis=0)
         return Balance(counts, found[0].denominators)
 
-    def uniformity(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> Array:
+    def uniformity(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Array:
         """As `NormalBank.uniformity`."""
         seeds = [seed, copy.deepcopy(seed)]
 

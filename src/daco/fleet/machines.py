@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.config import RAW_CONFIG, ScoreConfig
-from daco.criterion import Balance, Seed, held_out_halves, require_halves
+from daco.criterion import CHOICE_SPLITS, Balance, Seed, held_out_halves, require_halves
 from daco.errors import InputError, NotEnoughClipsError
 from daco.fleet.inputs import (
     Domains,
@@ -161,17 +161,19 @@ class Fleet:
         self._require_clips(configs, spare=1)
         return self._run(configs, {"own"})["own"]
 
-    def balance(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> Array:
+    def balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Array:
         """The label-free criterion of each machine and configuration: (M, C)."""
         return np.array([each.values for each in self.exact_balance(grid, n_splits, seed)])
 
-    def exact_balance(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> list[Balance]:
+    def exact_balance(
+        self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
+    ) -> list[Balance]:
         """Each machine's criterion as integers. All machines share the splits of ``seed``."""
         configs = supported(grid)
         held = self._halves(configs, n_splits, seed)
         return self._balances(self._run(configs, {"counts"}, held=held)["counts"])
 
-    def uniformity(self, grid: Grid, n_splits: int = 10, seed: Seed = 0) -> Array:
+    def uniformity(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Array:
         """How far held-out calibrated scores are from uniform: (M, C); NaN if not quantiles."""
         configs = supported(grid)
         held = self._halves(configs, n_splits, seed)
@@ -187,7 +189,7 @@ class Fleet:
         self,
         X: Sequence[ArrayLike] | Floats | None,
         grid: Grid,
-        n_splits: int | None = 10,
+        n_splits: int | None = CHOICE_SPLITS,
         seed: Seed = 0,
     ) -> list[Evaluated]:
         """Everything that a study asks of a machine, in one pass over the fleet.

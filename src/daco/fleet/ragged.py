@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from daco.criterion import CHOICE_SPLITS
 from daco.errors import InputError
 from daco.fleet.inputs import Domains, Grid, machine_arrays
 from daco.fleet.machines import Evaluated, Fleet
@@ -18,7 +19,7 @@ def evaluate_machines(
     domains: Sequence[Domains | None],
     X_test: Sequence[ArrayLike] | None,
     grid: Grid,
-    n_splits: int | None = 10,
+    n_splits: int | None = CHOICE_SPLITS,
     seed: int = 0,
     *,
     device: str = "cuda",

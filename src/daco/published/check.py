@@ -30,13 +30,29 @@ _SLACK = 1e-9  # 0.125 printed as 0.12 lies half a digit away, and binary fracti
 
 
 class Status(StrEnum):
-    """What became of a figure."""
+    """What became of a figure; `MEANINGS` says what each word means."""
 
     OK = "ok"
+    READ = "read"
     DIFFERS = "differs"
     AUDIO = "needs audio"
-    CITED = "not ours"
-    MISSING = "missing artifact"
+    CODE = "needs code"
+    TEAMS = "needs teams"
+    CITED = "cited"
+    MISSING = "missing"
+
+
+MEANINGS = {
+    Status.OK: "recomputed from the artifacts, equal to the printed digits",
+    Status.READ: "stated by an artifact, equal to the printed digits; not recomputed",
+    Status.DIFFERS: "not equal to the printed digits; [n]: erratum n says why",
+    Status.AUDIO: "not in the artifacts: needs the recordings",
+    Status.CODE: "not in the artifacts: needs the official evaluator's code",
+    Status.TEAMS: "not in the artifacts: needs the scores of the other teams",
+    Status.CITED: "a number of others: the organisers, the authors of LDN",
+    Status.MISSING: "its artifact is missing or damaged",
+}
+"""What each status means, for the reader of a table."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,7 @@ class Finding:
         """Whether it is as it should be: agreeing, or differing as an erratum says."""
         if self.figure.erratum is not None:
             return self.status is Status.DIFFERS
-        return self.status in (Status.OK, Status.AUDIO, Status.CITED)
+        return self.status not in (Status.DIFFERS, Status.MISSING)
 
     @property
     def text(self) -> str:
@@ -89,6 +105,7 @@ class Finding:
             "text": self.text,
             "error": _for_json(found.errors) if found and found.values else None,
             "status": self.status.value,
+            "needs": found.needs if found else "",
             "expected": self.expected,
             "erratum": figure.erratum,
             "note": self.note,
@@ -130,21 +147,21 @@ def check_paper(
 
 def check_figure(figure: Figure, artifacts: Artifacts) -> Finding:
     """One figure beside what the artifacts say."""
-    standing = Status(figure.standing) if figure.standing else Status.OK
     if not figure.recompute:
-        return Finding(figure, standing, None, figure.note)
+        return Finding(figure, Status(figure.standing), None, figure.note)
     try:
         found = recompute(figure.recompute, artifacts)
     except DacoError as error:
         return Finding(figure, Status.MISSING, None, str(error))
-    note = " ".join(filter(None, (found.note, figure.note)))
+    source = f"Read, not recomputed: that needs {found.needs}." if found.needs else ""
+    note = " ".join(filter(None, (source, found.note, figure.note)))
     if agrees(figure, found) and not agrees(figure, replace(found, errors=())):
         note = f"Within the error of {found.cause} ({max(found.errors):.2g}). {note}".rstrip()
     if not agrees(figure, found):
         return Finding(figure, Status.DIFFERS, found, note)
     if figure.erratum is not None:
         note = f"Agrees, although erratum {figure.erratum} says that it differs. {note}".rstrip()
-    return Finding(figure, standing, found, note)
+    return Finding(figure, Status.READ if found.needs else Status.OK, found, note)
 
 
 def agrees(figure: Figure, found: Recomputed) -> bool:
@@ -187,7 +204,13 @@ def summary(found: Sequence[Finding]) -> dict[str, Any]:
         by_status = Counter(each.status for each in part)
         counted[name] = {
             "figures": len(part),
-            "quantities": len({each.figure.recompute for each in part} - {""}),
+            "quantities": len(
+                {
+                    each.figure.recompute
+                    for each in part
+                    if each.recomputed is not None and not each.recomputed.needs
+                }
+            ),
             **{status.value: by_status[status] for status in Status},
             "differs as an erratum says": sum(
                 each.status is Status.DIFFERS and each.expected for each in part

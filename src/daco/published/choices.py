@@ -18,7 +18,7 @@ from daco.published.artifacts import (
     once,
     read_entry,
 )
-from daco.published.recipe import Recomputed, named, number, pair, recipe
+from daco.published.recipe import Recomputed, named, number, pair, read, recipe
 from daco.selection import (
     guarded_selection,
     oracle,
@@ -162,13 +162,6 @@ def degenerate_picks(artifacts: Artifacts, rule: str) -> Recomputed:
 
 
 @recipe
-def degenerate_scores(artifacts: Artifacts, *settings: str) -> Recomputed:
-    """Lowest and highest evaluation score of the degenerate configuration."""
-    scores = [grid(artifacts, s).set_index("config")["eval_omega"][DEGENERATE] for s in settings]
-    return pair(min(scores), max(scores))
-
-
-@recipe
 def degenerate_deficit(artifacts: Artifacts) -> Recomputed:
     """How far it lies below the best dev score, at least and at most."""
     dev = [grid(artifacts, s).set_index("config")["dev_omega"] for s in WITH_DEGENERATE]
@@ -208,7 +201,7 @@ def criterion_of_pair(artifacts: Artifacts, machine: str, first: str, second: st
     """The criterion of two configurations on one evaluation machine of the transfer study."""
     table = machines(artifacts, "45", "eval")
     values = table[table["machine"] == machine].set_index("config")["balance_ks"]
-    return pair(values[first], values[second])
+    return read(pair(values[first], values[second]), "the recordings")
 
 
 @recipe
@@ -260,4 +253,4 @@ def recorded_picks_by_splits(artifacts: Artifacts) -> Recomputed:
     picks = read_entry(artifacts, file, "criterion_sensitivity", "argmin_by_S")
     if not isinstance(picks, dict) or len(picks) != 3:
         raise ArtifactError(file, "has no picks for three numbers of splits")
-    return number(len(set(picks.values())))
+    return read(number(len(set(picks.values()))), "the recordings")

@@ -26,8 +26,8 @@ from daco.published.artifacts import (
     read_entry,
 )
 from daco.published.choices import config_of
-from daco.published.recipe import Recomputed, drawn, named, number, pair, recipe
-from daco.published.scores import metrics_of
+from daco.published.recipe import Recomputed, drawn, named, number, pair, read, recipe
+from daco.published.scores import LABELS, metrics_of
 from daco.results import QUANTITIES, pivot_machines
 from daco.stats import (
     Jackknife,
@@ -113,7 +113,7 @@ def _ends_with_error(interval: Interval) -> Recomputed:
     draws = interval.draws[: len(interval.draws) // PUBLISHED_DRAWS * PUBLISHED_DRAWS]
     runs = draws.reshape(-1, PUBLISHED_DRAWS)
     low, high = 4 * np.quantile(runs, [0.025, 0.975], axis=1).std(axis=1, ddof=1)
-    ends = pair(interval.low, interval.high, (float(low), float(high)))
+    ends = pair(*interval.published_interval, (float(low), float(high)))
     return drawn(ends, PUBLISHED_DRAWS)
 
 
@@ -229,7 +229,7 @@ def jackknife(artifacts: Artifacts, setting: str, who: str, over: str, which: st
     if which == "delta":
         return number(found.delta)
     if which == "interval":
-        return pair(found.low, found.high)
+        return pair(*found.published_interval)
     return pair(found.loo_low, found.loo_high)
 
 
@@ -252,7 +252,7 @@ def recorded_clip_interval(artifacts: Artifacts) -> Recomputed:
     file, key = "results/stats_intervals.json", "conf-soft-m0-k1 - raw-k1"
     match read_entry(artifacts, file, "clip_bootstrap_CI95", key):
         case [float(low), float(high)]:
-            return pair(low, high)
+            return read(pair(low, high), LABELS)
     raise ArtifactError(file, f"has no interval of {key}")
 
 

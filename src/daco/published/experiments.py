@@ -21,7 +21,7 @@ from daco.published.artifacts import (
     whole,
 )
 from daco.published.choices import config_of
-from daco.published.recipe import Recomputed, number, pair, recipe
+from daco.published.recipe import Recomputed, number, pair, read, recipe
 from daco.published.scores import HALF_DIGIT, metrics_of, rounding_error
 from daco.results import QUANTITIES
 from daco.stats import partial_spearman
@@ -31,7 +31,7 @@ BACKENDS = ("knn1", "sel-maha", "gmm2")
 SYSTEMS = {"raw": "raw-k1", "daco-m0": "conf-soft-m0-k1"}
 """The names that the coverage table has for two configurations."""
 
-_RECORD = "Read from the authors' record, not recomputed."
+_COMPUTER = "the authors' computer"
 _E6 = "results/e6_efficiency.txt"
 _COST = re.compile(
     r"^(beats|eat|panns)\s+(\d+\.\d+)\s+(\d+)\s+(\d+\.\d+)\s+\S+\s+(\d+)\s*$", re.MULTILINE
@@ -73,7 +73,7 @@ def gap(artifacts: Artifacts, config: str, which: str) -> Recomputed:
     return number(values[which])
 
 
-def _gains(artifacts: Artifacts) -> dict[str, float]:
+def target_gains(artifacts: Artifacts) -> dict[str, float]:
     """How much target AUC full equalisation gains on each of the 15 machines."""
     gains: dict[str, float] = {}
     for split in ("dev", "eval"):
@@ -86,10 +86,11 @@ def _gains(artifacts: Artifacts) -> dict[str, float]:
 @recipe
 def target_gain(artifacts: Artifacts, machine: str) -> Recomputed:
     """The target AUC that full equalisation gains on a machine."""
-    return number(_gains(artifacts)[machine], 0.0 if machine in DEV else 2 * HALF_DIGIT)
+    return number(target_gains(artifacts)[machine], 0.0 if machine in DEV else 2 * HALF_DIGIT)
 
 
-def _diagnostics(artifacts: Artifacts) -> pd.DataFrame:
+def diagnostics(artifacts: Artifacts) -> pd.DataFrame:
+    """The authors' diagnostics by machine; accuracies in percent."""
     file = "diagnostics.csv"
     columns = ("assignment_acc_test_normals", "separability_train")
     shares = ("pct_anom_above_tgt_max", "pct_anom_above_src_q90")
@@ -102,21 +103,21 @@ def _diagnostics(artifacts: Artifacts) -> pd.DataFrame:
 @recipe
 def diagnostic(artifacts: Artifacts, machine: str, column: str) -> Recomputed:
     """A diagnostic of one machine; accuracies and shares in percent."""
-    return number(_diagnostics(artifacts)[column][machine])
+    return read(number(diagnostics(artifacts)[column][machine]), "the recordings")
 
 
 @recipe
 def diagnostic_range(artifacts: Artifacts, column: str, *machines: str) -> Recomputed:
     """Its lowest and highest value over machines."""
-    values = _diagnostics(artifacts)[column][list(machines)]
-    return pair(values.min(), values.max())
+    values = diagnostics(artifacts)[column][list(machines)]
+    return read(pair(values.min(), values.max()), "the recordings")
 
 
 @recipe
 def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
     """Rank correlation of the domains' separability and the gain, or its p-value."""
-    gains = _gains(artifacts)
-    separability = _diagnostics(artifacts)["separability_train"][list(gains)]
+    gains = target_gains(artifacts)
+    separability = diagnostics(artifacts)["separability_train"][list(gains)]
     found = partial_spearman(separability, list(gains.values()), [])
     return number(found.rho if which == "rho" else found.p_value)
 
@@ -205,14 +206,15 @@ def _costs(artifacts: Artifacts) -> dict[str, dict[str, float]]:
 @recipe
 def efficiency(artifacts: Artifacts, backbone: str, column: str) -> Recomputed:
     """Parameters, dimension, time or memory of a backbone."""
-    return number(_costs(artifacts)[backbone][column], note=_RECORD)
+    needs = "the network's weights" if column in ("parameters", "dim") else _COMPUTER
+    return read(number(_costs(artifacts)[backbone][column]), needs)
 
 
 @recipe
 def efficiency_range(artifacts: Artifacts, column: str) -> Recomputed:
     """The lowest and highest of these over backbones."""
     values = [costs[column] for costs in _costs(artifacts).values()]
-    return Recomputed((min(values), max(values)), note=_RECORD)
+    return read(Recomputed((min(values), max(values))), _COMPUTER)
 
 
 @recipe
@@ -221,11 +223,11 @@ def cycle_seconds(artifacts: Artifacts) -> Recomputed:
     match = _CYCLE.search(read_text(artifacts, _E6))
     if match is None:
         raise ArtifactError(_E6, "has no line on the configuration cycle")
-    return number(sum(map(float, match.groups())) / 1000, note=_RECORD)
+    return read(number(sum(map(float, match.groups())) / 1000), _COMPUTER)
 
 
 @recipe
 def study_minutes(artifacts: Artifacts) -> Recomputed:
     """Minutes that the cycles of a whole grid on all machines take."""
     cycles = len(grid(artifacts, "beats")) * len((*DEV, *EVAL))
-    return number(cycles * cycle_seconds(artifacts).values[0] / 60, note=_RECORD)
+    return read(number(cycles * cycle_seconds(artifacts).values[0] / 60), _COMPUTER)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from daco.published.artifacts import Artifacts, frozen_grid, grid
+from daco.metrics import harmonic_mean
+from daco.published.artifacts import Artifacts, frozen_grid, grid, machines
 from daco.published.artifacts import sha256 as hash_of
 from daco.published.choices import config_of
 from daco.published.recipe import Recomputed, named, number, recipe
+from daco.published.scores import rounding_error
+from daco.results import QUANTITIES, pivot_machines
 
 
 @recipe
@@ -18,9 +21,14 @@ def frozen_pick(artifacts: Artifacts, policy: str) -> Recomputed:
 
 @recipe
 def frozen_value(artifacts: Artifacts, policy: str, column: str) -> Recomputed:
-    """What the frozen table says of the frozen pick."""
-    table = frozen_grid(artifacts, policy).set_index("config")
-    return number(table[column][config_of(artifacts, policy, "frozen-pick")])
+    """Dev score or criterion of the frozen pick, from the frozen table of machines."""
+    pick = config_of(artifacts, policy, "frozen-pick")
+    table = machines(artifacts, policy, "dev")
+    _, _, values = pivot_machines(table, [*QUANTITIES, "balance_ks"], configs=[pick])
+    metrics, balance = values[:, 0, :3], values[:, 0, 3]
+    if column == "crit_dev":
+        return number(balance.mean(), 0.00005)  # each has four decimals
+    return number(harmonic_mean(metrics), rounding_error(metrics))
 
 
 @recipe

@@ -91,7 +91,8 @@ class Figure:
     recompute : str
         A recipe and its arguments (:mod:`daco.published.recipe`); empty when there is none.
     standing : str
-        ``"needs audio"`` or ``"not ours"`` for what the artifacts cannot settle.
+        Its status where there is no recipe: ``"needs audio"``, ``"needs code"``,
+        ``"needs teams"`` or ``"cited"``.
     erratum : int or None
         Number of the erratum that says that this figure is wrong.
     note : str

@@ -36,6 +36,9 @@ class Recomputed:
         A configuration, a hash or a verdict, where that is what is printed.
     note : str
         What a reader should know of this number.
+    needs : str
+        What a recomputation would need, where the artifacts only state the value and it was
+        read; empty where it was computed from what is below it.
     """
 
     values: tuple[float, ...] = ()
@@ -43,6 +46,7 @@ class Recomputed:
     cause: str = "the published decimals"
     name: str | None = None
     note: str = ""
+    needs: str = ""
 
 
 def recipe(function: Recipe) -> Recipe:
@@ -61,6 +65,11 @@ def number(value: Any, error: float = 0.0, note: str = "") -> Recomputed:
 def pair(first: Any, second: Any, errors: tuple[float, float] = (0.0, 0.0)) -> Recomputed:
     """Two numbers that are printed together."""
     return Recomputed((float(first), float(second)), errors)
+
+
+def read(found: Recomputed, needs: str) -> Recomputed:
+    """The same as a value that an artifact states; `needs` is what computing it would take."""
+    return replace(found, needs=needs)
 
 
 def drawn(found: Recomputed, number_of_draws: int) -> Recomputed:

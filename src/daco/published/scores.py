@@ -25,8 +25,8 @@ from daco.published.artifacts import (
     once,
     read_text,
 )
-from daco.published.choices import blind_choices, config_of
-from daco.published.recipe import Recomputed, number, pair, recipe
+from daco.published.choices import DEGENERATE, blind_choices, config_of
+from daco.published.recipe import Recomputed, number, pair, read, recipe
 from daco.results import QUANTITIES, FloatArray, composed_score, pivot_machines
 
 HALF_DIGIT = 0.005
@@ -34,6 +34,8 @@ HALF_DIGIT = 0.005
 
 SEVEN_SETTINGS = ("2023", "2024", *BACKBONES, "ch0", "mix")
 """Three years, three backbones in 2025, two channel policies in 2026."""
+
+LABELS = "the labels of the evaluation clips"
 
 _SEED = re.compile(r"^seed (\d+): omega=(\d+\.\d+)\s+(.*)$", re.MULTILINE)
 _SEEDS_END = re.compile(r"^composed eval omega over (\d+) seeds", re.MULTILINE)
@@ -108,6 +110,21 @@ def eval_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
 def dev_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
     """Official score on the development machines."""
     return score_of(artifacts, setting, "dev", who)
+
+
+@recipe
+def stored_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
+    """The evaluation score as the grid states it, with more digits than the metrics support."""
+    scores = grid(artifacts, setting).set_index("config")["eval_omega"]
+    needs = LABELS if SETTINGS[setting].year == 2025 else "the recordings"
+    return read(number(scores[config_of(artifacts, setting, who)], 0.00005), needs)
+
+
+@recipe
+def degenerate_scores(artifacts: Artifacts, *settings: str) -> Recomputed:
+    """Lowest and highest evaluation score of the degenerate configuration."""
+    scores = [eval_score(artifacts, setting, DEGENERATE).values[0] for setting in settings]
+    return pair(min(scores), max(scores))
 
 
 @recipe
@@ -232,7 +249,8 @@ def metric(
     """One metric of one machine (BEATs, 2025)."""
     names, values = metrics_of(artifacts, "beats", split, config)
     # the appendix rounds the two decimals of the table once more
-    return number(_at(names, values, machine, quantity), HALF_DIGIT)
+    found = number(_at(names, values, machine, quantity), HALF_DIGIT)
+    return found if has_clips("beats", split, config) else read(found, LABELS)
 
 
 @recipe
@@ -250,7 +268,8 @@ def lowest_metric(artifacts: Artifacts, config: str, quantity: str) -> Recompute
     """The lowest value of a metric over the evaluation machines."""
     names, values = metrics_of(artifacts, "beats", "eval", config)
     at = int(np.argmin(values[:, QUANTITIES.index(quantity)]))
-    return number(_at(names, values, names[at], quantity), HALF_DIGIT, f"{names[at]}.")
+    value = _at(names, values, names[at], quantity)
+    return read(number(value, HALF_DIGIT, f"{names[at]}."), LABELS)
 
 
 def _at(names: list[str], values: FloatArray, machine: str, quantity: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from daco.clips import counted
 from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.errors import ConfigError
 from daco.figures.style import look_of
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
     from daco.experiments.result import StudyResult
 
+_STRENGTH = {
+    "dev_score": "Does the dev score rise with m?",
+    "eval_score": "Does the evaluation score rise with m?",
+    "criterion": "Does the criterion improve with m?",
+}
 _SCORES: dict[Key, str] = {"dev_omega": "dev score", "eval_omega": "eval score"}
+_CRITERIA: dict[Key, str] = {"crit_dev": "criterion, dev", "crit_eval": "criterion, eval"}
 
 
 def selection_table(result: StudyResult) -> ReportTable:
@@ -28,7 +35,8 @@ def selection_table(result: StudyResult) -> ReportTable:
         "config": [row["config"] for row in rows],
         "eval_omega": [row["eval_omega"] for row in rows],
         "dev_omega": [row["dev_omega"] for row in rows],
-        "criterion": [row["criterion"] for row in rows],
+        "crit_dev": [row["crit_dev"] for row in rows],
+        "crit_eval": [row["crit_eval"] for row in rows],
         "labels": [row["labels"] for row in rows],
         "what it does": [_described(row) for row in rows],
     }
@@ -36,8 +44,8 @@ def selection_table(result: StudyResult) -> ReportTable:
         "selection",
         "What each rule picks, which labels it reads, and the official score (%) of the pick.",
         without_unknown(columns),
-        titles={"config": "picks", "labels": "labels read", **_SCORES},
-        formats={"criterion": ".3f"},
+        titles={"config": "picks", "labels": "labels read", **_SCORES, **_CRITERIA},
+        formats={"crit_dev": ".3f", "crit_eval": ".3f"},
     )
 
 
@@ -62,8 +70,9 @@ def difference_table(result: StudyResult) -> ReportTable:
     return ReportTable(
         "differences",
         "Evaluation score of the chosen configuration less that of another (points), with 95 % "
-        "intervals. Machine jackknife: as if other machines had been drawn; clip bootstrap: as if "
-        "other clips of these machines had been. Least, most: when one machine is left out.",
+        "intervals. Machine jackknife: as if other machines had been drawn, by Student’s t; clip "
+        "bootstrap: as if other clips of these machines had been. Least, most: when one machine is "
+        "left out.",
         without_unknown(columns),
         titles={
             "config": "configuration",
@@ -92,8 +101,7 @@ def grid_table(result: StudyResult) -> ReportTable:
         titles={
             "config": "configuration",
             **_SCORES,
-            "crit_dev": "criterion, dev",
-            "crit_eval": "criterion, eval",
+            **_CRITERIA,
         },
         formats={"crit_dev": ".3f", "crit_eval": ".3f"},
     )
@@ -135,7 +143,7 @@ def family_table(result: StudyResult) -> ReportTable:
         titles={
             "count": "members",
             "config": "smallest criterion",
-            "crit_dev": "criterion",
+            **_CRITERIA,
             **_SCORES,
             "dev_omega_range": "dev, all",
             "eval_omega_range": "eval, all",
@@ -162,7 +170,8 @@ def ldn_table(result: StudyResult) -> ReportTable:
     grid = result.grid
     names = [str(name) for name in grid["config"]]
     local = [name for name in names if _is_ldn(name)]
-    wanted = [name for name in (RAW_CONFIG, "ratio-soft-k1", DEFAULT_CONFIG) if name in names]
+    others = (RAW_CONFIG, "zscore-soft-k1", "ratio-soft-k1", DEFAULT_CONFIG)
+    wanted = [name for name in others if name in names]
     columns: Columns = {}
     if local:
         at = [names.index(name) for name in [*wanted, *local]]
@@ -173,10 +182,10 @@ def ldn_table(result: StudyResult) -> ReportTable:
                 columns[name] = grid[name].iloc[at].tolist()
     return ReportTable(
         "ldn",
-        "Calibration per domain, local density normalisation (LDN), and one on top of the other: "
-        "official scores (%) and criterion.",
+        "Calibration per domain (z-scores, ratios to the median, quantile maps), local density "
+        "normalisation (LDN), and one on top of the other: official scores (%) and criterion.",
         columns,
-        titles={"config": "configuration", **_SCORES, "crit_dev": "criterion"},
+        titles={"config": "configuration", **_SCORES, **_CRITERIA},
         formats={"crit_dev": ".3f"},
     )
 
@@ -186,8 +195,9 @@ def statistics_table(result: StudyResult) -> ReportTable:
     rows = [row for row in _statistics(result.stats) if row[1] is not None or row[2] is not None]
     return ReportTable(
         "statistics",
-        "Rank correlations (Spearman’s ρ; +1: the signal orders configurations exactly as the "
-        "evaluation score does) with 95 % intervals and two-sided p-values.",
+        "Rank correlations (Spearman’s ρ; +1: both order the configurations alike) with 95 % "
+        "intervals and two-sided p-values by permutation: all orderings are counted where they "
+        "are few, else thousands are drawn.",
         columns_from(rows, ("question", "value", "low", "high", "p", "based on")),
         titles={"value": "ρ"},
         formats={"value": "+.2f", "low": "+.2f", "high": "+.2f", "p": "p"},
@@ -199,20 +209,26 @@ def _statistics(stats: Mapping[str, Any]) -> Iterator[list[Any]]:
     for key, word in (("criterion", "the criterion"), ("dev_score", "the dev score")):
         if signals.get(key):
             yield from _signal(word, signals[key])
+    for key, question in _STRENGTH.items():
+        found = (stats.get("strength") or {}).get(key) or {}
+        yield _row(question, found, f"{found.get('n')} quantile maps")
+    found = stats.get("dev_and_eval_within_conformal_soft") or {}
+    basis = f"{found.get('n')} quantile maps of one family"
+    yield _row("Do dev and evaluation score agree in conf-soft?", found, basis)
     for key, question in (
         ("criterion_and_dev_score", "Does the criterion predict the dev score?"),
         ("gain_and_separability", "Does calibration gain more where domains are separable?"),
     ):
         found = stats.get(key) or {}
         machines = found.get("n_machines")
-        basis = f"{machines} machines" if machines else f"{found.get('n')} configurations"
+        basis = counted(machines or found.get("n") or 0, "machine" if machines else "configuration")
         yield _row(question, found, basis, found.get("p_naive"))
 
 
 def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     """How far one signal predicts the evaluation score, from the plain to the strict answer."""
     whole = {"rho": signal["rho"], **(signal.get("family_block") or {})}
-    basis = f"{signal['n']} configurations; families resampled"
+    basis = f"{counted(signal['n'], 'configuration')}; families resampled"
     yield _row(f"Does {word} predict the evaluation score?", whole, basis)
     machines = signal.get("machine_bootstrap") or {}
     basis = f"{machines.get('n_dev')} and {machines.get('n_eval')} machines resampled"
@@ -221,14 +237,20 @@ def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     basis = f"{means.get('n_families')} family means permuted"
     yield _row("… between families alone?", means, basis, means.get("p_two_sided"))
     yield _row("… with any one family left out?", signal.get("leave_one_family_out") or {}, "range")
+    for key, question in (
+        ("conformal_only", "… among the quantile maps alone?"),
+        ("without_conformal", "… without the quantile maps?"),
+    ):
+        found = signal.get(key) or {}
+        yield _row(question, found, f"{found.get('n')} configurations")
     partial = signal.get("partial") or {}
     whole = partial.get("given_strength_and_family") or {}
     basis = "partial correlation; p counts near copies"
-    yield _row("… beyond what m and the family tell?", whole, basis, whole.get("p_value"))
+    yield _row("… beyond what m and the family tell?", whole, basis, whole.get("p_permutation"))
     inner = partial.get("conformal_given_strength_assignment_base") or {}
     basis = f"the same, of {inner.get('n')} configurations"
     question = "… among neighbours within the quantile maps?"
-    yield _row(question, inner, basis, inner.get("p_value"))
+    yield _row(question, inner, basis, inner.get("p_permutation"))
 
 
 def _row(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daco.figures.distributions import chosen_config
+from daco.figures.distributions import shown_config
 from daco.metrics import harmonic_mean
 from daco.results import QUANTITIES
 
@@ -43,7 +43,7 @@ def said_of(result: StudyResult, before: str = "") -> str:
         return ""
     return (
         f"{before}Shown are the {len(places)} machines of {_count(result):,} that score lowest "
-        f"under {chosen_config(result)}; the files of the run have all of them."
+        f"under {shown_config(result)}; the files of the run have all of them."
     )
 
 
@@ -51,7 +51,7 @@ def _shown(result: StudyResult) -> set[tuple[str, str]] | None:
     if _count(result) <= SHOWN:
         return None
     table = result.per_machine
-    rows = table[table["config"] == chosen_config(result)]
+    rows = table[table["config"] == shown_config(result)]
     metrics = rows[list(QUANTITIES)].to_numpy(dtype=float)
     known = ~np.isnan(metrics).any(axis=1)
     scores = np.full(len(rows), np.inf)  # machines without labels come last

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.config import DEFAULT_CONFIG
-from daco.figures.distributions import chosen_config
-from daco.report.wording import explain, noise_note, reading
+from daco.experiments.aggregate import complete_column, plain
+from daco.experiments.stability import choice_over_seeds
+from daco.figures.distributions import chosen_config, shown_config
+from daco.report.wording import below_default, explain, noise_note, reading
 from daco.results import QUANTITIES
+from daco.selection import oracle, random_expectation
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
@@ -23,10 +26,12 @@ def headline(result: StudyResult) -> dict[str, Any]:
 
     ``measure`` is ``"eval"`` where evaluation scores are known, else ``"dev"``, else
     ``"criterion"``, else None; ``comparison`` holds values of that measure, and where they lie
-    on a common axis in percent of its length.
+    on a common axis in percent of its length. ``config`` is None where nothing was chosen; the
+    page then shows the configuration ``shown``.
     """
     chosen = result.selection.get("chosen") or {}
     config = chosen_config(result)
+    shown = shown_config(result)
     measure, column = next(
         ((name, column) for name, column in _MEASURES if _known(result, column)), (None, None)
     )
@@ -34,33 +39,53 @@ def headline(result: StudyResult) -> dict[str, Any]:
     split = "eval" if measure == "eval" else "dev"
     machines = labelled_machines(result, split)
     sentences = reading(result.selection, len(machines)) if measure == "eval" else []
+    if config is None:
+        sentences.append(
+            "Which configuration was chosen is not known: the folder has no selection.json. "
+            "'daco compare' with this folder says what each rule picks from its tables."
+        )
     if measure == "dev":
+        took_part = ", whose labels took part in the choice" if config else ""
         sentences.append(
             "Nothing here was tried on evaluation machines. The scores are those of the "
-            "development machines, whose labels took part in the choice."
+            f"development machines{took_part}."
         )
     if measure == "criterion":
         sentences.append(
             "No labels are known, so nothing here says how well anything is detected: the "
             "criterion only says how alike the scores of the two domains are."
         )
+    seeds = _seeds(result)
+    if seeds and measure == "eval":
+        default = _value(result, DEFAULT_CONFIG, column)
+        sentences[:0] = below_default(seeds["n_seeds"], seeds["eval_omega"], default)
     note = None
     if "criterion" in str(chosen.get("rule")):
         note = noise_note(result.selection.get("within_noise") or [])
     return {
         "config": config,
-        "explanation": explain(config),
+        "shown": shown,
+        "explanation": explain(shown),
         "rule": chosen.get("rule"),
         "reason": chosen.get("reason"),
         "measure": measure,
-        "value": _value(result, config, column),
+        "value": _value(result, shown, column),
         "interval": chosen.get("interval") if measure == "eval" else None,
+        "seeds": seeds,
         "machines": machines if measure in ("eval", "dev") else _machines(result, "dev"),
         "comparison": _placed(rows),
         "floor": (result.selection.get("floor") or {}).get("mean"),
         "warnings": list(result.selection.get("warnings") or []),
         "reading": [*sentences, *([note] if note else [])],
     }
+
+
+def _seeds(result: StudyResult) -> dict[str, Any] | None:
+    """What other seeds choose; computed again for a run that did not store it."""
+    chosen = result.selection.get("chosen") or {}
+    if "seeds" in result.selection or not chosen:
+        return result.selection.get("seeds")
+    return choice_over_seeds(result.stability, result.grid, chosen["config"], chosen.get("rule"))
 
 
 def labelled_machines(result: StudyResult, split: str) -> list[str]:
@@ -74,10 +99,10 @@ def _machines(result: StudyResult, split: str) -> list[str]:
     return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
 
 
-def _comparison(result: StudyResult, config: str, column: str) -> list[dict[str, Any]]:
+def _comparison(result: StudyResult, config: str | None, column: str) -> list[dict[str, Any]]:
     """The chosen one, then what else might have been taken."""
-    picks: list[tuple[str, str]] = [("chosen", config)]
-    rows = result.selection.get("rows") or []
+    picks: list[tuple[str, str]] = [] if config is None else [("chosen", config)]
+    rows = result.selection.get("rows") or _rows_of_scores(result)
     picks += [("dev pick", row["config"]) for row in rows if row["rule"] == "dev score"]
     if DEFAULT_CONFIG in set(result.grid["config"]):
         picks.append(("fixed default", DEFAULT_CONFIG))
@@ -90,11 +115,11 @@ def _comparison(result: StudyResult, config: str, column: str) -> list[dict[str,
         for role, name in picks
     ]
     interval = (result.selection.get("chosen") or {}).get("interval")
-    if interval and column == "eval_omega":
+    if config and interval and column == "eval_omega":
         found[0] |= {"low": interval["low"], "high": interval["high"]}
     for row in rows if column == "eval_omega" else ():
         if row["rule"] == "random" and row["eval_omega"] is not None:
-            mean, sd = row["eval_omega"], row["eval_sd"] or 0.0
+            mean, sd = row["eval_omega"], plain(row["eval_sd"] or 0.0) or 0.0
             found.append(
                 {
                     "role": "random",
@@ -105,6 +130,19 @@ def _comparison(result: StudyResult, config: str, column: str) -> list[dict[str,
                 }
             )
     return [row for row in found if row["value"] is not None]
+
+
+def _rows_of_scores(result: StudyResult) -> list[dict[str, Any]]:
+    """Rules that only describe the evaluation scores, where nothing was chosen."""
+    scores = complete_column(result.grid, "eval_omega")
+    if scores is None:
+        return []
+    chance = random_expectation(scores)
+    best = oracle(result.grid["config"], scores)
+    return [
+        {"rule": "random", "config": None, "eval_omega": chance.mean, "eval_sd": chance.sd},
+        {"rule": "oracle", "config": best, "eval_omega": float(scores.max())},
+    ]
 
 
 def _placed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.experiments.aggregate import metrics_of
 from daco.figures.coverage import imbalances
-from daco.figures.distributions import chosen_config
+from daco.figures.distributions import shown_config
 from daco.metrics import harmonic_mean
 from daco.report.fewer import fewer_machines, said_of
 from daco.report.table import Columns, ReportTable, columns_from, without_unknown
-from daco.results import QUANTITIES
+from daco.results import QUANTITIES, FloatArray
 from daco.tables import Key
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _FROM_OUTSIDE = (
 def shown_configs(result: StudyResult) -> list[str]:
     """What is compared machine by machine: raw, default, chosen, as far as the grid has them."""
     known = set(result.grid["config"])
-    wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, chosen_config(result)])
+    wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, shown_config(result)])
     return [name for name in wanted if name in known]
 
 
@@ -49,28 +50,35 @@ def per_machine_table(result: StudyResult) -> ReportTable:
     by_config = {
         name: part.set_index(["split", "machine"]) for name, part in table.groupby("config")
     }
+    labelled = result.per_machine.dropna(subset=list(QUANTITIES))
+    splits = list(dict.fromkeys(labelled["split"]))  # also of machines that are not shown
     columns: Columns = {
-        "machine": [machine for _, machine in places],
-        "split": [split for split, _ in places],
+        "machine": [*(machine for _, machine in places), *["all machines"] * len(splits)],
+        "split": [*(split for split, _ in places), *splits],
     }
     titles: dict[Key, str] = {"split": "set"}
-    heat: set[Key] = set()
+    formats: dict[Key, str] = {}
     for config in shown_configs(result):
         if config not in by_config:
             continue
-        for quantity, title in zip(QUANTITIES, _METRICS.values(), strict=True):
-            key = (config, quantity)
-            columns[key] = by_config[config][quantity].reindex(places).tolist()
-            titles[key] = title
-            heat.add(key)
+        metrics = by_config[config][list(QUANTITIES)].reindex(places).to_numpy(dtype=float)
+        every = [metrics_of(labelled, split, [config])[:, 0] for split in splits]
+        for at, (quantity, title) in enumerate(_METRICS.items()):
+            key = (config, str(quantity))
+            columns[key] = [*metrics[:, at].tolist(), *(_mean(values[:, at]) for values in every)]
+            titles[key], formats[key] = title, ".1f"
+        key = (config, "score")
+        columns[key] = [_mean(values) for values in [*metrics, *every]]
+        formats[key] = ".2f"
     return ReportTable(
         "per_machine",
-        "Each machine’s AUC in the source and the target domain, and its partial AUC (%; 50 is "
-        "chance)." + said_of(result, " "),
+        "Each machine’s AUC in the source and the target domain, its partial AUC, and the harmonic "
+        "mean of the three (%; 50 is chance). All machines: harmonic means over the machines of a "
+        "set; the last is the official score." + said_of(result, " "),
         columns,
         titles=titles,
-        formats=dict.fromkeys(heat, ".1f"),
-        heat=frozenset(heat),
+        formats=formats,
+        heat=frozenset(formats),
     )
 
 
@@ -214,6 +222,12 @@ def cost_table(result: StudyResult) -> ReportTable:
     names: tuple[Key, ...] = ("quantity", "value", "unit", "note")
     columns = {} if table.empty else {name: table[name].tolist() for name in names}
     return ReportTable("cost", "Measured in this run.", columns, formats={"value": ".4g"})
+
+
+def _mean(values: FloatArray) -> float | None:
+    """The harmonic mean of metrics; None where one is not known."""
+    known = len(values) > 0 and bool(np.isfinite(values).all())
+    return float(harmonic_mean(values)) if known else None
 
 
 def _words(splits: Any) -> list[str]:

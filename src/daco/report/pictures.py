@@ -22,7 +22,7 @@ from daco.figures import (
     plot_vetoes,
 )
 from daco.figures.coverage import draw_imbalance, draw_realised, legend_below
-from daco.figures.distributions import chosen_config, draw_distribution, false_alarm_rate
+from daco.figures.distributions import draw_distribution, false_alarm_rate, shown_config
 from daco.figures.frontier import draw_frontier
 from daco.figures.separability import draw_gain_separability
 from daco.figures.style import COLUMN_WIDTH, PALETTE, panels, png_bytes, styled, svg_bytes
@@ -140,7 +140,7 @@ def _panels(result: StudyResult, names: set[str]) -> Iterator[_Panel]:
             draw_panel = partial(_with_legend, draw=draw, result=result)
             yield _Panel(f"coverage_{name}", label, draw_panel, 3.05, margins={"bottom": 0.85})
     if "distributions" in names:
-        config, rate = chosen_config(result), false_alarm_rate(result)
+        config, rate = shown_config(result), false_alarm_rate(result)
         machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
         for at, machine in enumerate(machines):
             yield _Panel(

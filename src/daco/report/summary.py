@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.figures.distributions import chosen_config, false_alarm_rate
+from daco.figures.distributions import false_alarm_rate, shown_config
 from daco.figures.style import PALETTE, look_of, system_looks
 from daco.figures.transfer import roles
 from daco.report import choice_tables, machine_tables, veto_tables
@@ -30,6 +30,7 @@ _MAKERS = (
     choice_tables.grid_table,
     veto_tables.veto_table,
     veto_tables.role_table,
+    veto_tables.form_table,
     machine_tables.frontier_table,
     machine_tables.diagnostics_table,
     machine_tables.per_machine_table,
@@ -143,7 +144,7 @@ def _legend(result: StudyResult) -> list[dict[str, str]]:
 
 def _distributions(result: StudyResult) -> list[dict[str, Any]]:
     """Per machine: its threshold under the chosen configuration, and the shares above it."""
-    config, rate = chosen_config(result), false_alarm_rate(result)
+    config, rate = shown_config(result), false_alarm_rate(result)
     machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
     return [_distribution(machine, config, rate) for machine in machines]
 

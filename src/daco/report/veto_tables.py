@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daco.experiments.aggregate import CRITERION_DIGITS
 from daco.report.machine_tables import SPLIT_WORDS
 from daco.report.table import Columns, ReportTable, columns_from, without_unknown
+from daco.selection import guarded_selection, viable_within
+from daco.tables import written
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
@@ -63,7 +66,7 @@ def veto_table(result: StudyResult) -> ReportTable:
             "pseudo_score": "pseudo score",
             "dev_omega": "dev score",
             "eval_omega": "eval score",
-            "crit_dev": "criterion",
+            "crit_dev": "criterion, dev",
         },
         formats={"crit_dev": ".3f"},
     )
@@ -90,6 +93,46 @@ def role_table(result: StudyResult) -> ReportTable:
         columns_from(rows, ("split", "basis", "plain", "median", "limit", "count")),
         titles={"split": "machines", "plain": "raw-k1", "count": "cut"},
         formats=dict.fromkeys(("plain", "median", "limit"), ".1f"),
+    )
+
+
+def form_table(result: StudyResult) -> ReportTable:
+    """The other form of the dev-score veto: within delta points of the best dev score."""
+    columns: Columns = {}
+    caption = (
+        "The guarded criterion with the veto drawn at δ points below the best dev score: from "
+        "which δ on it picks what, and the scores (%) of the picks."
+    )
+    veto = result.selection.get("veto")
+    if veto is not None and {"dev_omega", "crit_dev"} <= set(result.grid):
+        grid = result.grid.dropna(subset=["dev_omega", "crit_dev"]).set_index("config", drop=False)
+        grid["crit_dev"] = grid["crit_dev"].round(CRITERION_DIGITS)
+        dev = grid["dev_omega"]
+        first: dict[str, tuple[str, float, int]] = {}
+        for delta in sorted(set(dev.max() - dev)):
+            kept = viable_within(dev, delta)
+            pick = guarded_selection(grid, veto=kept)
+            first.setdefault(pick, (pick, delta, int(kept.sum())))
+        columns = columns_from(list(first.values()), ("config", "delta", "count"))
+        for name in ("crit_dev", "dev_omega", "eval_omega"):
+            if name in grid:
+                columns[name] = grid.loc[list(first), name].tolist()
+        if veto["floor"] is not None:
+            points = written(dev.max() - veto["floor"])
+            caption += f" The veto of this study keeps what lies less than {points} points below."
+    return ReportTable(
+        "veto_forms",
+        caption,
+        without_unknown(columns),
+        titles={
+            "delta": "from δ on",
+            "count": "kept",
+            "config": "picks",
+            "crit_dev": "criterion",
+            "dev_omega": "dev score",
+            "eval_omega": "eval score",
+        },
+        formats=dict.fromkeys(("delta", "crit_dev"), ".3f"),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from daco.config import ScoreConfig
 from daco.errors import ConfigError
+from daco.stats import larger_than_chance, too_few_machines
 from daco.tables import written
 
 RULES = {
@@ -82,7 +83,8 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
     """What may be concluded from the comparison of the chosen one with the others.
 
     Where several intervals of a difference are known, the one over machines counts: others than
-    these machines are what a choice is made for.
+    these machines are what a choice is made for. Below five machines no difference is called
+    larger than chance, see :func:`daco.stats.larger_than_chance`.
 
     Examples
     --------
@@ -108,8 +110,11 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
         if row["rule"] == "random" and score is not None and score < row["eval_omega"]:
             mean = written(row["eval_omega"], ".1f")
             sentences.append(f"A configuration drawn at random scores more on average ({mean}).")
+    differ = any(delta["first"] != delta["second"] for delta in strongest.values())
     if n_machines == 1:
         sentences.append("One machine says little about others.")
+    elif differ and (note := too_few_machines(n_machines)):
+        sentences.append(note)
     return sentences
 
 
@@ -130,11 +135,30 @@ def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
     interval = f"95 % interval {written(delta['low'], '.1f')} to {written(delta['high'], '.1f')}"
     over_machines = "machine" in str(delta["method"])
     subject = f"Its {what} of {size} points {to} the {against}"
-    if delta["low"] <= 0 <= delta["high"]:
+    if too_few_machines(n_machines):
+        return f"{subject} may be chance ({interval})."
+    if not larger_than_chance(delta["low"], delta["high"], n_machines):
         few = f"{n_machines} machines do" if over_machines else "these clips do"
         return f"{subject} may be chance: {few} not establish it ({interval})."
     noise = "from machine to machine" if over_machines else "from clip to clip"
     return f"{subject} is larger than what changes {noise} ({interval})."
+
+
+def below_default(n_seeds: int, mean: float | None, default: float | None) -> list[str]:
+    """A sentence where the choice scores less than the fixed default, averaged over seeds.
+
+    Examples
+    --------
+    >>> from daco.report.wording import below_default
+    >>> below_default(10, 70.5, 72.6)[0][:48]
+    'Over 10 seeds the choice scores 70.5 on average,'
+    """
+    if mean is None or default is None or mean >= default:
+        return []
+    return [
+        f"Over {n_seeds} seeds the choice scores {written(mean, '.1f')} on average, "
+        f"less than the fixed default ({written(default, '.1f')}): choosing gained nothing here."
+    ]
 
 
 def noise_note(within_noise: Sequence[str]) -> str | None:

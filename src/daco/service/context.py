@@ -17,11 +17,12 @@ from fastapi import Request
 from daco.service.events import Hub
 from daco.service.feed import Feed
 from daco.service.gallery import Gallery
+from daco.service.health import Readiness
 from daco.service.machines import Registry
 from daco.service.metrics import Metrics
 from daco.service.overview import Overview
 from daco.service.pool import Pool
-from daco.service.recordings import Recordings
+from daco.service.recordings import Hashes, Recordings
 from daco.service.settings import Settings
 from daco.service.uploads import Admission
 from daco.service.writer import Writer
@@ -29,6 +30,9 @@ from daco.store import Store
 
 FORGET_SECONDS = 3600.0
 """Between two removals of clips that are older than they are to be kept."""
+
+UPLOADS = "http:"
+"""How the keys of uploads begin among the store's sources."""
 
 log = logging.getLogger("daco.service")
 
@@ -46,8 +50,10 @@ class Service:
     registry: Registry
     writer: Writer
     recordings: Recordings | None
+    hashes: Hashes
     overview: Overview
     gallery: Gallery
+    readiness: Readiness
     admission: Admission
 
 
@@ -91,8 +97,10 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
             registry=registry,
             writer=writer,
             recordings=recordings,
+            hashes=Hashes(),
             overview=overview,
             gallery=Gallery(pool),
+            readiness=Readiness(store, pool, registry, hub),
             admission=Admission(settings.uploads, settings.buffered_bytes),
         )
         _watch(service)
@@ -132,6 +140,7 @@ async def _forget(service: Service, days: float) -> None:
         try:
             oldest = time.time() - days * 86400
             gone = await asyncio.to_thread(service.store.prune, keep_days=days)
+            await asyncio.to_thread(_forget_keys, service.store)
             if service.recordings is not None:
                 await asyncio.to_thread(service.recordings.remove, gone.audio_paths, oldest)
             if gone.clips:
@@ -139,3 +148,9 @@ async def _forget(service: Service, days: float) -> None:
         except Exception as error:
             log.warning("old clips could not be removed: %s", error)
         await asyncio.sleep(FORGET_SECONDS)
+
+
+def _forget_keys(store: Store) -> None:
+    """The key of an upload is known for as long as its clip."""
+    for each in store.machines_summary():
+        store.forget_sources(each.machine, UPLOADS, lambda key: True)

@@ -48,6 +48,7 @@ class Machine:
     sample_rate: int | None
     created: str | None
     names: tuple[str, ...] = field(repr=False)
+    sha256s: tuple[str, ...] = field(repr=False)
     problem: str | None = None
 
     @cached_property
@@ -197,12 +198,14 @@ async def _load_one(
     nursery: Nursery, name: str, machine: str, data: bytes
 ) -> tuple[Machine | None, str | None]:
     try:
-        said, names = await nursery.load(machine, data)
+        said, texts = await nursery.load(machine, data)
     except NurseryLostError:
         raise _LoadCrashError(name) from None
     if "error" in said:
         return None, said["error"]
-    return Machine(id=machine, names=tuple(names.decode().split("\0")), **said), None
+    names = tuple(texts.decode().split("\0"))  # and after them as many hashes
+    half = len(names) // 2
+    return Machine(id=machine, names=names[:half], sha256s=names[half:], **said), None
 
 
 def _changes(before: Snapshot, after: Snapshot) -> list[tuple[str, str]]:

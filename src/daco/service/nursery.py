@@ -108,7 +108,8 @@ def _load(control: socket.socket, weights: dict[str, str]) -> dict[str, Detector
             wire.send(control, {"error": reason})
             continue
         detectors[header["id"]] = detector
-        wire.send(control, _described(model), "\0".join(model.clip_names).encode())
+        hashes = model.clip_sha256 or ("",) * len(model)
+        wire.send(control, _described(model), "\0".join((*model.clip_names, *hashes)).encode())
     return None
 
 
@@ -137,7 +138,7 @@ def _warm_up(detector: Detector) -> None:
 
 
 def _described(model: MachineModel) -> dict[str, Any]:
-    """What the service has to know about a model; the clips' names go with it as bytes."""
+    """What the service has to know about a model; clips' names and hashes go as bytes."""
     return {
         "machine": model.machine,
         "config": model.config,

@@ -53,7 +53,7 @@ def spectrogram(
     try:
         wave = read_audio(path, sample_rate=sample_rate, limits=limits)
     except AudioError as error:
-        raise AudioError(str(error).removeprefix(f"{path}: ")) from None
+        raise AudioError(error.reason) from None
     levels = mel_levels(wave, sample_rate)
     brightest = np.ceil(np.percentile(levels, 99.5) / _STEP) * _STEP
     share = np.clip((levels - brightest) / DEPTH + 1, 0, 1)

@@ -20,8 +20,14 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is not of a type that can be a recording.",
     422: "A parameter is not of the right form.",
+    409: "The recording was scored before under this key and is no longer kept.",
+    500: "The service failed on this recording; its log says more.",
+    502: "The workers that listened to the recording ended. It may be sent again.",
     503: "The service is busy; try again after `Retry-After` seconds.",
+    504: "Listening to the recording took too long. It may be sent again.",
 }
+
+_RETRY = (502, 503, 504)  # the same recording may be accepted later
 
 
 class Problem(Exception):  # noqa: N818 - it is an answer, not an error of the program
@@ -31,14 +37,20 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not an error of the p
         super().__init__(detail)
         self.status, self.detail, self.headers = status, detail, headers
 
+    @property
+    def retry(self) -> bool:
+        """The same request may succeed later; what is wrong is not the request."""
+        return self.status in _RETRY
+
     def response(self) -> JSONResponse:
         """The answer."""
-        return JSONResponse({"detail": self.detail}, self.status, self.headers)
+        later = {"Retry-After": str(RETRY_SECONDS)} if self.retry else {}
+        return JSONResponse({"detail": self.detail}, self.status, later | (self.headers or {}))
 
 
 def busy(detail: str = "The service is busy. Try again in a moment.") -> Problem:
     """Too much to do: come back later."""
-    return Problem(503, detail, {"Retry-After": str(RETRY_SECONDS)})
+    return Problem(503, detail)
 
 
 def not_found(what: str) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -12,16 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from daco.atomic import atomic_write
-from daco.audio import FORMATS
+from daco.audio import DEFAULT_LIMITS
 from daco.errors import DataError
+from daco.formats import FORMATS, suffix_of_content
 
-_MAGIC = (
-    (b"fLaC", ".flac"),
-    (b"OggS", ".ogg"),
-    (b"FORM", ".aiff"),
-    (b"RI", ".wav"),
-    (b"RF", ".wav"),
-)
 _KEPT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(wav|flac|ogg|aiff|mp3)", re.ASCII)
 _MEDIA_TYPES = {
     ".wav": "audio/wav",
@@ -34,19 +29,9 @@ _MEDIA_TYPES = {
     ".mp3": "audio/mpeg",
 }
 
+_Version = tuple[int, int, int, int]
+
 log = logging.getLogger("daco.service")
-
-
-def suffix_of(data: bytes) -> str:
-    r"""The extension of a recording that was decoded, by its first bytes.
-
-    Examples
-    --------
-    >>> from daco.service.recordings import suffix_of
-    >>> suffix_of(b"fLaC\0\0"), suffix_of(b"RIFF\0\0")
-    ('.flac', '.wav')
-    """
-    return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), ".mp3")
 
 
 def media_type_of(path: Path) -> str:
@@ -74,7 +59,7 @@ class Recordings:
 
     def keep(self, sha256: str, data: bytes) -> str:
         """Write a recording and return its name; a `DataError` when the disk refuses."""
-        name = f"{sha256[:2]}/{sha256}{suffix_of(data)}"
+        name = f"{sha256[:2]}/{sha256}{suffix_of_content(data) or '.mp3'}"
         path = self.folder / name
         with self._lock:
             known = name in self._sizes
@@ -143,15 +128,52 @@ def _found(folder: Path) -> OrderedDict[str, int]:
     return OrderedDict((name, size) for _, name, size in sorted(found))
 
 
-def find_normal(folder: Path, machine: str, name: str) -> Path | None:
-    """The recording of a normal under `folder`; None where there is none.
+class Hashes:
+    """SHA-256 of files on disk; one that looks the same from outside is not read again."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Path, tuple[_Version, str]] = OrderedDict()
+
+    def of(self, path: Path) -> str | None:
+        """The hash of a file; None where it cannot be read or is larger than a recording may be."""
+        try:
+            with path.open("rb") as file:
+                version = _version(file.fileno())
+                with self._lock:
+                    kept = self._kept.get(path)
+                    if kept is not None and kept[0] == version:
+                        self._kept.move_to_end(path)
+                        return kept[1]
+                if version[0] > DEFAULT_LIMITS.bytes:
+                    return None
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+                if _version(file.fileno()) != version:  # written to while it was read
+                    return None
+        except OSError:
+            return None
+        with self._lock:
+            self._kept[path] = (version, found)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return found
+
+
+def _version(handle: int) -> _Version:
+    status = os.fstat(handle)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def find_normals(folder: Path, machine: str, name: str) -> list[Path]:
+    """Recordings under `folder` that may be the normal of a name, the likeliest first.
 
     A model file may come from anywhere, so that a name in it leads to no file outside of the
     folder, whatever it looks like and wherever links point.
     """
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or ".." in parts or Path(parts[-1]).suffix.lower() not in FORMATS:
-        return None
+        return []
     root = os.path.realpath(folder)
     if parts[0] == "/":
         places = [name]
@@ -164,11 +186,8 @@ def find_normal(folder: Path, machine: str, name: str) -> Path | None:
             for drop in range(1, len(parts))
             if tail[-drop:] == parts[:drop]
         ]
-    for place in places:
-        found = find_within((folder,), os.path.join(root, place))
-        if found is not None:
-            return found
-    return None
+    found = (find_within((folder,), os.path.join(root, place)) for place in places)
+    return [path for path in found if path is not None]
 
 
 def find_within(folders: Sequence[Path], path: str) -> Path | None:

@@ -95,7 +95,14 @@ class Refused(_Shape):
     """A file of a multipart body that could not be judged."""
 
     name: str
-    detail: str
+    status: int = Field(
+        description="What the file alone would have been answered with.", examples=[400]
+    )
+    detail: str = Field(examples=["The recording cannot be used: truncated."])
+    retry: bool = Field(
+        description="Send it again later: the service was busy, or a worker ended or took too "
+        "long. If false, the same file will be refused again."
+    )
 
 
 class Scored(_Shape):
@@ -226,6 +233,9 @@ class Health(_Shape):
 
     live: bool
     ready: bool
+    reason: str | None = Field(
+        description="Why it is not ready.", examples=["The database cannot be used."]
+    )
 
 
 class Login(_Shape):

@@ -8,6 +8,7 @@ SQLite runs with ``synchronous=NORMAL``: what was committed survives the death o
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -24,16 +25,21 @@ from sqlalchemy.exc import (
     ArgumentError,
     DataError,
     DBAPIError,
+    DisconnectionError,
     IntegrityError,
     NoSuchModuleError,
     ProgrammingError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from daco.errors import DacoError, InputError, MissingExtraError
 
 PATIENCE = 30.0
 """Seconds that a writer waits for another before it gives up."""
+
+CHECK_PATIENCE = 1.0
+"""Seconds that a check waits for a writer."""
 
 _SYNCHRONOUS = ("NORMAL", "FULL")
 _OURS = (IntegrityError, ProgrammingError, DataError)  # mistakes of this package, not of the place
@@ -64,6 +70,14 @@ class Database:
             connection = connection.execution_options(daco_writes=True)
             with connection.begin():
                 yield connection
+
+    def check(self) -> None:
+        """A StoreError unless the database could be read and written now; nothing is changed."""
+        options = {"daco_writes": True, "daco_patience": CHECK_PATIENCE}
+        with self.translated(opening=True), self.engine.connect() as connection:
+            connection = connection.execution_options(**options)
+            with connection.begin():
+                connection.exec_driver_sql("SELECT version FROM daco_schema")
 
     @contextmanager
     def translated(self, *, opening: bool = False) -> Iterator[None]:
@@ -112,7 +126,9 @@ def open_database(url: str) -> Database:
         ) from None
     label = parsed.render_as_string(hide_password=True)
     if backend == "sqlite":
+        assert parsed.database is not None
         _as_one_writer(engine, synchronous)
+        _of_one_file(engine, parsed.database)
         return Database(engine, label, threading.Lock())
     return Database(engine, label, nullcontext())
 
@@ -163,8 +179,44 @@ def _as_one_writer(engine: Engine, synchronous: str) -> None:
     def begun(connection: Connection) -> None:
         # A reader that becomes a writer half way may find that it came too late; one that
         # is a writer from the start waits its turn.
-        writes = connection.get_execution_options().get("daco_writes", False)
+        options = connection.get_execution_options()
+        patience = options.get("daco_patience", PATIENCE)
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
+        writes = options.get("daco_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _of_one_file(engine: Engine, path: str) -> None:
+    """A file that is removed or replaced while it is in use is noticed.
+
+    SQLite would go on in the removed file, whose content is lost with the last connection, or
+    make an empty one in its place.
+    """
+    was_there = False
+
+    @event.listens_for(engine, "do_connect")
+    def connecting(*_: Any) -> None:
+        if was_there and not os.path.exists(path):
+            raise sqlite3.OperationalError("the file was removed")
+
+    @event.listens_for(engine, "connect")
+    def connected(_: Any, record: ConnectionPoolEntry) -> None:
+        nonlocal was_there
+        record.info["file"], record.info["is_new"], was_there = _file_number(path), True, True
+
+    @event.listens_for(engine, "checkout")
+    def checked_out(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
+        is_new = record.info.pop("is_new", False)
+        if not is_new and record.info["file"] != _file_number(path):
+            raise DisconnectionError  # another connection is made, or refused
+
+
+def _file_number(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _wal(connection: sqlite3.Connection) -> bool:
@@ -181,6 +233,8 @@ def _wal(connection: sqlite3.Connection) -> bool:
 
 def _hint(error: DBAPIError) -> str:
     text = str(error.orig).lower()
+    if "was removed" in text:
+        return "Put it back, or start again with a new one."
     if "not a database" in text:
         return "The file is something else: choose another name."
     if "readonly" in text or "permission denied" in text or "unable to open" in text:

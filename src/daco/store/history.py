@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, Select, case, func, or_, select
+from sqlalchemy import Connection, Row, Select, case, func, select
 
 from daco.errors import InputError
 from daco.store.records import (
@@ -22,6 +22,8 @@ from daco.store.records import (
 from daco.store.schema import alarm_clips, alarms, clips, machines, sources
 
 LARGEST_PAGE = 10_000
+
+_AT_ONCE = 500  # keys of one IN list
 
 _CLIPS = select(clips, machines.c.name.label("machine")).join_from(clips, machines)
 _ALARMS = select(alarms, machines.c.name.label("machine")).join_from(alarms, machines)
@@ -150,14 +152,15 @@ def newest_scores(
     return np.array(used[::-1], float)
 
 
-def sources_of(connection: Connection, machine: str, prefixes: Sequence[str]) -> list[Source]:
-    """Sources of a machine whose keys begin with one of the prefixes."""
-    begins = (func.substr(sources.c.source_key, 1, len(each)) == each for each in prefixes)
+def sources_of(connection: Connection, machine: str, keys: Sequence[str]) -> list[Source]:
+    """Those of these sources of a machine that are known."""
     columns = (getattr(sources.c, name) for name in Source.__dataclass_fields__)
-    query = select(*columns).where(
-        sources.c.machine_id == machine_id(connection, machine), or_(*begins)
-    )
-    return [Source(*row) for row in connection.execute(query)]
+    query = select(*columns).where(sources.c.machine_id == machine_id(connection, machine))
+    found = []
+    for start in range(0, len(keys), _AT_ONCE):
+        named = sources.c.source_key.in_(keys[start : start + _AT_ONCE])
+        found += [Source(*row) for row in connection.execute(query.where(named))]
+    return found
 
 
 def _page(limit: int) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select
 
 from daco.errors import InputError
 from daco.store.engine import Database
-from daco.store.schema import alarm_clips, alarms, clips, machines, outbox
+from daco.store.schema import alarm_clips, alarms, clips, machines, outbox, sources
 
+_KEYS = 500  # of one IN list
 _STEP = 5_000  # rows of one transaction: other writers wait for milliseconds, not for all of it
 
 
@@ -96,3 +98,30 @@ def _prune_clips(database: Database, machine: int, old: ColumnElement[bool]) -> 
     with database.writing() as connection:
         gone = delete(clips).where(clips.c.id.in_(first)).returning(clips.c.audio_path)
         return list(connection.scalars(gone))
+
+
+def forget_sources(
+    database: Database, machine: str, prefix: str, is_gone: Callable[[str], bool]
+) -> int:
+    """See `Store.forget_sources`."""
+    own = select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
+    unused = (
+        sources.c.machine_id == own,
+        func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
+        ~exists().where(clips.c.id == sources.c.clip_id),
+    )
+    forgotten, last = 0, ""
+    while True:
+        step = select(sources.c.source_key).where(*unused, sources.c.source_key > last)
+        with database.reading() as connection:
+            ordered = step.order_by(sources.c.source_key).limit(_STEP)
+            found = list(connection.scalars(ordered))
+        gone = [key for key in found if is_gone(key)]
+        for start in range(0, len(gone), _KEYS):
+            named = sources.c.source_key.in_(gone[start : start + _KEYS])
+            with database.writing() as connection:
+                # Only what is still without a clip: another watcher may have been at it.
+                forgotten += connection.execute(delete(sources).where(*unused, named)).rowcount
+        if len(found) < _STEP:
+            return forgotten
+        last = found[-1]

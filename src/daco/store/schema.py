@@ -118,7 +118,7 @@ sources = Table(
     Column("audio_sha256", Text),
     Column("stamp", Text),
     # No foreign key: that a source was dealt with outlives its clip, or pruning would bring
-    # every old recording back.
+    # every old recording back that still lies in its folder.
     Column("clip_id", _big()),
     Column("reason", Text),
     sqlite_with_rowid=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -79,6 +79,10 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def check(self) -> None:
+        """A `StoreError` unless the database could be read and written now."""
+        self.database.check()
+
     @property
     def outbox(self) -> Outbox:
         """Messages that are still to be delivered."""
@@ -122,10 +126,24 @@ class Store:
         with self.database.writing() as connection:
             writing.restamp_source(connection, machine, source_key, stamp)
 
-    def sources(self, machine: str, *prefixes: str) -> list[Source]:
-        """What was dealt with, of the keys that begin with one of the prefixes."""
+    def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
+        """Those of a machine's sources that were dealt with."""
         with self.database.reading() as connection:
-            return history.sources_of(connection, machine, prefixes)
+            return history.sources_of(connection, machine, keys)
+
+    def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
+        """Forget sources that are gone and have no clip any more; how many there were.
+
+        Parameters
+        ----------
+        machine : str
+        prefix : str
+            Only keys that begin so.
+        is_gone : callable
+            Called with the key of a source without a clip. What is not gone must stay known, or
+            it would be judged again.
+        """
+        return retention.forget_sources(self.database, machine, prefix, is_gone)
 
     def clips(
         self,
@@ -228,7 +246,8 @@ class Store:
         """Remove old clips, with the alarms they completed and the messages about them.
 
         Open alarms stay, and so do their clips. That a source was dealt with stays known, so
-        that no recording comes back as a new one. Recordings on disk are not touched.
+        that no recording comes back as a new one, until `forget_sources`. Recordings on disk are
+        not touched.
 
         Parameters
         ----------

@@ -17,13 +17,17 @@ router = APIRouter(tags=["operation"])
     "/healthz",
     summary="Health",
     response_model=Health,
-    responses={503: {"model": Health, "description": "It lives, but cannot score."}},
+    responses={503: {"model": Health, "description": "It lives, but cannot score; see `reason`."}},
 )
 async def health(request: Request) -> JSONResponse:
-    """200 when recordings can be scored; needs no token and tells nothing else."""
-    service = service_of(request)
-    ready = service.pool.is_ready and service.registry.is_loaded and not service.hub.is_closed
-    return JSONResponse({"live": True, "ready": ready}, 200 if ready else 503)
+    """200 when recordings can be scored and stored; needs no token and tells nothing else.
+
+    Any answer means that the process lives: restart it when there is none. 503 means that it
+    cannot score now, without workers or without its database, and becomes 200 by itself.
+    """
+    reason = await service_of(request).readiness.obstacle()
+    said = {"live": True, "ready": reason is None, "reason": reason}
+    return JSONResponse(said, 200 if reason is None else 503)
 
 
 @router.get(

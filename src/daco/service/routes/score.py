@@ -12,7 +12,8 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import JSONResponse
 
 from daco.errors import DataError
-from daco.service.context import Service, service_of
+from daco.formats import READABLE
+from daco.service.context import UPLOADS, Service, service_of
 from daco.service.pool import OverloadedError
 from daco.service.problems import Problem, as_responses, busy, not_found
 from daco.service.processes import WorkerLostError
@@ -28,7 +29,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A recording: WAV, FLAC, OGG, AIFF or MP3, told by its content.",
+        "description": f"A recording: {READABLE}, told by its content.",
         "content": {
             "audio/wav": _BINARY,
             "audio/flac": _BINARY,
@@ -57,7 +58,7 @@ log = logging.getLogger("daco.service")
     "/v1/machines/{machine}/score",
     summary="Score a recording",
     response_model=Scored | ScoredMany,
-    responses=as_responses(400, 401, 403, 404, 408, 413, 415, 503),
+    responses=as_responses(400, 401, 403, 404, 408, 409, 413, 415, 500, 502, 503, 504),
     openapi_extra=_BODY,
 )
 async def score(
@@ -71,7 +72,9 @@ async def score(
 ) -> JSONResponse:
     """Judge a recording; the verdict is in the database before it is answered.
 
-    A form with several files is answered with `clips` and `refused`, anything else with `clip`.
+    A form with several files is answered with `clips` and `refused`, where `retry` says which
+    files to send again; if all fail with the same status, with that status. Anything else is
+    answered with `clip`. A single recording may be sent again after 502, 503 and 504.
     """
     service = service_of(request)
     machine_of(service, machine)
@@ -93,20 +96,35 @@ async def score(
 async def _judge_all(
     service: Service, machine: str, uploads: list[Upload], key: str | None
 ) -> dict[str, Any]:
-    """One after the other, so that a form takes no more of the workers than a single file."""
+    """One after the other, so that a form takes no more of the workers than a single file.
+
+    Once the service is busy, the rest is not tried: each could wait as long as a job may.
+    """
     clips: list[dict[str, Any]] = []
-    refused: list[dict[str, str]] = []
+    refused: list[tuple[Upload, Problem]] = []
     for number, upload in enumerate(uploads):
+        if refused and refused[-1][1].status == 503:
+            refused.append((upload, refused[-1][1]))
+            continue
         try:
             one_key = None if key is None else f"{key}#{number}"
             clips.append(await _judge(service, machine, upload, one_key))
         except Problem as problem:
-            if problem.status != 400 and not clips:
-                raise
-            refused.append({"name": upload.name, "detail": problem.detail})
-    if not clips:
-        raise Problem(400, refused[0]["detail"])
-    return {"clips": clips, "refused": refused}
+            refused.append((upload, problem))
+    if not clips and len({problem.status for _, problem in refused}) == 1:
+        raise refused[0][1]
+    return {
+        "clips": clips,
+        "refused": [
+            {
+                "name": upload.name,
+                "status": problem.status,
+                "detail": problem.detail,
+                "retry": problem.retry,
+            }
+            for upload, problem in refused
+        ],
+    }
 
 
 async def _judge(service: Service, machine: str, upload: Upload, key: str | None) -> dict[str, Any]:
@@ -114,7 +132,7 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
     verdict, sha256 = await _verdict(service, machine, upload)
     received_at = datetime.now(UTC)
     path = await _keep(service, verdict, sha256, upload.data)
-    source = None if key is None else f"http:{key}"
+    source = None if key is None else f"{UPLOADS}{key}"
     try:
         added = await service.writer.add(
             NewClip(
@@ -146,8 +164,10 @@ async def _verdict(service: Service, machine: str, upload: Upload) -> tuple[dict
         raise busy() from None
     except WorkerLostError as lost:
         refused.labels("worker lost").inc()
-        why = f"took longer than {service.settings.job_seconds:g} s" if lost.timed_out else "failed"
-        raise Problem(400, f"The recording cannot be used: decoding it {why}.") from None
+        if lost.timed_out:
+            seconds = f"{service.settings.job_seconds:g} s"
+            raise Problem(504, f"Listening to the recording took longer than {seconds}.") from None
+        raise Problem(502, "The workers that listened to the recording ended.") from None
     if "error" in said:
         refused.labels("unusable").inc()
         raise Problem(400, f"The recording cannot be used: {said['error']}")
@@ -172,8 +192,7 @@ async def _keep(service: Service, verdict: dict[str, Any], sha256: str, data: by
 
 
 def _stored_before(service: Service, machine: str, source: str) -> dict[str, Any]:
-    found = [each for each in service.store.sources(machine, source) if each.source_key == source]
-    clip = service.store.clip(found[0].clip_id) if found and found[0].clip_id else None
+    clip = service.store.clip_of(machine, source)
     if clip is None:
         raise Problem(409, "This recording was scored before and is no longer kept.")
     return service.overview.clip(clip)

@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from daco.service.context import Service, service_of
 from daco.service.problems import as_responses, not_found
-from daco.service.recordings import find_normal, media_type_of
+from daco.service.recordings import find_normals, media_type_of
 from daco.service.routes.parameters import MachineId, RowId, Theme, machine_of
 
 SAMPLE_RATE = 16000
@@ -34,6 +34,8 @@ _PICTURE: dict[int | str, dict[str, Any]] = {
 }
 # What a clip sounds like never changes; only this browser may keep it.
 _CACHED = {"Cache-Control": "private, max-age=3600"}
+# A row of the model is another normal once the model has changed.
+_NOT_CACHED = {"Cache-Control": "private, no-cache"}
 
 
 @router.get(
@@ -69,9 +71,12 @@ async def clip_picture(request: Request, clip_id: RowId, theme: Theme = "light")
     responses=_AUDIO,
 )
 def normal_audio(request: Request, machine: MachineId, index: Index) -> FileResponse:
-    """A clip the model was made of, where the service was told where they lie."""
+    """A clip the model was made of, where the service was told where they lie.
+
+    It is sent only if it holds what it held when the model was made.
+    """
     path, _ = _normal_recording(service_of(request), machine, index)
-    return FileResponse(path, media_type=media_type_of(path), headers=_CACHED)
+    return FileResponse(path, media_type=media_type_of(path), headers=_NOT_CACHED)
 
 
 @router.get(
@@ -87,7 +92,7 @@ async def normal_picture(
     service = service_of(request)
     path, rate = await asyncio.to_thread(_normal_recording, service, machine, index)
     png = await service.gallery.spectrogram(path, theme=theme, sample_rate=rate)
-    return Response(png, media_type="image/png", headers=_CACHED)
+    return Response(png, media_type="image/png", headers=_NOT_CACHED)
 
 
 def _clip_recording(service: Service, clip_id: int) -> tuple[Path, int]:
@@ -119,7 +124,19 @@ def _normal_recording(service: Service, machine: str, index: int) -> tuple[Path,
         raise not_found(
             "Where the normals lie was not said: start the service with --normals FOLDER."
         )
-    path = find_normal(folder, known.machine, known.names[index])
-    if path is None:
+    if not known.sha256s[index]:
+        raise not_found(
+            "The model does not hold the hash of this recording, so that it cannot be told from "
+            "another of the same name: fit the model again."
+        )
+    found = find_normals(folder, known.machine, known.names[index])
+    if not found:
         raise not_found("The recording of this normal is not in the folder of the normals.")
-    return path, known.sample_rate or SAMPLE_RATE
+    for path in found:
+        if service.hashes.of(path) == known.sha256s[index]:
+            return path, known.sample_rate or SAMPLE_RATE
+    raise not_found(
+        "The recording on disk is not the one in the model: it has the same name and other "
+        "content. Put the normals of each machine into a folder with its name, within the folder "
+        "of --normals."
+    )

@@ -135,7 +135,7 @@ function sentence(status, words) {
     case 413: return `The file is too big. ${words}`.trim();
     case 415: return `This is not audio the service can read. ${words}`.trim();
     case 429:
-    case 503: return "The service is busy.";
+    case 503: return words.replace(/ Try again.*/, "") || "The service is busy.";
     default: return words || `The service answered with error ${status}.`;
   }
 }
