@@ -35,6 +35,7 @@ settings.load_profile("default")
 def pytest_runtest_makereport(item, call):
     """List tests that lack the same data in one line, wherever they asked for it."""
     report = yield
-    if report.skipped and str(report.longrepr[2]).endswith(shared_data.WHERE):
+    skipped = report.skipped and isinstance(report.longrepr, tuple)  # an xfail has no reason there
+    if skipped and str(report.longrepr[2]).endswith(shared_data.WHERE):
         report.longrepr = (shared_data.__file__, 1, report.longrepr[2])
     return report
