@@ -8,6 +8,7 @@ from golden_machines import MACHINES, Machine, scaled_error
 from tolerances import of_distances
 
 import daco
+from daco.criterion import PAPER_SPLITS
 from daco.fleet import evaluate_machines
 
 torch = pytest.importorskip("torch")
@@ -33,6 +34,7 @@ def found(machines, device):
         [machine.domains for machine in machines],
         [machine.X_test for machine in machines],
         daco.paper_grid(),
+        n_splits=PAPER_SPLITS,
         device=device,
     )
 

@@ -48,8 +48,7 @@ def machine(request):
 def test_the_configuration_is_the_default_with_a_reason(machine):
     _, model, *_ = machine
     assert model.config == "conf-soft-m0-k1"
-    assert "noise 0.058" in model.reason
-    assert "floor 0.358" in model.reason
+    assert "floor 0.359, noise 0.051" in model.reason
 
 
 def test_anomalies_rank_above_normals(machine):

@@ -77,7 +77,7 @@ def choices(grid, per_machine):
     found = choose(grid, per_machine, n_source=40, n_target=8, n_splits=2)
     picks = {r["rule"]: r["config"] for r in found["rows"] if r["labels"] != "evaluation"}
     picks.pop("random", None)
-    chosen = {key: found["chosen"][key] for key in ("config", "rule", "reason", "criterion")}
+    chosen = {key: found["chosen"][key] for key in ("config", "rule", "reason", "crit_dev")}
     keys = ("per_machine_blind", "veto", "floor", "within_noise")
     balances = per_machine.assign(seed=0, n_splits=10)
     stability = stability_table(per_machine, balances)[["criterion_pick", "guarded_pick"]]

@@ -85,7 +85,7 @@ def test_a_pick_outside_the_noise_is_used():
     (choice,) = select_label_free(table).machines
     assert choice.default_criterion - choice.criterion > choice.floor.sd
     assert choice.use == choice.pick != DEFAULT
-    assert "better than the default; the noise is" in choice.advice
+    assert "better balanced than the default by" in choice.advice
     assert DEFAULT not in choice.within_noise
 
 

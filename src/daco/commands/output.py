@@ -98,7 +98,7 @@ def _set_widths(console: Output, table: Table) -> None:
         column.width, column.max_width = width, None
     folded, whole, _ = zip(*sizes, strict=True)
     _narrow(console, table, widths, whole)
-    if _width(console, table) > console.width:
+    if table.box is not None and _width(console, table) > console.width:
         table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
     _narrow(console, table, widths, folded)
     table.width = _width(console, table)
@@ -132,6 +132,7 @@ def _sizes(console: Output, column: Column) -> tuple[int, int, int]:
     lines = max((cell.maximum for cell in cells), default=0)
     natural = max(header.maximum, lines)
     if column.no_wrap:
+        natural = max(natural, column.width or 0)
         return natural, natural, natural
     words = max((cell.minimum for cell in cells), default=0)
     kept = lines if column.justify == "right" else words
