@@ -31,6 +31,12 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+@pytest.fixture(autouse=True)
+def _no_width(monkeypatch):
+    """Let no width of the caller's terminal, or of another test, wrap what a command prints."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """List tests that lack the same data in one line, wherever they asked for it."""

@@ -193,6 +193,8 @@ def read_clips(
             )
     root: Place
     note = ""
+    if domain_level is not None and domain_level < 0:
+        raise InputError(f"The domain level must be 0 or more. Got {domain_level} instead.")
     if source.is_dir():
         root = source
         sizes, oddities = list_audio(root)

@@ -269,13 +269,7 @@ def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     >>> round(result.delta, 2), round(result.low, 2), round(result.high, 2)
     (3.82, -0.38, 8.02)
     """
-    where = "machine_jackknife"
-    one, two = quantities(where, "first", first, 2), quantities(where, "second", second, 2)
-    if one.shape != two.shape:
-        raise InputError(
-            f"machine_jackknife compares two systems on the same machines. Got shapes {one.shape} "
-            f"and {two.shape}."
-        )
+    one, two = _same_machines("machine_jackknife", first, second)
     n = len(one)
     if n < 2:
         raise InputError("machine_jackknife leaves machines out one by one: give at least two.")
@@ -339,8 +333,7 @@ def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
     >>> paired_p_value([[70, 60, 55]] * 5, [[60, 50, 45]] * 5)
     0.0625
     """
-    where = "paired_p_value"
-    one, two = quantities(where, "first", first, 2), quantities(where, "second", second, 2)
+    one, two = _same_machines("paired_p_value", first, second)
     if len(one) < 2:
         return 1.0
     from scipy.stats import permutation_test
@@ -354,6 +347,18 @@ def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
         random_state=0,
     )
     return float(found.pvalue)
+
+
+def _same_machines(
+    where: str, first: ArrayLike, second: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    one, two = quantities(where, "first", first, 2), quantities(where, "second", second, 2)
+    if one.shape != two.shape:
+        raise InputError(
+            f"{where} compares two systems on the same machines. Got shapes {one.shape} and "
+            f"{two.shape}."
+        )
+    return one, two
 
 
 def larger_than_chance(low: float, high: float, n_machines: int) -> bool:

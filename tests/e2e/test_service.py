@@ -361,7 +361,10 @@ def lines_with(lines, word):
 class TestOperation:
     def test_health_needs_nothing_and_tells_nothing(self, service):
         answer = service.get("/healthz")
-        assert (answer.status_code, answer.json()) == (200, {"live": True, "ready": True, "reason": None})
+        assert (answer.status_code, answer.json()) == (
+            200,
+            {"live": True, "ready": True, "reason": None},
+        )
 
     def test_metrics_count_what_happened(self, service, machine):
         service.score(faulty(), machine)

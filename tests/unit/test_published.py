@@ -215,6 +215,14 @@ def test_another_file_is_refused(tmp_path, content, message):
         check_paper(path)
 
 
+def test_a_zip_file_with_the_folder_of_another_system_beside_it_is_read(tmp_path):
+    path = tmp_path / "copy.zip"
+    path.write_bytes(PUBLISHED.read_bytes())
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("__MACOSX/._README.md", "")
+    assert (open_artifacts(path).root / "results").is_dir()
+
+
 def test_without_artifacts_every_figure_is_missing_and_none_breaks(tmp_path):
     empty = Artifacts(tmp_path)
     simulated = ("floor",)  # needs no file

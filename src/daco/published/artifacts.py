@@ -133,13 +133,14 @@ def _unpack(archive: Path) -> Artifacts:
     try:
         with zipfile.ZipFile(archive) as file:
             file.extractall(folder)
-        entries = list(Path(folder).iterdir())
-        artifacts = open_artifacts(entries[0] if len(entries) == 1 else folder)
+        folders = [each for each in Path(folder).iterdir() if each.is_dir()]
+        found = [each for each in folders if (each / "results").is_dir()]
+        artifacts = open_artifacts(found[0] if found else folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, DataError):
             reason = f"{archive} holds none of the paper's artifacts"
-        elif isinstance(error, (zipfile.BadZipFile, zlib.error, OSError, ValueError)):
+        elif isinstance(error, (zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError)):
             reason = f"{archive} cannot be read as a ZIP file ({error})"
         else:
             raise
