@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from collections.abc import Callable
@@ -89,6 +90,9 @@ for command, summary in _COMMANDS.items():
     app.command(short_help=summary)(command)
 
 
+_FULL = "Free some space on the disk of the output or of temporary files and run it again."
+
+
 def main() -> None:
     """Entry point: a user's mistake ends in one sentence, not in a stack trace."""
     interrupts = []
@@ -104,7 +108,8 @@ def main() -> None:
         message = str(error)
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
-        message = f"{named}{error.strerror or error}."
+        hint = f" {_FULL}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        message = f"{named}{error.strerror or error}.{hint}"
     except (Exception, KeyboardInterrupt):  # an import that is interrupted may raise anything
         if not interrupts:
             raise

@@ -48,6 +48,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         values = np.asarray(y, dtype=object).ravel().tolist()
         found = next((value for value in values if isinstance(value, str | bytes)), None)
         if found is not None:
+            found = found.item() if isinstance(found, np.generic) else found  # its plain text
             raise InputError(
                 f"The second argument of fit is y, which {type(self).__name__} ignores, and it "
                 f"holds text such as {found!r}. Pass domains by name: "

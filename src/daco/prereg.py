@@ -150,7 +150,8 @@ def read_preregistration(path: Path | str) -> dict[str, Any]:
     """A preregistration; whether its hash holds is :func:`is_intact`."""
     path = Path(path)
     if not path.is_file():
-        raise DataError(f"{path} does not exist. Give a file that 'daco freeze' has written.")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{path} {what}. Give a file that 'daco freeze' has written.")
     document = read_json(path)
     schema = document.get("schema")
     if not isinstance(schema, int) or document.get("what") != _WHAT:

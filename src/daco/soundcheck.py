@@ -37,20 +37,18 @@ def clipped_share(wave: Waveforms) -> float:
     return share / len(wave)
 
 
-def sound_reasons(wave: Waveforms, peak: float, rms: float) -> Iterator[str]:
-    """``silent`` or ``clipped``, with the figures; its `loudness` is known."""
+def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
+    """``silent`` or ``clipped``, with the microphone and the figures; `loudness` is known."""
     if rms < SILENT_RMS:
         level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
-        yield f"silent: {level} dB of full scale"
+        yield f"silent: {microphone}{level} dB of full scale"
     elif peak >= _LOUD and (share := clipped_share(wave)) >= CLIPPED_SHARE:
-        yield f"clipped: {share:.1%} of the samples at the largest value"
+        yield f"clipped: {microphone}{share:.1%} of the samples at the largest value"
 
 
 def far_reasons(wave: Waveforms) -> Iterator[str]:
     """The same of a far microphone, said so: with a bad one, what is subtracted is wrong."""
-    for reason in sound_reasons(wave, *loudness(wave)):
-        code, _, figures = reason.partition(": ")
-        yield f"{code}: far microphone, {figures}"
+    return sound_reasons(wave, *loudness(wave), "far microphone, ")
 
 
 def length_reasons(seconds: float, usual: float | None) -> Iterator[str]:

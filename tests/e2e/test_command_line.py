@@ -68,7 +68,10 @@ def test_a_full_disk_behind_standard_output_is_told():
             check=False,
         )
     assert result.returncode == 2
-    assert result.stderr == "error: No space left on device.\n"
+    assert " ".join(result.stderr.split()) == (
+        "error: No space left on device. Free some space on the disk of the output or of "
+        "temporary files and run it again."
+    )
 
 
 def test_ctrl_c_ends_without_a_stack_trace(tmp_path):

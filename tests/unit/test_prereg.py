@@ -267,6 +267,8 @@ def test_what_is_no_preregistration(tmp_path, text, message):
         read_preregistration(path)
     with pytest.raises(DataError, match="does not exist"):
         read_preregistration(tmp_path / "none.json")
+    with pytest.raises(DataError, match=r"is a folder\. Give a file"):
+        read_preregistration(tmp_path)
 
 
 # ------------------------------------------------------------------------------------ later runs

@@ -32,7 +32,7 @@ def baseline(
         list[str] | None, typer.Option(help="Only this machine; repeat for more. Default: all.")
     ] = None,
     epochs: Annotated[int, typer.Option(help="The published number is 100.", min=1)] = EPOCHS,
-    seed: Annotated[int, typer.Option(help="Of weights and batches.", min=0)] = SEED,
+    seed: Annotated[int, typer.Option(help="Seed of weights and batches.", min=0)] = SEED,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     workers: Annotated[int, typer.Option(help="Threads that read files.", min=1)] = 2,
     truth: Annotated[

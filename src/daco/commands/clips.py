@@ -42,7 +42,7 @@ def clips(
         typer.Option(help="Your checkout of the official evaluator: labels for evaluation sets."),
     ] = None,
     year: Annotated[
-        int | None, typer.Option(help="Of the data set, where its folders do not say.", min=2000)
+        int | None, typer.Option(help="Year of the data set. Default: from its folders.", min=2000)
     ] = None,
     probe: Annotated[
         bool, typer.Option("--probe", help="Look into every clip, not a few of each kind.")

@@ -17,7 +17,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for recordings and results.")] = Path(
         "daco-demo"
     ),
-    seed: Annotated[int, typer.Option(help="Another seed is another factory.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed; another one gives other machines.", min=0)] = 0,
     open_page: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Show the report. Default: in a terminal."),

@@ -77,7 +77,7 @@ def embed(
         str, typer.Option(help="Where clips are embedded: local, or ray for a cluster.")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+        str | None, typer.Option(help="Ray cluster: auto, host:6379 or ray://host:10001.")
     ] = None,
     domain_level: DomainLevel = None,
     force: Annotated[

@@ -44,7 +44,7 @@ def evaluate(
         ),
     ] = None,
     year: Annotated[
-        int | None, typer.Option(help="Of the data set: the truth's, or whose machines.", min=2000)
+        int | None, typer.Option(help="Year of the data set, such as 2023.", min=2000)
     ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Evaluate what is there; machines may be missing.")

@@ -71,7 +71,7 @@ def fit(
         str, typer.Option(help="Where clips and machines are worked on: local, or ray.")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+        str | None, typer.Option(help="Ray cluster: auto, host:6379 or ray://host:10001.")
     ] = None,
     domain_level: DomainLevel = None,
 ) -> None:

@@ -14,7 +14,7 @@ def freeze(
     run: Annotated[Path, typer.Argument(help="Folder that 'daco study' has written.")],
     out: Annotated[Path, typer.Option(help="The JSON file to write.")],
     date: Annotated[
-        str | None, typer.Option(help="Instead of now, such as 2026-06-01, for the same bytes.")
+        str | None, typer.Option(help="Date to record, such as 2026-06-01. Default: now.")
     ] = None,
 ) -> None:
     """Freeze a run's choice: configuration, rule, seeds, and SHA-256 of all it rests on.

@@ -31,7 +31,7 @@ def inject(
         list[str] | None,
         typer.Option(help="How frames become a vector; repeat for more. Default: the network's."),
     ] = None,
-    channel: Annotated[str, typer.Option(help="As for daco embed.")] = "0",
+    channel: Annotated[str, typer.Option(help="Channel, as for daco embed.")] = "0",
     per_domain: Annotated[
         int, typer.Option(help="Recordings of each machine and domain, at most.", min=1)
     ] = 20,
@@ -42,7 +42,7 @@ def inject(
     fault: Annotated[
         list[str] | None, typer.Option(help="Kind of fault; repeat for more. Default: all.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the recordings and the faults.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed that draws recordings and faults.", min=0)] = 0,
     domain_level: DomainLevel = None,
 ) -> None:
     """Add synthetic faults to normal recordings and embed both: what a detector should hear.

@@ -41,8 +41,8 @@ def select(
     readout: Annotated[
         str | None, typer.Option(help="Which vectors of the table. Default: its first.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Splits of the criterion.", min=1)] = CHOICE_SPLITS,
+    seed: Annotated[int, typer.Option(help="Seed of the criterion's random splits.", min=0)] = 0,
+    splits: Annotated[int, typer.Option(help="Number of random splits.", min=1)] = CHOICE_SPLITS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
     workers: Annotated[
@@ -53,7 +53,7 @@ def select(
         str, typer.Option(help="Where machines are worked on: local, or ray for a cluster.")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+        str | None, typer.Option(help="Ray cluster: auto, host:6379 or ray://host:10001.")
     ] = None,
     device: Annotated[
         str, typer.Option(help="cpu; or cuda, cuda:1 for the criterion, with the engine local.")

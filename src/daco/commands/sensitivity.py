@@ -55,7 +55,7 @@ def sensitivity(
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
-    seed: Annotated[int, typer.Option(help="Of the recordings and the faults.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed that draws recordings and faults.", min=0)] = 0,
     domain_level: DomainLevel = None,
 ) -> None:
     """Measure what a model catches: synthetic faults in normal recordings, by kind and level.

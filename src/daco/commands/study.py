@@ -56,9 +56,9 @@ def study(
         list[str] | None,
         typer.Option(help="Which vectors; repeat to compare. Default: the table's first."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the criterion's splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Of the criterion.", min=1)] = CHOICE_SPLITS,
-    false_alarm_rate: Annotated[float, typer.Option(help="What thresholds aim at.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the criterion's random splits.", min=0)] = 0,
+    splits: Annotated[int, typer.Option(help="Number of random splits.", min=1)] = CHOICE_SPLITS,
+    false_alarm_rate: Annotated[float, typer.Option(help="False-alarm rate of thresholds.")] = 0.1,
     workers: Annotated[
         int | None, typer.Option(help="Processes. Default: one per core.", min=1)
     ] = None,
@@ -71,7 +71,7 @@ def study(
         str, typer.Option(help="Where machines are worked on: local, or ray for a cluster.")
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster: auto, host:6379, ray://host:10001.")
+        str | None, typer.Option(help="Ray cluster: auto, host:6379 or ray://host:10001.")
     ] = None,
     device: Annotated[
         str,

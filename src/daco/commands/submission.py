@@ -12,7 +12,7 @@ from daco.commands.output import Output
 
 def submission(
     run: Annotated[Path, typer.Argument(help="Folder that 'daco study' has written.")],
-    label: Annotated[str, typer.Option(help="Of the system, such as Kato_Hitachi_task2_1.")],
+    label: Annotated[str, typer.Option(help="Label of the system, such as Kato_Hitachi_task2_1.")],
     out: Annotated[Path, typer.Option(help="The zip file to write.")],
     config: Annotated[
         str | None, typer.Option(help="Configuration. Default: the one the run chose.")
@@ -22,7 +22,7 @@ def submission(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Technical report (PDF).")] = None,
     false_alarm_rate: Annotated[
-        float | None, typer.Option(help="That decisions aim at. Default: the run's.")
+        float | None, typer.Option(help="False-alarm rate of the decisions. Default: the run's.")
     ] = None,
 ) -> None:
     """Write the challenge package: scores and decisions of all evaluation machines, meta file.

@@ -27,7 +27,7 @@ def synth(
         list[str] | None, typer.Option(help="A kind of machine; repeat for more. Default: all.")
     ] = None,
     year: Annotated[
-        int, typer.Option(help="Whose layout, 2023 to 2026. 2026 has two channels.")
+        int, typer.Option(help="Year of the layout, 2023 to 2026; 2026 is stereo.")
     ] = 2025,
     split: Annotated[
         Split, typer.Option(help="dev has labelled test names, eval anonymous ones; both: halves.")
@@ -39,11 +39,11 @@ def synth(
         int, typer.Option(help="Clips of the machine or the noise alone; only 2025.")
     ] = 0,
     seconds: Annotated[float, typer.Option(help="Length of a clip.")] = 10.0,
-    sample_rate: Annotated[int, typer.Option(help="In Hz.")] = 16000,
+    sample_rate: Annotated[int, typer.Option(help="Sample rate in Hz.")] = 16000,
     severity: Annotated[
-        float, typer.Option(help="Of the faults: 0 none, 1 hard to hear, 3 easy.")
+        float, typer.Option(help="Strength of faults: 0 none, 1 hard to hear, 3 easy.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Another seed is another factory.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed; another one gives other machines.")] = 0,
     workers: Annotated[
         int | None, typer.Option(help="Processes. Default: one per core.", min=1)
     ] = None,
