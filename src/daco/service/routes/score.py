@@ -74,7 +74,8 @@ async def score(
 
     A form with several files is answered with `clips` and `refused`, where `retry` says which
     files to send again, under another Idempotency-Key or all files under the same one; if all
-    fail with the same status, with that status. Anything else is answered with `clip`. A single recording may be sent again after 502, 503 and 504.
+    fail with the same status, with that status. Anything else is answered with `clip`. A single
+    recording may be sent again after 502, 503 and 504.
     """
     service = service_of(request)
     machine_of(service, machine)
