@@ -111,9 +111,9 @@ def _show(console: Console, model: MachineModel, file: Place) -> None:
 
     say(console, model.machine, style="bold")
     for title, text in _facts(model, file):
-        fact = Table.grid(padding=(0, 2))  # its own table: a long path widens no other line
+        fact = Table.grid()  # its own table: a long path widens no other line
         fact.add_column(style="dim", no_wrap=True)
-        fact.add_row(f"{title:<13}", Text(printable(text)))
+        fact.add_row(f"{title:<15}", Text(printable(text)))
         console.print(fact)
     show_domains(console, model)
     note(console, model.cautions(), "caution")

@@ -98,8 +98,9 @@ def _set_widths(console: Output, table: Table) -> None:
         column.width, column.max_width = width, None
     folded, whole, _ = zip(*sizes, strict=True)
     _narrow(console, table, widths, whole)
-    if table.box is not None and _width(console, table) > console.width:
-        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+    if _width(console, table) > console.width:
+        between = min(1, table.padding[1])
+        table.box, table.padding, table.pad_edge = None, (0, between, 0, 0), False
     _narrow(console, table, widths, folded)
     table.width = _width(console, table)
 
