@@ -17,10 +17,10 @@ demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
 	$(BIN)/daco demo --out daco-demo
 
-# Many tests wait for processes and for time to pass: one worker more than there are cores works
+# Many tests wait for processes and for time to pass: two workers more than there are cores work
 # meanwhile. A Ray cluster starts processes of its own: its tests come last.
 test: $(READY)  ## the whole suite
-	workers=$$($(BIN)/python -c 'import os; print(1 + os.cpu_count())'); failed=0; \
+	workers=$$($(BIN)/python -c 'import os; print(2 + os.cpu_count())'); failed=0; \
 	$(BIN)/python -m pytest -n $$workers --dist worksteal -m "not cluster" || failed=1; \
 	$(BIN)/python -m pytest tests/e2e -n 2 --dist loadfile -m cluster || failed=1; \
 	exit $$failed
