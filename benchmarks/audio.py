@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from daco.audio import probe, read_audio
-from daco.synth import ClipPlan, record
+from daco.audio.decode import probe, read_audio
+from daco.synthetic.factory import ClipPlan, record
 
 CLIPS, SECONDS, RATE = 20, 10.0, 16000
 

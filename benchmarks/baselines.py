@@ -16,9 +16,9 @@ import time
 import numpy as np
 import torch
 
-from daco.baselines import EPOCHS
-from daco.baselines.autoencoder import BATCH, VALIDATION, train
-from daco.baselines.features import CONTEXT, MELS
+from daco.experiments.autoencoders import EPOCHS
+from daco.experiments.autoencoders.autoencoder import BATCH, VALIDATION, train
+from daco.experiments.autoencoders.features import CONTEXT, MELS
 
 FRAMES = 313
 

@@ -192,7 +192,7 @@ def on_device(device: str, n: int) -> None:
     """Leave-one-out of a whole bank on a GPU, held against the CPU on some rows."""
     import torch
 
-    from daco.distances import cosine_distances
+    from daco.method.distances import cosine_distances
 
     X = clips(n, 0)
     tests, _ = trial_clips()
@@ -236,7 +236,7 @@ def on_device(device: str, n: int) -> None:
 
 def real(path: Path) -> None:
     """Recall on the normals of a real machine, indexes made to work although the bank is small."""
-    from daco.bigbank import HNSW, IVF
+    from daco.method.bigbank import HNSW, IVF
 
     data = np.load(path)
     names, vectors = data["file_name"], data["embedding"]

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from daco.audio import read_audio
+from daco.audio.decode import read_audio
+from daco.audio.subtraction import least_squares, spectral_subtraction
 from daco.backbones.logmel import LogMel
-from daco.clips import Clip, ClipTable
-from daco.embed import embed_clips
-from daco.subtraction import least_squares, spectral_subtraction
-from daco.synth import ClipPlan, record
+from daco.data.clips import Clip, ClipTable
+from daco.embedding.embed import embed_clips
+from daco.synthetic.factory import ClipPlan, record
 
 SECONDS, RATE = 10.0, 16000
 FILES, CLIPS, ROUNDS = 40, 400, 3

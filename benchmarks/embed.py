@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from daco.audio import read_audio
+from daco.audio.decode import read_audio
 from daco.backbones import load
-from daco.clips import Clip, ClipTable
-from daco.embed import embed_clips
-from daco.shards import Recording, Shard, hash_recording, write_shard
-from daco.table import EmbeddingTable
+from daco.data.clips import Clip, ClipTable
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
+from daco.embedding.shards import Recording, Shard, hash_recording, write_shard
 
 SECONDS, RATE = 10, 16_000
 

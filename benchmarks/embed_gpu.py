@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from backbones import MODULES, clips, weights
 
 from daco.backbones.protocol import Backbone
-from daco.clips import Clip, ClipTable
-from daco.embed import embed_clips
+from daco.data.clips import Clip, ClipTable
+from daco.embedding.embed import embed_clips
 
 
 class NoNetwork:

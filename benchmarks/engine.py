@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
 import daco
-from daco.distances import unit_rows
-from daco.kernels import use_kernels
-from daco.metrics import grid_metrics
-from daco.synth_embeddings import SyntheticMachine, synthetic_machine
+from daco.evaluation.metrics import grid_metrics
+from daco.method.distances import unit_rows
+from daco.method.kernels import use_kernels
+from daco.synthetic.embeddings import SyntheticMachine, synthetic_machine
 
 GRID = daco.paper_grid()
 DIM = 768
@@ -115,7 +115,7 @@ def fresh_process() -> None:
     """Import and first call of a new process, compiled code already on disk."""
     code = (
         "import time; start = time.perf_counter()\n"
-        "import daco; from daco.synth_embeddings import synthetic_machine\n"
+        "import daco; from daco.synthetic.embeddings import synthetic_machine\n"
         "imported = time.perf_counter()\n"
         "machine = synthetic_machine('m', 0, dim=768); made = time.perf_counter()\n"
         "bank = daco.NormalBank(machine.X, machine.domains)\n"

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 import daco
-from daco.config import DEFAULT_CONFIG, RAW_CONFIG, RECOMMENDED_CONFIG, blind_pool
-from daco.criterion import Balance
-from daco.metrics import grid_metrics, harmonic_mean
-from daco.pseudo import injected, moved_normals
-from daco.viability import PseudoScores, pseudo_scores, viability_veto
+from daco.evaluation.metrics import grid_metrics, harmonic_mean
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, RECOMMENDED_CONFIG, blind_pool
+from daco.method.criterion import Balance
+from daco.method.pseudo_anomalies import injected, moved_normals
+from daco.method.viability import PseudoScores, pseudo_scores, viability_veto
 
 
 class Machine:

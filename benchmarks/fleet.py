@@ -33,16 +33,16 @@ import soundfile
 
 import daco
 from daco.backbones import load
-from daco.clips import read_clips
-from daco.embed import embed_clips
-from daco.engines.embedding import RayEmbedding
-from daco.engines.pool import worker_pool
+from daco.compute.pool import worker_pool
+from daco.data.clips import read_clips
+from daco.data.table import EmbeddingTable
+from daco.embedding.cluster import RayEmbedding
+from daco.embedding.embed import embed_clips
 from daco.experiments.inputs import DomainNames, machines_of, read_table
 from daco.experiments.machine import Settings, score_machine
 from daco.experiments.run import study
 from daco.experiments.workers import run_machines
-from daco.synth_embeddings import synthetic_machine, synthetic_table
-from daco.table import EmbeddingTable
+from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
 DIM = 768

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 
 import daco
-from daco.fleet import Evaluated, Fleet, staging
-from daco.fleet.work import Work
+from daco.method.fleet import Evaluated, Fleet, staging
+from daco.method.fleet.work import Work
 
 GRID = daco.paper_grid()
 DOMAINS = np.array(["source"] * 990 + ["target"] * 10)

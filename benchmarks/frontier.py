@@ -19,8 +19,8 @@ from collections.abc import Callable
 import numpy as np
 
 import daco
-from daco.config import ScoreConfig
-from daco.kernels import use_kernels
+from daco.method.config import ScoreConfig
+from daco.method.kernels import use_kernels
 
 BANDS, DIM = 8, 768
 DOMAINS = np.array(["source"] * 990 + ["target"] * 10)

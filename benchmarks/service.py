@@ -70,8 +70,8 @@ def clip(rng: np.random.Generator) -> np.ndarray:
 
 
 def make_model(path: Path, normals: int) -> None:
-    from daco.listen import Listener
-    from daco.model import Frontend, MachineModel
+    from daco.detector.model import MachineModel
+    from daco.embedding.frontend import Frontend, Listener
 
     rng = np.random.default_rng(0)
     frontend = Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None, float(SECONDS))

@@ -17,12 +17,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 
 import numpy as np
 from postgres import postgres_server
 
-from daco.store import EVENTS, NewClip, Store
+from daco.monitoring.store import EVENTS, NewClip, Store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = 1000

@@ -33,8 +33,8 @@ def write_machines(path: Path, role: str, count: int, size: dict[str, int]) -> N
     """A table, machine after machine, so that this process holds one of them."""
     import pyarrow as pa
 
-    from daco.synth_embeddings import synthetic_machine, synthetic_table
-    from daco.tablefile import arrow_schema, parquet_writer, vector_array
+    from daco.data.parquet import arrow_schema, parquet_writer, vector_array
+    from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
     schema = arrow_schema({"embedding": size["dim"]}, {"backbone": "synthetic"})
     with parquet_writer(path, schema) as writer:
@@ -58,7 +58,7 @@ def one_study(folder: Path, device: str, workers: int | None) -> None:
     from daco.experiments.run import study
 
     if device != "cpu":  # a GPU's first work loads its libraries; once per process
-        from daco.fleet import Fleet
+        from daco.method.fleet import Fleet
 
         Fleet(np.random.default_rng(0).normal(size=(1, 60, 8)), device=device).leave_one_out(
             "raw-k1"

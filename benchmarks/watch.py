@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from daco.arrivals import Arrivals, Seen, look
-from daco.listen import Listener
-from daco.model import Frontend, MachineModel
-from daco.store import Store
-from daco.watch import Hearing, ModelInUse, Scored, Watcher
+from daco.detector.model import MachineModel
+from daco.embedding.frontend import Frontend, Listener
+from daco.monitoring.arrivals import Arrivals, Seen, look
+from daco.monitoring.store import Store
+from daco.monitoring.watch import Hearing, ModelInUse, Scored, Watcher
 
 RATE, SECONDS = 16_000, 10
 

@@ -18,8 +18,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 from sqlalchemy import select, update
 
-from daco.store import Store
-from daco.store.schema import clips
+from daco.monitoring.store import Store
+from daco.monitoring.store.schema import clips
 
 PAGE = DOCS / "from-ten-recordings-to-an-alarm.md"
 PICTURE = DOCS / "_static" / "monitoring.png"

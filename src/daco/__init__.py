@@ -9,20 +9,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from daco.bank import NormalBank
-from daco.config import ScoreConfig, paper_grid
 from daco.errors import DacoError, DacoWarning
-from daco.grids import frontier_grid
-from daco.metrics import machine_metrics, official_score
+from daco.evaluation.metrics import machine_metrics, official_score
+from daco.method.bank import NormalBank
+from daco.method.config import ScoreConfig, paper_grid
+from daco.method.grids import frontier_grid
+from daco.version import __version__
 
 if TYPE_CHECKING:
     from daco import backbones
-    from daco.detector import DACo, LabelFreeSearch
+    from daco.data.table import EmbeddingTable
+    from daco.detector.estimator import DACo, LabelFreeSearch
     from daco.experiments.result import StudyResult
     from daco.experiments.run import study
-    from daco.table import EmbeddingTable
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DACo",
@@ -46,9 +45,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # What brings heavy packages is imported when it is first used; scoring does not need it.
     if name in ("DACo", "LabelFreeSearch"):
-        return getattr(import_module("daco.detector"), name)
+        return getattr(import_module("daco.detector.estimator"), name)
     if name == "EmbeddingTable":
-        return import_module("daco.table").EmbeddingTable
+        return import_module("daco.data.table").EmbeddingTable
     if name == "StudyResult":
         return import_module("daco.experiments.result").StudyResult
     if name == "study":

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from daco import __version__
 from daco.commands.baseline import baseline
 from daco.commands.clips import clips
 from daco.commands.compare import compare
@@ -36,6 +35,7 @@ from daco.commands.update import update
 from daco.commands.verify import verify
 from daco.commands.watch import watch
 from daco.errors import DacoError
+from daco.version import __version__
 
 app = typer.Typer(
     help="Hear that a machine is failing, from normal recordings alone.",

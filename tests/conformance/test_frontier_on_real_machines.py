@@ -9,7 +9,7 @@ import pytest
 from shared_data import ROOT, shared
 
 import daco
-from daco.metrics import harmonic_mean
+from daco.evaluation.metrics import harmonic_mean
 
 # Harmonic mean of AUC source, AUC target and pAUC, percent, as reported with one decimal.
 REPORTED = {

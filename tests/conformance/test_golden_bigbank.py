@@ -8,7 +8,7 @@ from golden_machines import MACHINES, Machine, scaled_error
 from real_tables import real_table
 
 import daco
-from daco.bigbank import HNSW, IVF
+from daco.method.bigbank import HNSW, IVF
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])

@@ -8,8 +8,8 @@ from golden_machines import MACHINES, Machine, scaled_error
 from tolerances import of_distances
 
 import daco
-from daco.criterion import PAPER_SPLITS
-from daco.fleet import evaluate_machines
+from daco.method.criterion import PAPER_SPLITS
+from daco.method.fleet import evaluate_machines
 
 torch = pytest.importorskip("torch")
 

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 
 from conformance.test_golden_backbones import TOLERANCE, error, wave  # noqa: E402
 
+from daco.backbones.readout import pool  # noqa: E402
 from daco.errors import InputError  # noqa: E402
-from daco.readout import pool  # noqa: E402
 
 LAYERS = range(1, 13)
 

@@ -9,9 +9,9 @@ from shared_data import shared
 from tolerances import SPREAD, of_distances
 
 import daco
-from daco.backends import gaussian_mixture, selective_mahalanobis
-from daco.kernels import use_kernels
-from daco.metrics import grid_metrics
+from daco.evaluation.metrics import grid_metrics
+from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
+from daco.method.kernels import use_kernels
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -72,7 +72,7 @@ def test_criterion_with_another_seed_and_number_of_splits(small):
 
 
 def test_splits_are_the_published_ones(machine):
-    from daco.criterion import held_out_halves
+    from daco.method.criterion import held_out_halves
 
     is_target = machine.golden["train_domains"].astype(bool)
     packed = machine.golden["held_seed0"]
@@ -142,7 +142,7 @@ def test_other_scorers(machine64):
 
 def test_blockwise_distances_change_nothing(machine, monkeypatch):
     """A bank over its memory budget gives the golden criterion as well."""
-    monkeypatch.setattr("daco.distances.TILE", 37)
+    monkeypatch.setattr("daco.method.distances.TILE", 37)
     bank = machine.bank(memory_budget=0)
     got = bank.score(machine.X_test, machine.names).T
     assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance

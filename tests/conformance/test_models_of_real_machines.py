@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from shared_data import shared
 
-from daco.model import MachineModel
+from daco.detector.model import MachineModel
 
 RATES = (0.05, 0.1, 0.2)
 

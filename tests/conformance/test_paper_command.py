@@ -17,11 +17,11 @@ from shared_data import ROOT, shared
 from typer.testing import CliRunner
 
 from daco.commands.paper import paper
-from daco.published import PLACES, Status, errata, figures
-from daco.published.artifacts import Artifacts
-from daco.published.check import check_figure
-from daco.published.pictures import CAPTIONS, paper_figures
-from daco.published.printed import numbers_in
+from daco.paper import PLACES, Status, errata, figures
+from daco.paper.artifacts import Artifacts
+from daco.paper.check import check_figure
+from daco.paper.pictures import CAPTIONS, paper_figures
+from daco.paper.printed import numbers_in
 
 app = typer.Typer()
 app.command()(paper)

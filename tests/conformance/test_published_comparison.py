@@ -13,9 +13,9 @@ import json
 import published_runs as published
 import pytest
 
+from daco.evaluation.statistics import t_quantile
 from daco.experiments.comparison import compare_runs
 from daco.experiments.result import StudyResult
-from daco.stats import t_quantile
 
 RULES = (
     *("raw k-NN", "fixed default", "dev score", "criterion, no veto"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from shared_data import shared
 
-from daco.metrics import fpr_coverage, grid_metrics, machine_metrics, official_score
+from daco.evaluation.metrics import fpr_coverage, grid_metrics, machine_metrics, official_score
 
 MACHINES = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
 QUANTITIES = ("auc_source", "auc_target", "pauc")

@@ -10,10 +10,10 @@ import csv
 import pytest
 from shared_data import shared
 
+from daco.experiments.prereg import KNOWN, freeze
 from daco.experiments.result import write_json
-from daco.prereg import KNOWN, freeze
-from daco.selection import guarded_selection
-from daco.verification import verify
+from daco.experiments.verification import verify
+from daco.method.selection import guarded_selection
 
 POLICIES = ("ch0", "mix")
 FROZEN = {"ch0": "ratio-hard-k2", "mix": "conf-soft-m0-k1"}

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from shared_data import shared
 
-from daco.evaluation import evaluate_scores, rank_systems
+from daco.evaluation.evaluate import evaluate_scores, rank_systems
 
 QUANTITIES = ("auc_source", "auc_target", "pauc")
 

@@ -15,10 +15,17 @@ import pandas as pd
 import pytest
 from shared_data import shared
 
-from daco.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
-from daco.config import ScoreConfig, blind_pool
-from daco.results import QUANTITIES, composed_score, pivot_machines
-from daco.selection import (
+from daco.evaluation.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.metrics import QUANTITIES
+from daco.evaluation.statistics import (
+    family_mean_permutation,
+    machine_jackknife,
+    partial_spearman,
+    spearman,
+)
+from daco.method.config import ScoreConfig, blind_pool
+from daco.method.grid_table import composed_score, pivot_machines
+from daco.method.selection import (
     guarded_selection,
     oracle,
     per_machine_blind,
@@ -29,7 +36,6 @@ from daco.selection import (
     viable,
     viable_within,
 )
-from daco.stats import family_mean_permutation, machine_jackknife, partial_spearman, spearman
 
 DEFAULT = "conf-soft-m0-k1"
 STACK = "conf-soft-m0-ldnK1"

@@ -13,12 +13,12 @@ import pandas as pd
 import published_runs as published
 import pytest
 
+from daco.evaluation.statistics import partial_spearman
 from daco.experiments.choice import choose
 from daco.experiments.frontier import frontier_table
+from daco.experiments.report.summary import tables_of
 from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
-from daco.report.summary import tables_of
-from daco.stats import partial_spearman
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from real_tables import real_table
 from shared_data import ROOT
 
 import daco
-from daco.metrics import harmonic_mean
-from daco.results import QUANTITIES
+from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 
 CONFIG = re.compile(r"`([a-zA-Z0-9-]+)`")
 NUMBER = re.compile(r"\d+\.\d")

@@ -9,7 +9,7 @@ from conformance.test_real_embeddings import recordings
 from shared_data import shared
 
 from daco.backbones import load
-from daco.table import EmbeddingTable
+from daco.data.table import EmbeddingTable
 
 pytest.importorskip("torch")
 

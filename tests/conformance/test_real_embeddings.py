@@ -10,7 +10,7 @@ from shared_data import shared
 
 import daco
 from daco.backbones import load
-from daco.metrics import harmonic_mean
+from daco.evaluation.metrics import harmonic_mean
 
 MACHINES = ("bearing", "fan")
 

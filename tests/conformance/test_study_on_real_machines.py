@@ -10,7 +10,8 @@ from shared_data import shared
 from tolerances import SPREAD
 
 import daco
-from daco.results import QUANTITIES, pivot_machines
+from daco.evaluation.metrics import QUANTITIES
+from daco.method.grid_table import pivot_machines
 
 MACHINES = ("fan", "bearing")
 

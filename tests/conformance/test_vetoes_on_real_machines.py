@@ -8,11 +8,11 @@ from real_tables import real_table
 from shared_data import shared
 
 import daco
-from daco.config import blind_pool
 from daco.experiments.labelfree import select_label_free
+from daco.experiments.prereg import document_hash, freeze
 from daco.experiments.result import write_json
-from daco.prereg import document_hash, freeze
-from daco.verification import verify
+from daco.experiments.verification import verify
+from daco.method.config import blind_pool
 
 DEGENERATE = "ldn-diff-K16"
 GUARDS = ("dev", "faults", "both")

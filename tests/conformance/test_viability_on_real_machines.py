@@ -15,11 +15,11 @@ from shared_data import shared
 
 import daco
 from daco.backbones import load
-from daco.clips import read_clips
-from daco.injection import Plan, choose_recordings, inject_recordings
-from daco.metrics import grid_metrics, harmonic_mean
-from daco.pseudo import injected, moved_normals
-from daco.viability import pseudo_scores, viability_veto
+from daco.data.clips import read_clips
+from daco.evaluation.metrics import grid_metrics, harmonic_mean
+from daco.method.pseudo_anomalies import injected, moved_normals
+from daco.method.viability import pseudo_scores, viability_veto
+from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 
 GRID = [config.name for config in daco.paper_grid()]
 DEGENERATE = "ldn-diff-K16"

@@ -12,16 +12,16 @@ import typer
 from typer.testing import CliRunner
 
 from daco.backbones import load
-from daco.baselines.scoretable import read_score_table
-from daco.clips import read_clips
 from daco.commands.baseline import baseline
 from daco.commands.study import study
-from daco.embed import embed_clips
+from daco.data.clips import read_clips
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
 from daco.errors import DacoError
-from daco.evaluation import rank_systems
+from daco.evaluation.evaluate import rank_systems
+from daco.experiments.autoencoders.scoretable import read_score_table
 from daco.experiments.result import StudyResult
-from daco.synth import synth_factory
-from daco.table import EmbeddingTable
+from daco.synthetic.factory import synth_factory
 
 app = typer.Typer()
 app.command()(baseline)

@@ -12,13 +12,14 @@ from sklearn.metrics import roc_auc_score
 from two_microphones import POLICIES, both, write
 from typer.testing import CliRunner
 
-from daco.audio import read_audio
+from daco.audio.decode import read_audio
+from daco.audio.microphones import needs_both
 from daco.backbones.logmel import LogMel
-from daco.channels import embed_waves, needs_both
 from daco.cli import app
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
+from daco.embedding.frontend import embed_waves
 from daco.errors import AudioError, InputError
-from daco.model import MachineModel
-from daco.table import EmbeddingTable
 
 
 def run(*arguments):

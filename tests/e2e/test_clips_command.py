@@ -9,8 +9,8 @@ import typer
 from shared_data import shared
 from typer.testing import CliRunner
 
-from daco.clips import read_clips
 from daco.commands.clips import clips
+from daco.data.clips import read_clips
 from daco.errors import DataError
 
 app = typer.Typer()

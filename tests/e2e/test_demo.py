@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from daco.demo import MACHINES, Size, run_demo
+from daco.experiments.demo import MACHINES, Size, run_demo
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from daco.commands.select import select
 from daco.commands.study import study
 from daco.errors import DacoError
 from daco.experiments.result import StudyResult
-from daco.synth_embeddings import synthetic_machine, synthetic_table
+from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 torch = pytest.importorskip("torch")
 

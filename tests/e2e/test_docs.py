@@ -17,9 +17,9 @@ from real_tables import real_table
 from shared_data import ROOT, shared
 
 import daco
-from daco.bank import NormalBank
-from daco.model import MachineModel
-from daco.synth_embeddings import synthetic_machine, synthetic_table
+from daco.detector.model import MachineModel
+from daco.method.bank import NormalBank
+from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 DOCS = ROOT / "docs"
 

@@ -17,14 +17,15 @@ import typer
 from broken_server import serving, unused_port
 from typer.testing import CliRunner
 
-import daco.download
-from daco.backbones.weights import SOURCES, WeightSource
-from daco.clips import read_clips
+import daco.files.download
+from daco.backbones.weights import SOURCES
 from daco.commands.download import download
-from daco.download import download_dataset, plan_dataset
-from daco.download.web import HostUnreachableError
-from daco.download.zenodo import RECORDS
+from daco.data.clips import read_clips
 from daco.errors import DownloadError, InputError, WeightsError
+from daco.files.download import download_dataset, plan_dataset
+from daco.files.download.checkpoints import WeightSource
+from daco.files.download.web import HostUnreachableError
+from daco.files.download.zenodo import RECORDS
 
 WEIGHTS = random.Random(1).randbytes(300_000)
 
@@ -242,7 +243,7 @@ def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
 def test_a_disk_that_is_too_small_is_noticed_before(records, tmp_path, monkeypatch):
     plan = plan_dataset(2026, tmp_path)
     monkeypatch.setattr(
-        daco.download.transfer.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})
+        daco.files.download.transfer.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})
     )
     with pytest.raises(DownloadError, match=r"The data set \(4 archives\) needs"):
         download_dataset(plan)
@@ -270,7 +271,10 @@ def test_a_users_mistake_is_told(records, arguments, message):
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_a_killed_download_is_continued(server, tmp_path):
     url = server.add("/slow", WEIGHTS, drip=0.0002)
-    script = "import sys; from daco.download.transfer import fetch; fetch(sys.argv[1], sys.argv[2])"
+    script = (
+        "import sys; from daco.files.download.transfer import fetch; "
+        "fetch(sys.argv[1], sys.argv[2])"
+    )
     path = tmp_path / "file"
     part = tmp_path / "file.part"
     process = subprocess.Popen([sys.executable, "-c", script, url, str(path)])
@@ -283,6 +287,6 @@ def test_a_killed_download_is_continued(server, tmp_path):
     assert 0 < have < len(WEIGHTS)
     assert not path.exists()
     server.routes["/slow"].drip = 0.0
-    assert daco.download.fetch(url, path).status == "resumed"
+    assert daco.files.download.fetch(url, path).status == "resumed"
     assert path.read_bytes() == WEIGHTS
     assert server.ranges() == [None, f"bytes={have}-"]

@@ -20,8 +20,8 @@ from shared_data import shared
 from typer.testing import CliRunner
 
 from daco.commands.embed import embed
+from daco.data.table import EmbeddingTable
 from daco.errors import DacoError
-from daco.table import EmbeddingTable
 
 app = typer.Typer()
 app.command()(embed)

@@ -18,11 +18,11 @@ from shared_data import shared
 from typer.testing import CliRunner
 
 from daco.cli import app
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, ModelError, WeightsError
-from daco.experiments.floor import choice_floor
 from daco.experiments.provenance import sha256_of
-from daco.model import MachineModel
-from daco.table import EmbeddingTable
+from daco.method.floor import choice_floor
 
 RATE = 16000
 

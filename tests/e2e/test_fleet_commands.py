@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from daco.cli import app
-from daco.engines.pool import outcomes, worker_pool
+from daco.compute.pool import outcomes, worker_pool
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments.labelfree import select_label_free
-from daco.model import MachineModel
-from daco.table import EmbeddingTable
 
 MACHINES = 24
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from daco.backbones import load
 from daco.cli import app
-from daco.clips import ClipTable, read_clips
-from daco.embed import embed_clips
-from daco.engines import embedding
-from daco.engines.embedding import RayEmbedding
+from daco.data.clips import ClipTable, read_clips
+from daco.embedding import cluster as embedding
+from daco.embedding.cluster import RayEmbedding
+from daco.embedding.embed import embed_clips
 from daco.errors import AudioError
 from daco.experiments.run import study
 

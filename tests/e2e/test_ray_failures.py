@@ -18,15 +18,16 @@ from typer.testing import CliRunner
 import daco
 from daco.backbones import load
 from daco.cli import app
-from daco.clips import read_clips
-from daco.embed import embed_clips
-from daco.engines import embedding, require_engine
-from daco.engines.cluster import connected
-from daco.engines.embedding import RayEmbedding
-from daco.engines.pool import outcomes
-from daco.engines.tasks import ray_pool
+from daco.compute import require_engine
+from daco.compute.cluster import connected
+from daco.compute.pool import outcomes
+from daco.compute.tasks import ray_pool
+from daco.data.clips import read_clips
+from daco.data.table import EmbeddingTable
+from daco.embedding import cluster as embedding
+from daco.embedding.cluster import RayEmbedding
+from daco.embedding.embed import embed_clips
 from daco.errors import DataError, InputError, MissingExtraError
-from daco.table import EmbeddingTable
 
 pytestmark = [
     pytest.mark.cluster,

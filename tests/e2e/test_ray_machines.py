@@ -12,10 +12,10 @@ from ray_cluster import address_for_client, switch_off, workers_of
 from typer.testing import CliRunner
 
 from daco.cli import app
-from daco.engines.pool import outcomes
-from daco.engines.tasks import ray_pool
+from daco.compute.pool import outcomes
+from daco.compute.tasks import ray_pool
+from daco.data.table import EmbeddingTable
 from daco.errors import NotEnoughClipsError
-from daco.table import EmbeddingTable
 
 pytestmark = [
     pytest.mark.cluster,

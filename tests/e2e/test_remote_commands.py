@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from daco.backbones import load
 from daco.cli import app
-from daco.clips import read_clips
-from daco.embed import embed_clips
+from daco.data.clips import read_clips
+from daco.embedding.embed import embed_clips
 from daco.errors import DacoError
 
 RATE = 16_000

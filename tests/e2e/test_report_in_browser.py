@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 from report_runs import NAUGHTY, published_study, small_study
 
-from daco.report import render_html, summarise, write_report
-from daco.report.pictures import page_pictures
+from daco.experiments.report import render_html, summarise, write_report
+from daco.experiments.report.pictures import page_pictures
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PHONE = {"width": 390, "height": 844}

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import daco
 from daco.commands.select import select
-from daco.config import blind_pool
+from daco.data.table import EmbeddingTable
 from daco.errors import DacoError
-from daco.table import EmbeddingTable
+from daco.method.config import blind_pool
 
 APP = typer.Typer()
 APP.command()(select)

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from daco.commands.fit import fit
 from daco.commands.inject import inject
 from daco.commands.sensitivity import sensitivity
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
 from daco.errors import AudioError, DataError, InputError, ModelError
-from daco.model import MachineModel
-from daco.table import EmbeddingTable
 
 RATE = 16000
 KINDS = ("impacts", "tones", "noise", "rub", "modulation", "resonance")

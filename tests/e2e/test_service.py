@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from service_process import RATE, ServiceProcess, faulty, humming, model, normal, wait_until, wav
 from stores import verdict
 
-from daco.service import schemas
+from daco.monitoring.service import schemas
 
 MACHINES = 50
 UNUSED = iter(range(MACHINES))
@@ -333,7 +333,7 @@ class TestEvents:
     def test_clips_that_another_process_stores_are_told_as_well(self, service, machine):
         from datetime import UTC, datetime
 
-        from daco.store import Store
+        from daco.monitoring.store import Store
 
         with service.client() as client, client.stream("GET", "/v1/events") as stream:
             lines = stream.iter_lines()

@@ -15,8 +15,8 @@ from postgres import postgres_server
 from service_process import ServiceProcess, normal, wait_until
 from stores import BACKENDS, new_url, verdict
 
-from daco.service import schemas
-from daco.store import Store
+from daco.monitoring.service import schemas
+from daco.monitoring.store import Store
 
 
 class Load:

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from daco import EmbeddingTable
 from daco.cli import app
 from daco.errors import DacoError
-from daco.evaluation import evaluate_scores
+from daco.evaluation.evaluate import evaluate_scores
 from daco.experiments.result import StudyResult
-from daco.synth_embeddings import synthetic_machine, synthetic_table
+from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 NARROW = {"COLUMNS": "80"}
 

@@ -26,7 +26,7 @@ from watched import record, save_model
 
 from daco.cli import app
 from daco.errors import DacoError
-from daco.store import Store
+from daco.monitoring.store import Store
 
 PROGRAM = [sys.executable, "-m", "daco.cli", "watch"]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 from fuzz import mutator
 
@@ -68,10 +68,10 @@ def target_of(kind: str, folder: Path) -> Target:
 def _recording_judge(path: Path) -> Target:
     from field_models import LOGMEL, normals
 
-    from daco.audio import read_audio
-    from daco.listen import Listener
-    from daco.model import MachineModel
-    from daco.verdict import judge
+    from daco.audio.decode import read_audio
+    from daco.detector.model import MachineModel
+    from daco.detector.verdict import judge
+    from daco.embedding.frontend import Listener
 
     listener = Listener(LOGMEL)
     embedded = listener.hear(mutator.seeds("wav")[0]).embeddings
@@ -94,7 +94,7 @@ def _recording_judge(path: Path) -> Target:
 
 
 def _load_model(path: Path, data: bytes) -> None:
-    from daco.model import MachineModel
+    from daco.detector.model import MachineModel
 
     path.write_bytes(data)
     loaded = MachineModel.load(path)
@@ -104,7 +104,7 @@ def _load_model(path: Path, data: bytes) -> None:
 def _manifest_reader(path: Path) -> Target:
     from fuzz.mutate_tables import RECORDINGS
 
-    from daco.clips import read_clips
+    from daco.data.clips import read_clips
 
     for name in RECORDINGS:
         (path.parent / name).parent.mkdir(exist_ok=True)
@@ -120,7 +120,7 @@ def _manifest_reader(path: Path) -> Target:
 
 
 def _read_table(path: Path, data: bytes) -> None:
-    from daco.table import EmbeddingTable
+    from daco.data.table import EmbeddingTable
 
     path.write_bytes(data)
     EmbeddingTable.read(path).write(path.with_name("written.parquet"))

@@ -29,7 +29,7 @@ SEEDS: dict[str, Callable[[], list[bytes]]] = {"model": lambda: _seeds()}
 
 
 def _seeds() -> list[bytes]:
-    from daco.modelfile import encode
+    from daco.detector.modelfile import encode
 
     models = [
         small_model(),

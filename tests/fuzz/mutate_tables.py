@@ -64,7 +64,7 @@ def _table(**options: object) -> bytes:
 
     import pyarrow.parquet as pq
 
-    from daco.table import EmbeddingTable
+    from daco.data.table import EmbeddingTable
 
     table = EmbeddingTable.from_arrays(
         _embeddings(), machine=["press"] * 12, domain=["old"] * 9 + ["new"] * 3

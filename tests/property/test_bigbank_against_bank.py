@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daco
-from daco.bigbank import HNSW, IVF
-from daco.distances import PairwiseDistances, unit_rows
-from daco.neighbours import NearestSoFar
+from daco.method.bigbank import HNSW, IVF
+from daco.method.distances import PairwiseDistances, unit_rows
+from daco.method.neighbours import NearestSoFar
 
 UNSERVED = ("pca", "memmix", "genrep-mix")
 GRID = [
@@ -116,7 +116,7 @@ def test_an_index_that_finds_everything_changes_nothing(seed, sizes):
 @given(given_bank=banks(), seed=st.integers(0, 99))
 def test_tiles_on_a_device_change_nothing(given_bank, seed):
     pytest.importorskip("torch")
-    from daco.bigbank import ondevice
+    from daco.method.bigbank import ondevice
 
     X, codes, tests = given_bank
     rng = np.random.default_rng(seed)  # ties would hang on the last bit of a product, and
@@ -170,7 +170,7 @@ def test_unit_rows_in_another_order_are_the_rows_of_that_order(seed):
     X = rng.normal(size=(50, 5)) * 10.0 ** rng.choice([0, -200, 200], size=(50, 1))
     X[3] = 0
     order = rng.permutation(50)
-    with mock.patch("daco.distances._ROWS_AT_ONCE", 7):
+    with mock.patch("daco.method.distances._ROWS_AT_ONCE", 7):
         got = unit_rows(X, order)
     assert (got == unit_rows(X[order])).all()
     assert len(PairwiseDistances(got)) == 50

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tolerances import of_distances
 
 import daco
-from daco.distances import cosine_distances, unit_rows
-from daco.kernels import use_kernels
+from daco.method.distances import cosine_distances, unit_rows
+from daco.method.kernels import use_kernels
 
 PAPER = daco.paper_grid()
 KERNELS = ("numba", "numpy")

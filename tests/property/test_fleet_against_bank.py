@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from same_products import same_products
 
 import daco
-from daco.bases import parse_base
-from daco.config import ScoreConfig
-from daco.fleet import Fleet
+from daco.method.bases import parse_base
+from daco.method.config import ScoreConfig
+from daco.method.fleet import Fleet
 
 torch = pytest.importorskip("torch")
 

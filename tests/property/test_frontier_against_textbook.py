@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from textbook_frontier import Clips
 
 import daco
-from daco.bases import Base
-from daco.distances import unit_rows
-from daco.kernels import use_kernels
-from daco.views import band_rows
+from daco.method.bases import Base
+from daco.method.distances import unit_rows
+from daco.method.geometry import band_rows
+from daco.method.kernels import use_kernels
 
 NAMES = (
     "beam", "beam-k2", "ldn-mean-K1", "ldn-mean-K4", "ldn-log-K2", "varmin-K1", "varmin-K4",
@@ -179,7 +179,7 @@ def test_varmin_without_correction_is_nearest_neighbours_and_with_all_of_it_ldn(
         (1.0, bank.score(query, "ldn-diff-K1")),
     ):
         monkeypatch.setattr(
-            "daco.densities._Densities._slope", lambda self, *_, a=alpha: np.full(1, a)
+            "daco.method.densities._Densities._slope", lambda self, *_, a=alpha: np.full(1, a)
         )
         got = bank.score(query, "varmin-K1")
         np.testing.assert_allclose(got, same_as, rtol=1e-12, atol=1e-15)
@@ -195,7 +195,7 @@ def test_varmin_chooses_the_alpha_of_least_variance(rng):
     u, v = d.min(axis=1), density[d.argmin(axis=1)]
     alphas = np.linspace(-3, 3, 2001)
     best = alphas[np.argmin([(u - a * v).var() for a in alphas])]
-    from daco.densities import whole_bank_densities
+    from daco.method.densities import whole_bank_densities
 
     found = whole_bank_densities(view, np.array([0, 200, 210]), [Base("varmin", 4)])
     slope = found.stacked([Base("varmin", 4)])[0, 0] / density[bank._order]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daco.thresholds import more_clips_for, threshold_holding
+from daco.detector.thresholds import more_clips_for, threshold_holding
 
 scores = st.floats(-1e6, 1e6, allow_subnormal=False)
 quantiles = st.floats(0, 0.999)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daco
-from daco import bank, criterion, selection
-from daco.config import blind_pool
-from daco.metrics import grid_metrics, harmonic_mean
-from daco.synth_embeddings import synthetic_machine
+from daco.evaluation.metrics import grid_metrics, harmonic_mean
+from daco.method import bank, criterion, selection
+from daco.method.config import blind_pool
+from daco.synthetic.embeddings import synthetic_machine
 
 GRID = daco.paper_grid()
 FORBIDDEN = ("label", "truth", "eval", "anomal", "y_true")

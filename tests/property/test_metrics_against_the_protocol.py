@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from daco.metrics import EPSILON, machine_metrics, official_score
+from daco.evaluation.metrics import EPSILON, machine_metrics, official_score
 
 TRIALS = 2000
 MAX_FPR = Fraction(1, 10)

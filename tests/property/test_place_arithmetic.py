@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daco.places import place
+from daco.files.places import place
 
 names = st.text(
     st.characters(exclude_characters="/\x00", exclude_categories=["Cs"]), min_size=1, max_size=8

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from daco.readout import pool
+from daco.backbones.readout import pool
 
 torch = pytest.importorskip("torch")
 

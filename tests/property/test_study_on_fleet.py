@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from same_products import same_products
 
 import daco
+from daco.data.table import EmbeddingTable
 from daco.experiments import onfleet
 from daco.experiments.inputs import machines_of, name_domains
 from daco.experiments.machine import Settings, other_criteria, score_machine
 from daco.experiments.onfleet import computed
-from daco.table import EmbeddingTable
 
 torch = pytest.importorskip("torch")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daco.model import MachineModel
+from daco.detector.model import MachineModel
 
 pytestmark = pytest.mark.statistical
 

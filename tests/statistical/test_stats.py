@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from scipy.stats import norm, pearsonr, permutation_test, spearmanr, t
 from sklearn.metrics import roc_auc_score
 
-from daco import bootstrap, stats
-from daco.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
 from daco.errors import InputError
-from daco.metrics import harmonic_mean
-from daco.stats import (
+from daco.evaluation.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.evaluate import bootstrap
+from daco.evaluation.evaluate import statistics as stats
+from daco.evaluation.metrics import harmonic_mean
+from daco.evaluation.statistics import (
     family_mean_permutation,
     larger_than_chance,
     machine_jackknife,

@@ -50,6 +50,6 @@ def test_scoring_works_without_numba():
         "import numpy as np, daco\n"
         "bank = daco.NormalBank(np.random.default_rng(0).normal(size=(60, 4)), ['a', 'b'] * 30)\n"
         "assert np.isfinite(bank.balance(daco.paper_grid(), 2)).all()\n"
-        "assert 'daco._kernels_numba' not in sys.modules\n"
+        "assert 'daco.method._kernels_numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daco.backbones.modulation import MIN_MODULATION_FRAMES
+from daco.backbones.readout import pool, require_readout
 from daco.errors import AudioError, InputError
-from daco.modulation import MIN_MODULATION_FRAMES
-from daco.readout import pool, require_readout
 
 MEL_BANDS = 128
 HOP_SECONDS = 0.032
@@ -28,9 +28,9 @@ class LogMel:
 
     Frames of 64 ms with a hop of 32 ms (symmetric Hann window, not centred), power spectrum, 128
     unnormalised HTK mel bands from 0 Hz to half the sample rate, ``10 log10(. + 1e-10)``. The
-    default readout ``mod`` (`daco.readout.pool`) gives 7 modulation bands x 16 groups of 8 mel
-    bands = 112 values. It needs no weights and no download, and hardly depends on the level of
-    the recording. ``mean`` (128 values) and ``meanstd`` (256) are over time alone, because a
+    default readout ``mod`` (`daco.backbones.readout.pool`) gives 7 modulation bands x 16 groups of
+    8 mel bands = 112 values. It needs no weights and no download, and hardly depends on the level
+    of the recording. ``mean`` (128 values) and ``meanstd`` (256) are over time alone, because a
     mean over the mel bands would leave one number. There are no readouts that keep bands apart:
     a mel band has one feature, whose direction says nothing, and clamping decibels at 0 nothing
     either.

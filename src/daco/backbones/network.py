@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from daco.backbones.protocol import PRECISIONS
+from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.errors import AudioError, InputError
-from daco.readout import READOUTS, Readout, parse_readout, pool
 
 INT16_SCALE = 1.0 / 32768.0
 
@@ -101,8 +101,8 @@ class Network:
     def check_readout(self, name: str) -> None:
         """Raise an InputError unless there is such a readout.
 
-        Besides `readouts` there are those of `daco.readout.PATTERNS`, and where the network has
-        layers, each of them of a layer, as in ``mean@L4``.
+        Besides `readouts` there are those of `daco.backbones.readout.PATTERNS`, and where the
+        network has layers, each of them of a layer, as in ``mean@L4``.
         """
         self._parsed(name)
 

@@ -28,7 +28,7 @@ class Backbone(Protocol):
 
     @property
     def resampler(self) -> str:
-        """How recordings of other rates are brought to `sample_rate`: see `daco.audio`."""
+        """How recordings of other rates are brought to `sample_rate`: see `daco.audio.decode`."""
 
     @property
     def readouts(self) -> tuple[str, ...]:
@@ -36,7 +36,8 @@ class Backbone(Protocol):
 
         A network may accept more names than it can list, as those of this package do; it then
         has a method ``check_readout(name)``, and where some vectors keep frequency bands apart,
-        ``bands(name)``. Ask by `daco.readout.require_readout` and `daco.readout.bands_of`.
+        ``bands(name)``. Ask by `daco.backbones.readout.require_readout` and
+        `daco.backbones.readout.bands_of`.
         """
 
     @property

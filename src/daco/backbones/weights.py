@@ -6,7 +6,6 @@ import difflib
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,26 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from daco.errors import MissingExtraError, WeightsError
-
-WEIGHTS_DIR_VARIABLE = "DACO_WEIGHTS_DIR"
+from daco.files.download.checkpoints import WEIGHTS_DIR_VARIABLE, WeightSource, weights_dir
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 _SHOWN = 3
 _WRAPPERS = ("state_dict", "model_state_dict")
-
-
-@dataclass(frozen=True)
-class WeightSource:
-    """One published checkpoint. ``urls`` are tried in order; ``size`` is in bytes."""
-
-    name: str
-    file_name: str
-    urls: tuple[str, ...]
-    sha256: str | None
-    licence: str
-    md5: str | None = None
-    size: int | None = None
 
 
 SOURCES: dict[str, WeightSource] = {
@@ -89,16 +74,6 @@ class Checkpoint:
 
     state_dict: dict[str, Any]
     sha256: str | None
-
-
-def weights_dir() -> Path:
-    """The folder of downloaded checkpoints: ``$DACO_WEIGHTS_DIR``, else in the user's cache."""
-    chosen = os.environ.get(WEIGHTS_DIR_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    variable = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
-    cache = os.environ.get(variable)
-    return (Path(cache) if cache else Path.home() / ".cache") / "daco" / "weights"
 
 
 def find_weights(name: str, explicit: str | os.PathLike[str] | None = None) -> Path:

@@ -11,13 +11,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from daco.baselines import EPOCHS, SEED
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
+from daco.experiments.autoencoders import EPOCHS, SEED
 
 if TYPE_CHECKING:
-    from daco.baselines.run import BaselineRun
+    from daco.experiments.autoencoders.run import BaselineRun
 
 
 def baseline(
@@ -49,9 +49,9 @@ def baseline(
     same with the distance of the textbook. A finished machine is never trained again: interrupt
     it at will, or work off machines in several processes with one OUT.
     """
-    from daco.baselines.run import require_torch, run_baselines
-    from daco.baselines.scoretable import write_score_files
-    from daco.clips import read_clips
+    from daco.data.clips import read_clips
+    from daco.experiments.autoencoders.run import require_torch, run_baselines
+    from daco.experiments.autoencoders.scoretable import write_score_files
 
     console, errors = Output(), Output(stderr=True)
     require_torch()
@@ -105,11 +105,11 @@ def _show(console: Console, run: BaselineRun) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from daco.baselines.scoretable import places_of, system_metrics
-    from daco.baselines.scoring import SYSTEMS
-    from daco.clips import counted, titled
-    from daco.metrics import official_score
-    from daco.scorefiles import machine_title
+    from daco.data.clips import counted, titled
+    from daco.evaluation.metrics import official_score
+    from daco.evaluation.scorefiles import machine_title
+    from daco.experiments.autoencoders.scoretable import places_of, system_metrics
+    from daco.experiments.autoencoders.scoring import SYSTEMS
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("machine", overflow="fold")
@@ -154,6 +154,6 @@ def _show(console: Console, run: BaselineRun) -> None:
 
 
 def _percent(metrics: dict[str, float] | None) -> str:
-    from daco.metrics import harmonic_mean
+    from daco.evaluation.metrics import harmonic_mean
 
     return "-" if metrics is None else f"{100 * harmonic_mean(list(metrics.values())):.2f}"

@@ -14,14 +14,14 @@ import typer
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
-from daco.places import THREADS
+from daco.files.places import THREADS
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from daco.audio import AudioInfo
-    from daco.clips import Clip, ClipTable
+    from daco.audio.decode import AudioInfo
+    from daco.data.clips import Clip, ClipTable
 
 SAMPLE = 5
 """How many clips of each row of the table are looked into unless all are."""
@@ -54,7 +54,7 @@ def clips(
     domain_level: DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
-    from daco.clips import counted, read_clips
+    from daco.data.clips import counted, read_clips
 
     console = Output()
     table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
@@ -108,8 +108,8 @@ def _measure(
     """What the headers say, by path, and a sentence for those that say nothing."""
     from rich.progress import Progress
 
-    from daco.audio import probe
-    from daco.clips import counted, some
+    from daco.audio.decode import probe
+    from daco.data.clips import counted, some
     from daco.errors import DacoError
 
     def look(clip: Clip) -> AudioInfo | str | None:
@@ -194,7 +194,7 @@ def _one_of(values: Sequence[str]) -> str:
 
 def _mixed(groups: Mapping[Group, Sequence[Clip]], measured: Mapping[str, AudioInfo]) -> list[str]:
     """Machines whose clips are not all of one rate, length and number of channels."""
-    from daco.clips import titled
+    from daco.data.clips import titled
 
     of_machine: dict[tuple[int | None, str], list[AudioInfo]] = defaultdict(list)
     for (year, machine, _, _), members in groups.items():

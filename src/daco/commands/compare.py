@@ -120,7 +120,7 @@ def _picks(found: Comparison, names: Sequence[str]) -> Table:
 
 def _correlations(found: Comparison) -> Table:
     from daco.experiments.comparison import interval_text
-    from daco.tables import written
+    from daco.experiments.tables import written
 
     table = _table(["", "signal", "ρ", "over families", "p", "partial ρ", "grid"], left=2)
     for row in _records(found.correlations):
@@ -140,7 +140,7 @@ def _correlations(found: Comparison) -> Table:
 
 def _deltas(found: Comparison) -> Table:
     from daco.experiments.comparison import interval_text
-    from daco.tables import written
+    from daco.experiments.tables import written
 
     table = _table(["", "minus", "difference", "95 % over machines", "without one machine"], left=2)
     for row in _records(found.deltas):
@@ -155,7 +155,7 @@ def _deltas(found: Comparison) -> Table:
 
 
 def _means(found: Comparison) -> Table:
-    from daco.tables import written
+    from daco.experiments.tables import written
 
     table = _table(["", "mean", "runs"])
     for row in _records(found.means):

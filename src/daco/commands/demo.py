@@ -29,7 +29,7 @@ def demo(
     """
     from daco.commands.progress import stages
     from daco.commands.study import show_study
-    from daco.demo import MACHINES, run_demo
+    from daco.experiments.demo import MACHINES, run_demo
 
     console, errors = Output(), Output(stderr=True)
     if out.exists() and any(out.iterdir()):

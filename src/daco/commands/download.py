@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from rich.progress import Progress, TaskID
 
-    from daco.backbones.weights import WeightSource
-    from daco.download import PlannedFile
-    from daco.download.transfer import Fetched
+    from daco.files.download import PlannedFile
+    from daco.files.download.checkpoints import WeightSource
+    from daco.files.download.transfer import Fetched
 
 
 class What(StrEnum):
@@ -94,8 +94,9 @@ def download(
 
 
 def _weights(name: str, file: Path | None, dry_run: bool) -> None:
-    from daco.backbones.weights import SOURCES, weights_dir
-    from daco.download import download_weights, install_weights
+    from daco.backbones.weights import SOURCES
+    from daco.files.download import download_weights, install_weights
+    from daco.files.download.checkpoints import weights_dir
 
     if name == "logmel":
         raise InputError("'logmel' has no weights: it works without a download.")
@@ -160,7 +161,7 @@ def _dataset(
     overwrite: bool,
     dry_run: bool,
 ) -> None:
-    from daco.download import download_dataset, plan_dataset
+    from daco.files.download import download_dataset, plan_dataset
 
     console = Output()
     plan = plan_dataset(year, folder, machines=machines, splits=[str(each) for each in splits])
@@ -194,7 +195,7 @@ def _dataset(
 
 
 def _show_plan(console: Console, year: int, plan: Sequence[PlannedFile]) -> None:
-    from daco.download.zenodo import LICENCE
+    from daco.files.download.zenodo import LICENCE
 
     table = Table(title=f"DCASE {year} Task 2")
     table.add_column("archive")

@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from daco.clips import counted
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
+from daco.data.clips import counted
 from daco.errors import InputError
 
 if TYPE_CHECKING:
-    from daco.clips import ClipTable
-    from daco.embed import EmbedReport
+    from daco.data.clips import ClipTable
+    from daco.embedding.embed import EmbedReport
 
 SKIPPED_EXIT = 4
 """Exit code when the table was written, but without some of the clips."""
@@ -91,13 +91,13 @@ def embed(
 
     Exit codes: 0 all clips embedded, 4 some skipped, 2 a mistake in the call or the data.
     """
+    from daco.audio.microphones import parse_channel
     from daco.backbones import load
-    from daco.channels import parse_channel
-    from daco.clips import read_clips
-    from daco.embed import embed_clips
-    from daco.embedcost import write_cost
-    from daco.engines import require_engine
-    from daco.origin import checked_readouts, origin_of
+    from daco.compute import require_engine
+    from daco.data.clips import read_clips
+    from daco.embedding.cost import write_cost
+    from daco.embedding.embed import embed_clips
+    from daco.embedding.provenance import checked_readouts, origin_of
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
@@ -113,7 +113,7 @@ def embed(
         net = load(backbone, weights=weights, device=here, precision=precision)
     place = None
     if engine == "ray":
-        from daco.engines.embedding import RayEmbedding
+        from daco.embedding.cluster import RayEmbedding
 
         place = RayEmbedding(net, weights=weights, device=device, address=address, threads=workers)
     readouts = checked_readouts(net, readout)
@@ -153,8 +153,8 @@ def _is_finished(
     on_error: OnError,
 ) -> bool:
     """Whether OUT is what embedding would write; an error where it is something else."""
-    from daco.clips import counted
-    from daco.embedout import changes_since, parquet_file
+    from daco.data.clips import counted
+    from daco.embedding.output import changes_since, parquet_file
 
     with errors.status(f"comparing {out.name} with the recordings..."):
         parquet_file(out)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from daco.evaluation import Evaluation, Ranking
+    from daco.evaluation.evaluate import Evaluation, Ranking
 
 _OFFICIAL = {
     "auc_all": "AUC\nall",
@@ -63,7 +63,7 @@ def evaluate(
     import json
 
     from daco.errors import DataError
-    from daco.evaluation import evaluate_scores, explained, find_systems, rank_systems
+    from daco.evaluation.evaluate import evaluate_scores, explained, find_systems, rank_systems
 
     options: dict[str, Any] = {"year": year, "partial": partial}
     systems = find_systems(scores.expanduser())
@@ -102,7 +102,7 @@ def evaluate(
 def _show(console: Console, result: Evaluation) -> None:
     from rich.text import Text
 
-    from daco.clips import counted
+    from daco.data.clips import counted
 
     tables = [_OFFICIAL]
     if any("f1_source" in machine.metrics for machine in result.machines):
@@ -131,7 +131,7 @@ def _show(console: Console, result: Evaluation) -> None:
 def _rendered(result: Evaluation, columns: dict[str, str]) -> Table:
     from rich.text import Text
 
-    from daco.scorefiles import machine_title
+    from daco.evaluation.scorefiles import machine_title
 
     table = _empty_table()
     table.add_column("machine", overflow="fold")
@@ -183,8 +183,8 @@ def _show_ranking(console: Console, ranking: Ranking) -> None:
 def _show_differences(console: Console, ranking: Ranking) -> None:
     from rich.text import Text
 
-    from daco.stats import too_few_machines
-    from daco.tables import written
+    from daco.evaluation.statistics import too_few_machines
+    from daco.experiments.tables import written
 
     table = _empty_table()
     table.add_column("system", overflow="fold")

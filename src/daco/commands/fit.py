@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from daco.clips import counted
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.data.clips import counted
 from daco.errors import DacoError, DataError, InputError
 
 if TYPE_CHECKING:
-    from daco.model import MachineModel
-    from daco.normals import Gathered, Normals
+    from daco.detector.model import MachineModel
+    from daco.detector.normals import Gathered, Normals
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -82,8 +82,8 @@ def fit(
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
-    from daco.engines import require_engine
-    from daco.thresholds import require_rate
+    from daco.compute import require_engine
+    from daco.detector.thresholds import require_rate
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
@@ -120,7 +120,7 @@ def fit(
 
 def model_paths(machines: Sequence[str], out: Place) -> list[Place]:
     """Where the model of each machine goes; what is not a model is never replaced."""
-    from daco.modelfile import SUFFIX, is_model
+    from daco.detector.modelfile import SUFFIX, is_model
 
     if len(machines) == 1 and not out.is_dir():
         paths = [out]
@@ -156,7 +156,7 @@ def safe_names(machines: Sequence[str]) -> list[str]:
 
 def show_models(console: Console, made: dict[int, MachineModel], targets: list[Place]) -> None:
     """All that there is to say about a few models; one line for each of many."""
-    from daco.engines.pool import MANY
+    from daco.compute.pool import MANY
 
     models = [(made[index], targets[index]) for index in sorted(made)]
     if len(targets) < MANY:
@@ -230,14 +230,14 @@ def _fit_all(
     engine: str,
 ) -> tuple[dict[int, MachineModel], dict[int, DacoError]]:
     """Each model written when it is ready, and what was wrong with those that are missing."""
-    from daco.engines.pool import worker_pool, workers_for
-    from daco.fitting import fit_machines
+    from daco.compute.pool import SCORING, worker_pool, workers_for
+    from daco.detector.fit import fit_machines
 
     made: dict[int, MachineModel] = {}
     failures: dict[int, DacoError] = {}
     workers = workers_for(len(machines), workers, engine)
     try:
-        with stages(errors) as progress, worker_pool(workers, engine) as pool:
+        with stages(errors) as progress, worker_pool(workers, engine, None, SCORING) as pool:
             found = fit_machines(
                 machines, config=config, false_alarm_rate=false_alarm_rate, pool=pool
             )
@@ -256,7 +256,7 @@ def _fit_all(
 
 
 def _create(folder: Place) -> None:
-    from daco.atomic import unwritable
+    from daco.files.atomic import unwritable
 
     try:
         folder.mkdir(exist_ok=True)
@@ -280,7 +280,7 @@ def _connection(engine: str, address: str | None) -> Iterator[None]:
     if engine != "ray":
         yield
         return
-    from daco.engines.cluster import connected
+    from daco.compute.cluster import connected
 
     with connected(address):
         yield
@@ -299,9 +299,9 @@ def _gather(
     engine: str,
     domain_level: int | None,
 ) -> Gathered:
+    from daco.audio.microphones import parse_channel
     from daco.backbones import load
-    from daco.channels import parse_channel
-    from daco.normals import is_table, normals_of_recordings, normals_of_table
+    from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
         given = (backbone, weights, channel, device, domain_level)
@@ -318,7 +318,7 @@ def _gather(
         net = load(backbone, weights=weights, device=here)
     place = None
     if engine == "ray":
-        from daco.engines.embedding import RayEmbedding
+        from daco.embedding.cluster import RayEmbedding
 
         place = RayEmbedding(net, weights=weights, device=device)
     try:
@@ -342,8 +342,8 @@ def _gather(
 
 def _require_config(config: str) -> None:
     """A wrong name is said before an hour of embedding."""
-    from daco.model import AUTO, RECOMMENDED
-    from daco.modelcheck import require_usable
+    from daco.detector.model import AUTO, RECOMMENDED
+    from daco.detector.modelcheck import require_usable
 
     if config not in (AUTO, RECOMMENDED):
         require_usable(config)

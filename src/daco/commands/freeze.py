@@ -21,10 +21,10 @@ def freeze(
 
     'daco verify' checks it later, when evaluation labels are known.
     """
-    from daco.clips import counted
+    from daco.data.clips import counted
     from daco.errors import DataError
+    from daco.experiments.prereg import KNOWN, freeze
     from daco.experiments.result import write_json
-    from daco.prereg import KNOWN, freeze
 
     console = Output()
     if out.exists():

@@ -53,12 +53,12 @@ def inject(
 
     Exit codes: 0 all well, 2 a mistake in the call or the data.
     """
+    from daco.audio.microphones import parse_channel
     from daco.backbones import load
-    from daco.channels import parse_channel
-    from daco.clips import counted, read_clips
-    from daco.embedout import parquet_file
-    from daco.faults import KINDS, LEVELS
-    from daco.injection import Plan, choose_recordings, inject_recordings
+    from daco.data.clips import counted, read_clips
+    from daco.embedding.output import parquet_file
+    from daco.synthetic.faults import KINDS, LEVELS
+    from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 
     console, errors = Output(), Output(stderr=True)
     plan = Plan(tuple(fault or KINDS), tuple(level or LEVELS), seed)

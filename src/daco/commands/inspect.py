@@ -16,7 +16,7 @@ from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 
 if TYPE_CHECKING:
-    from daco.model import MachineModel
+    from daco.detector.model import MachineModel
 
 _CALIBRATIONS = {
     "conf": "turned into its quantile among the normals of each domain",
@@ -38,7 +38,7 @@ def inspect(
     ] = None,
 ) -> None:
     """Show what is in a model: machine, network, normals, configuration, threshold, history."""
-    from daco.model import MachineModel
+    from daco.detector.model import MachineModel
 
     console = Output()
     loaded = MachineModel.load(model)
@@ -48,7 +48,7 @@ def inspect(
     else:
         _show(console, loaded, model)
     if picture is not None:
-        from daco.figures.calibration import plot_calibration, save_picture
+        from daco.experiments.figures.calibration import plot_calibration, save_picture
 
         save_picture(plot_calibration(loaded), picture)
         if not as_json:
@@ -57,7 +57,7 @@ def inspect(
 
 def describe(model: MachineModel) -> dict[str, Any]:
     """All that is known about a model, less its vectors, as plain JSON."""
-    from daco.modelfile import SCHEMA
+    from daco.detector.modelfile import SCHEMA
 
     floor, rates = model.floor(), model.leave_one_out_rates()
     return {
@@ -92,7 +92,7 @@ def in_words(config: str) -> str:
     normals of each domain, pulled toward all normals with the weight of 10 clips, in the domain
     that fits best'
     """
-    from daco.config import ScoreConfig
+    from daco.method.config import ScoreConfig
 
     parsed = ScoreConfig.parse(config)
     words = parsed.base.words.removeprefix("its ")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from daco.clips import counted
+from daco.data.clips import counted
 
 if TYPE_CHECKING:
-    from daco.model import MachineModel
-    from daco.normals import Skipped
+    from daco.detector.model import MachineModel
+    from daco.detector.normals import Skipped
 
 _SHOWN = 20
 

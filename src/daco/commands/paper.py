@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from daco.published import Finding, Place
+    from daco.paper import Finding, Place
 
 UNEXPECTED_EXIT = 1
 """Exit code when a value is not as expected."""
@@ -59,10 +59,10 @@ def paper(
     """
     import json
 
-    from daco import __version__
     from daco.commands.progress import stages
     from daco.errors import InputError
-    from daco.published import check_paper, errata, summary
+    from daco.paper import check_paper, errata, summary
+    from daco.version import __version__
 
     if out is not None and not out.parent.is_dir():
         raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
@@ -88,11 +88,11 @@ def paper(
 
 def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
     """The document, and the pictures beside it."""
-    from daco.atomic import atomic_write
-    from daco.figures.style import png_bytes, svg_bytes
-    from daco.published.artifacts import ArtifactError, open_artifacts
-    from daco.published.document import as_markdown
-    from daco.published.pictures import CAPTIONS, paper_figures
+    from daco.experiments.figures.style import png_bytes, svg_bytes
+    from daco.files.atomic import atomic_write
+    from daco.paper.artifacts import ArtifactError, open_artifacts
+    from daco.paper.document import as_markdown
+    from daco.paper.pictures import CAPTIONS, paper_figures
 
     pictures: dict[str, str] | str
     try:
@@ -112,9 +112,9 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
 def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> None:
     from rich.text import Text
 
-    from daco.published import PLACES, errata
-    from daco.published.check import MEANINGS
-    from daco.published.document import headline
+    from daco.paper import PLACES, errata
+    from daco.paper.check import MEANINGS
+    from daco.paper.document import headline
 
     console.print(Text("The paper, recomputed from its authors' artifacts", style="bold"))
     for status, meaning in MEANINGS.items():
@@ -162,7 +162,7 @@ def _show_place(console: Console, place: Place, rows: Sequence[Finding], *, shor
     """A table, and the notes that its marks point to."""
     from rich.text import Text
 
-    from daco.published.document import title
+    from daco.paper.document import title
 
     listed = [each for each in rows if not each.expected] if short else rows
     table = _table(title(place.name, place.title), "printed" if place.in_paper else "expected")
@@ -206,7 +206,7 @@ def _table(heading: str, given: str) -> Table:
 def _status(finding: Finding, mark: str) -> Text:
     from rich.text import Text
 
-    from daco.published.document import status_text
+    from daco.paper.document import status_text
 
     style = _STYLES.get(finding.status.value, "yellow")
     if not finding.expected:

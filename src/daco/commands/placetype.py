@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from daco.errors import InputError
-from daco.places import place
+from daco.files.places import place
 
 if TYPE_CHECKING:
-    from daco.places import Place
+    from daco.files.places import Place
 else:
 
     class Place:

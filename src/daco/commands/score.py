@@ -22,8 +22,8 @@ from daco.commands.progress import stages
 from daco.errors import AudioError, DataError, InputError
 
 if TYPE_CHECKING:
-    from daco.model import MachineModel
-    from daco.verdict import Hearing, Verdict
+    from daco.detector.model import MachineModel
+    from daco.detector.verdict import Hearing, Verdict
 
 ALARM_EXIT = 3
 """Exit code when a recording is anomalous and ``--exit-code`` asked to know."""
@@ -72,9 +72,9 @@ def score(
     Exit codes: 0 all scored; 3 an anomaly, with --exit-code; else 4 if some could not be
     scored; 2 a mistake in the call or the model.
     """
-    from daco.listen import cut
-    from daco.model import MachineModel
-    from daco.verdict import Hearing, parse_aggregate
+    from daco.detector.model import MachineModel
+    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.embedding.frontend import cut
 
     console, errors = Output(), Output(stderr=True)
     if as_csv and as_json:
@@ -108,7 +108,7 @@ def score(
 
 def _sources(errors: Console, given: Sequence[str]) -> Iterator[tuple[str, Place | None]]:
     """Name and path of each recording, those of folders one by one; None is stdin."""
-    from daco.clips import list_audio
+    from daco.data.clips import list_audio
 
     if given.count(STDIN) > 1:
         raise InputError("Stdin can be read only once: give - once.")
@@ -130,9 +130,9 @@ def _judged(
     model: MachineModel, sources: Sequence[tuple[str, Place | None]], hearing: Hearing
 ) -> Iterator[tuple[int, Verdict | Failed]]:
     """Every verdict or failure, with the number of sources it takes to get there."""
-    from daco.listen import Listener
-    from daco.normals import is_table
-    from daco.verdict import judge
+    from daco.detector.normals import is_table
+    from daco.detector.verdict import judge
+    from daco.embedding.frontend import Listener
 
     listener: Listener | None = None
     for done, (name, where) in enumerate(sources, start=1):
@@ -159,8 +159,8 @@ def _judged(
 
 
 def _judged_table(model: MachineModel, table: Place) -> Iterator[Verdict]:
-    from daco.normals import clips_to_judge
-    from daco.verdict import judge_embeddings
+    from daco.detector.normals import clips_to_judge
+    from daco.detector.verdict import judge_embeddings
 
     return judge_embeddings(model, *clips_to_judge(table, model.frontend))
 

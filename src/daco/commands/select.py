@@ -16,7 +16,7 @@ from daco.commands.modeltext import note
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
-from daco.criterion import CHOICE_SPLITS
+from daco.method.criterion import CHOICE_SPLITS
 
 _SHOWN = 4
 
@@ -66,13 +66,13 @@ def select(
     others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto
     takes those out that do not detect pseudo-anomalies made of the normals.
     """
-    from daco.engines import require_engine
+    from daco.compute import require_engine
+    from daco.detector.normals import left_out
     from daco.experiments.gridfile import read_grid
     from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.onfleet import require_device
     from daco.experiments.result import read_csv_table, write_json
-    from daco.normals import left_out
 
     require_engine(engine, address)
     require_device(device, engine)
@@ -107,7 +107,7 @@ def select(
 def _show(console: Console, found: LabelFreeSelection) -> None:
     from rich.table import Table
 
-    from daco.engines.pool import MANY
+    from daco.compute.pool import MANY
 
     many = len(found.machines) >= MANY
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -147,7 +147,7 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
 
 def _veto_lines(found: LabelFreeSelection, many: bool) -> list[str]:
     """What the label-free veto cuts, machine by machine; one line where it is the same."""
-    from daco.clips import some
+    from daco.data.clips import some
 
     judged = [choice for choice in found.machines if choice.pseudo_scores]
     if not judged:

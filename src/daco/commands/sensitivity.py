@@ -21,7 +21,7 @@ from daco.commands.progress import stages
 from daco.errors import InputError
 
 if TYPE_CHECKING:
-    from daco.sensitivity import Sensitivity
+    from daco.synthetic.sensitivity import Sensitivity
 
 _COLUMNS = 9
 """Levels that fit beside the names in 80 columns."""
@@ -65,12 +65,12 @@ def sensitivity(
 
     Exit codes: 0 all well, 2 a mistake in the call or the data.
     """
-    from daco.clips import read_clips
-    from daco.faults import KINDS
-    from daco.injection import Plan
-    from daco.listen import Listener
-    from daco.model import MachineModel
-    from daco.sensitivity import LEVELS, measure_sensitivity, require_frontend
+    from daco.data.clips import read_clips
+    from daco.detector.model import MachineModel
+    from daco.embedding.frontend import Listener
+    from daco.synthetic.faults import KINDS
+    from daco.synthetic.injection import Plan
+    from daco.synthetic.sensitivity import LEVELS, measure_sensitivity, require_frontend
 
     console, errors = Output(), Output(stderr=True)
     given = LEVELS if levels is None else _parse_levels(levels)
@@ -159,7 +159,7 @@ def _write(
     as_csv: Path | None,
     picture: Path | None,
 ) -> None:
-    from daco.atomic import atomic_write
+    from daco.files.atomic import atomic_write
 
     if out is not None:
         text = json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -176,8 +176,8 @@ def _write(
             temporary.write_text(stream.getvalue(), encoding="utf-8")
         say(console, f"all rates: {as_csv}", wrap=False)
     if picture is not None:
-        from daco.figures.calibration import save_picture
-        from daco.figures.sensitivity import plot_sensitivity
+        from daco.experiments.figures.calibration import save_picture
+        from daco.experiments.figures.sensitivity import plot_sensitivity
 
         save_picture(plot_sensitivity(found), picture)
         say(console, f"picture: {picture}", wrap=False)

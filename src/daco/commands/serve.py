@@ -72,20 +72,20 @@ def serve(
     """
     import logging
 
-    from daco.alarms import AlarmRule
+    from daco.monitoring.alarms import AlarmRule
 
     if os.name != "posix":
         raise InputError("daco serve confines its workers by means of Unix: use Linux or macOS.")
     try:
-        from daco.service.run import listening_socket
-        from daco.service.run import serve as run
+        from daco.monitoring.service.run import listening_socket
+        from daco.monitoring.service.run import serve as run
     except MissingExtraError:
         raise
     except ImportError as error:
         raise MissingExtraError(
             f'The service needs more packages ({error.name}): pip install "daco-asd[serve]".'
         ) from None
-    from daco.service.settings import MEGABYTE, Settings, read_token
+    from daco.monitoring.service.settings import MEGABYTE, Settings, read_token
 
     settings = Settings(
         models=models,

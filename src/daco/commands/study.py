@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from daco.clips import counted
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
-from daco.config import DEFAULT_CONFIG
-from daco.criterion import CHOICE_SPLITS
+from daco.data.clips import counted
 from daco.errors import InputError
-from daco.places import local
+from daco.files.places import local
+from daco.method.config import DEFAULT_CONFIG
+from daco.method.criterion import CHOICE_SPLITS
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
@@ -199,7 +199,7 @@ def _short(rule: str) -> str:
 
 def _veto_lines(result: StudyResult) -> list[str]:
     """What each of the two vetoes cuts, whichever of them was obeyed."""
-    from daco.clips import some
+    from daco.data.clips import some
 
     lines = []
     veto, heard = result.selection.get("veto"), result.selection.get("label_free_veto")
@@ -219,7 +219,7 @@ def _machine_counts(result: StudyResult) -> dict[str, int]:
 
 
 def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
-    from daco.scorefiles import write_machine_scores
+    from daco.experiments.submission import write_machine_scores
 
     if not wanted:
         return

@@ -30,10 +30,10 @@ def submission(
     The package is read back and checked. Fields of the meta file that the run does not know
     are !!null; fill them in before you send it.
     """
-    from daco.clips import counted
+    from daco.data.clips import counted
+    from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult
-    from daco.metafile import read_authors
-    from daco.submission import chosen_config, write_submission
+    from daco.experiments.submission import chosen_config, write_submission
 
     console = Output()
     result = StudyResult.read(run)

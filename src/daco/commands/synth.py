@@ -53,8 +53,8 @@ def synth(
     The same options give the same bytes. The defaults have the size of the real data sets (3 GB,
     minutes); for a quick look: --source 200 --test 80 --seconds 5.
     """
-    from daco.clips import counted
-    from daco.synth import synth_factory
+    from daco.data.clips import counted
+    from daco.synthetic.factory import synth_factory
 
     columns = (
         TextColumn("{task.description}"),

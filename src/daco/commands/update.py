@@ -10,18 +10,18 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from daco.clips import counted, some
 from daco.commands.embed import SKIPPED_EXIT, OnError
 from daco.commands.modeltext import note, say, show_domains, show_skipped
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.data.clips import counted, some
 from daco.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from daco.model import MachineModel
-    from daco.normals import Gathered, Normals
+    from daco.detector.model import MachineModel
+    from daco.detector.normals import Gathered, Normals
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def update(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
-    from daco.model import MachineModel
+    from daco.detector.model import MachineModel
 
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
@@ -135,8 +135,13 @@ def _gather(
     on_error: OnError,
     domain_level: int | None,
 ) -> Gathered:
-    from daco.listen import Listener
-    from daco.normals import is_table, normals_of_recordings, normals_of_table, require_alike
+    from daco.detector.normals import (
+        is_table,
+        normals_of_recordings,
+        normals_of_table,
+        require_alike,
+    )
+    from daco.embedding.frontend import Listener
 
     frontend = model.frontend
     if is_table(source):

@@ -13,7 +13,7 @@ from daco.commands.output import Output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from daco.verification import Verification
+    from daco.experiments.verification import Verification
 
 CHANGED_EXIT = 1
 """Exit code when something is not as it was frozen."""
@@ -37,7 +37,7 @@ def verify(
     """
     import json
 
-    from daco.verification import verify
+    from daco.experiments.verification import verify
 
     result = verify(prereg, frozen=frozen, run=run)
     if as_json:
@@ -78,7 +78,7 @@ def _show(console: Console, result: Verification, *, scored: bool) -> None:
 def _show_scores(console: Console, result: Verification) -> None:
     from rich.text import Text
 
-    from daco.stats import too_few_machines
+    from daco.evaluation.statistics import too_few_machines
 
     table = _table("", "configuration", "official score", "frozen pick minus it")
     deltas = {delta["against"]: delta for delta in result.deltas}

@@ -22,9 +22,9 @@ from daco.commands.output import Output
 from daco.commands.score import ALARM_EXIT
 
 if TYPE_CHECKING:
-    from daco.store import Added, Store
-    from daco.watch import Event, ModelInUse, Scored, Watcher
-    from daco.webhook import Courier
+    from daco.monitoring.notify import Courier
+    from daco.monitoring.store import Added, Store
+    from daco.monitoring.watch import Event, ModelInUse, Scored, Watcher
 
 _DAY = 24 * 3600.0
 _LAST_DELIVERIES = 30.0  # seconds that the end waits for messages on their way
@@ -91,12 +91,12 @@ def watch(
     Ends with Ctrl-C. Exit codes: 0; 3 an alarm was opened, with --exit-code;
     2 a mistake in the call or the model.
     """
-    from daco.alarms import AlarmRule
-    from daco.listen import cut
-    from daco.store import Store
-    from daco.verdict import Hearing, parse_aggregate
-    from daco.watch import ModelInUse, Watcher
-    from daco.webhook import Courier, Webhook
+    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.embedding.frontend import cut
+    from daco.monitoring.alarms import AlarmRule
+    from daco.monitoring.notify import Courier, Webhook
+    from daco.monitoring.store import Store
+    from daco.monitoring.watch import ModelInUse, Watcher
 
     console, errors = Output(), Output(stderr=True)
     rule = AlarmRule.parse(alarm, recovery=recovery)
@@ -149,7 +149,7 @@ class _Session:
         if self.watcher.waiting and not ending.wait(settle):
             self._look(ending, second_try=False)
         if waiting := self.watcher.waiting:
-            from daco.clips import counted, some
+            from daco.data.clips import counted, some
 
             still = f"{counted(waiting, 'file')} still being written: {some(waiting)}."
             note(self.errors, [f"{still} Left for the next run."])
@@ -163,8 +163,8 @@ class _Session:
 
     def conclude(self, ending: threading.Event) -> None:
         """Say what was done, and give messages that are on their way a moment."""
-        from daco.clips import counted
-        from daco.store import StoreError
+        from daco.data.clips import counted
+        from daco.monitoring.store import StoreError
 
         if self.courier is not None:
             with suppress(StoreError):  # then they are kept as well
@@ -182,7 +182,7 @@ class _Session:
             self._tell(event)
 
     def _tell(self, event: Event) -> None:
-        from daco.watch import Scored, Unusable
+        from daco.monitoring.watch import Scored, Unusable
 
         now = f"{datetime.now():%H:%M:%S}"
         if isinstance(event, Scored):
@@ -218,7 +218,7 @@ class _Session:
         return self.console.width if self.console.is_terminal else None
 
     def _prune_daily(self) -> None:
-        from daco.store import StoreError
+        from daco.monitoring.store import StoreError
 
         now = time.monotonic()
         if self._pruned_at and now - self._pruned_at < _DAY:
@@ -268,8 +268,8 @@ def fitted(text: str, width: int | None) -> str:
 
 
 def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
-    from daco.store import EVENTS
-    from daco.store.outbox import CLIP_SCORED
+    from daco.monitoring.store import EVENTS
+    from daco.monitoring.store.outbox import CLIP_SCORED
 
     if target is None:
         return ()
@@ -277,7 +277,7 @@ def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
 
 
 def _introduce(errors: Console, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
-    from daco.clips import counted
+    from daco.data.clips import counted
 
     model = in_use.model
     say(

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
-from daco.metrics import harmonic_mean
-from daco.results import (
-    QUANTITIES,
+from daco.evaluation.metrics import QUANTITIES, harmonic_mean
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
+from daco.method.grid_table import (
     FloatArray,
     column,
     composed_score,

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.clips import counted, some
-from daco.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.data.clips import counted, some
+from daco.detector.thresholds import threshold_for
+from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_rates, harmonic_mean
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays
 from daco.experiments.result import MachineScores
-from daco.metrics import NOMINAL_LEVELS, false_positive_rates, harmonic_mean
-from daco.results import QUANTITIES
-from daco.thresholds import threshold_for
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
     import pandas as pd

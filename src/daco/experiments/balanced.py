@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from daco.bank import NormalBank
-from daco.config import DEFAULT_CONFIG, parse_grid
-from daco.criterion import Balance, Floor
 from daco.errors import NotEnoughClipsError
-from daco.experiments.floor import choice_floor
 from daco.experiments.machine import left_to_cpu, woven
-from daco.pseudo import moved_normals
-from daco.viability import PseudoScores, pseudo_scores, viability_veto
+from daco.method.bank import NormalBank
+from daco.method.config import DEFAULT_CONFIG, parse_grid
+from daco.method.criterion import Balance, Floor
+from daco.method.floor import choice_floor
+from daco.method.pseudo_anomalies import moved_normals
+from daco.method.viability import PseudoScores, pseudo_scores, viability_veto
 
 
 @dataclass(frozen=True)

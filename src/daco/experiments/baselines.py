@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.baselines.scoretable import places_of, read_score_table
-from daco.clips import counted, some, stem_of
+from daco.data.clips import counted, some, stem_of
 from daco.errors import DataError, InputError
+from daco.evaluation.metrics import machine_metrics
+from daco.experiments.autoencoders.scoretable import places_of, read_score_table
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import ORACLE
 from daco.experiments.provenance import sha256_of
-from daco.metrics import machine_metrics
 
 OWN = ("knn1", "sel-maha", "gmm2", ORACLE)
 """What a study calls its own rows of E1."""
@@ -38,7 +38,7 @@ def baseline_rows(
     Parameters
     ----------
     files : sequence of Path
-        Of :mod:`daco.baselines.scoretable`.
+        Of :mod:`daco.experiments.autoencoders.scoretable`.
     machines : sequence of MachineData
     years : mapping
         The year of each split's data set, None where it is not known.

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.bootstrap import clip_bootstrap
-from daco.config import ScoreConfig
-from daco.criterion import CHOICE_SPLITS
+from daco.evaluation.bootstrap import clip_bootstrap
+from daco.evaluation.statistics import machine_jackknife, score_interval
 from daco.experiments.aggregate import (
     CRITERION_DIGITS,
     blind_choices,
@@ -29,7 +28,6 @@ from daco.experiments.aggregate import (
     rows_of,
 )
 from daco.experiments.decision import GUARDED, GUARDS, Decision, decide_with
-from daco.experiments.floor import study_floor
 from daco.experiments.guards import (
     add_guarded,
     hears_of,
@@ -37,9 +35,11 @@ from daco.experiments.guards import (
     veto_warnings,
 )
 from daco.experiments.hearing import Hearing
-from daco.results import FloatArray, column, config_names, pivot_machines
-from daco.selection import SelectionRow, Veto, blind_criteria, selection_table, viable
-from daco.stats import machine_jackknife, score_interval
+from daco.method.config import ScoreConfig
+from daco.method.criterion import CHOICE_SPLITS
+from daco.method.floor import study_floor
+from daco.method.grid_table import FloatArray, column, config_names, pivot_machines
+from daco.method.selection import SelectionRow, Veto, blind_criteria, selection_table, viable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def choose(
     scores : sequence of MachineScores, optional
         Adds intervals over test clips, and the domain sizes for the criterion's floor.
     veto : callable or array of bool
-        As for :func:`daco.selection.guarded_selection`.
+        As for :func:`daco.method.selection.guarded_selection`.
     hearing : Hearing, optional
         The label-free veto of the same grid.
     guard : {"dev", "faults", "both"}

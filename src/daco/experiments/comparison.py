@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daco.atomic import atomic_write
-from daco.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.errors import DacoError, DataError, InputError
+from daco.evaluation.statistics import too_few_machines
 from daco.experiments.aggregate import plain
 from daco.experiments.choice import choose, compare_scores
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.hearing import Hearing
 from daco.experiments.result import StudyResult, write_json
 from daco.experiments.statistics import transfer_statistics
-from daco.stats import too_few_machines
-from daco.tables import Key, to_csv, to_latex, to_markdown, written
+from daco.experiments.tables import Key, to_csv, to_latex, to_markdown, written
+from daco.files.atomic import atomic_write
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.clips import counted
-from daco.config import DEFAULT_CONFIG, ScoreConfig
+from daco.data.clips import counted
 from daco.errors import InputError
 from daco.experiments.aggregate import CRITERION_DIGITS, pool_within
-from daco.results import config_names, numbers
-from daco.selection import (
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig
+from daco.method.grid_table import config_names, numbers
+from daco.method.selection import (
     Veto,
     guarded_selection,
     select_by_criterion,
@@ -70,7 +70,7 @@ def decide(
         On the dev machines; nan where it is not defined.
     dev_omega : array-like or None
     veto : callable or array of bool
-        As for :func:`daco.selection.guarded_selection`; a mask needs no dev scores.
+        As for :func:`daco.method.selection.guarded_selection`; a mask needs no dev scores.
     pool : iterable of str or ScoreConfig, optional
         As for :func:`daco.experiments.aggregate.pool_within`.
     by, unguarded : str

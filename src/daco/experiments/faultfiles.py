@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from daco.clips import counted, some
+from daco.data.clips import counted, some
+from daco.data.lazy_table import Rows
+from daco.data.table import EmbeddingTable
 from daco.errors import DacoError, DataError, InputError
 from daco.experiments.hearing import ROLES
 from daco.experiments.inputs import DomainNames, MachineData, Source, read_table, renamed
 from daco.experiments.provenance import sha256_of
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
-from daco.places import Place, place
-from daco.pseudo import PseudoAnomalies, injected
-from daco.table import EmbeddingTable
-from daco.tablerows import Rows
+from daco.files.places import Place, place
+from daco.method.pseudo_anomalies import PseudoAnomalies, injected
 
 SAME = ("backbone", "weights_sha256", "channel")
 """What must agree between the embeddings of a machine and those of its faults."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
+from daco.evaluation.metrics import harmonic_mean
 from daco.experiments.aggregate import metrics_of
-from daco.metrics import harmonic_mean
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from daco.config import ScoreConfig, blind_pool, paper_grid, parse_grid
 from daco.errors import ConfigError, DataError
-from daco.grids import frontier_grid
+from daco.method.config import ScoreConfig, blind_pool, paper_grid, parse_grid
+from daco.method.grids import frontier_grid
 
 GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
     "51": lambda bands: paper_grid(51),

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from daco.experiments.aggregate import CRITERION_DIGITS, complete_column, known_column, plain
 from daco.experiments.decision import GUARDED, GUARDS, Decision
 from daco.experiments.hearing import Hearing
-from daco.results import require_known
-from daco.selection import SelectionRow
+from daco.method.grid_table import require_known
+from daco.method.selection import SelectionRow
 
 if TYPE_CHECKING:
     import pandas as pd

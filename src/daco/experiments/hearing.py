@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.clips import counted, some
-from daco.config import ScoreConfig
+from daco.data.clips import counted, some
 from daco.errors import NotEnoughClipsError
 from daco.experiments.inputs import SOURCE, TARGET
-from daco.pseudo import INJECTED, PseudoAnomalies, moved_normals
-from daco.viability import PseudoScores, Viability, pseudo_scores, viability_veto
+from daco.method.config import ScoreConfig
+from daco.method.pseudo_anomalies import INJECTED, PseudoAnomalies, moved_normals
+from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
 
 if TYPE_CHECKING:
     import pandas as pd

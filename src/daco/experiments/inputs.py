@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.clips import Clip, counted, some
-from daco.dcase import require_normal_names
+from daco.data.clips import Clip, counted, some
+from daco.data.dcase import require_normal_names
+from daco.data.dcase_truth import inject_truth
+from daco.data.lazy_table import Rows, open_table
+from daco.data.table import EmbeddingTable, Matrix
 from daco.errors import DataError, InputError
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
-from daco.places import Place, place
-from daco.pseudo import PseudoAnomalies
-from daco.table import EmbeddingTable, Matrix
-from daco.tablerows import Rows, open_table
-from daco.truth import inject_truth
+from daco.files.places import Place, place
+from daco.method.pseudo_anomalies import PseudoAnomalies
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.clips import some
-from daco.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
-from daco.criterion import CHOICE_SPLITS, Floor
-from daco.engines.pool import outcomes, worker_pool, workers_for
+from daco.compute.pool import SCORING, outcomes, worker_pool, workers_for
+from daco.data.clips import some
 from daco.errors import DacoError, InputError
 from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
 from daco.experiments.inputs import Normals, normals_of
 from daco.experiments.onfleet import banks_with_balances, require_device
 from daco.experiments.shelf import Table
-from daco.results import column, config_names, numbers
-from daco.selection import viable
-from daco.viability import PseudoScores
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.criterion import CHOICE_SPLITS, Floor
+from daco.method.grid_table import column, config_names, numbers
+from daco.method.selection import viable
+from daco.method.viability import PseudoScores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def select_label_free(
     table : EmbeddingTable or StoredTable
         Only clips of split ``train`` are read: their vectors, machines and domains.
     candidates : iterable of str or ScoreConfig, optional
-        In tie-breaking order; :func:`daco.config.blind_pool` by default.
+        In tie-breaking order; :func:`daco.method.config.blind_pool` by default.
     dev_grid : DataFrame, optional
         ``config`` and ``dev_omega`` of labelled machines: candidates in the bottom decile of
         that grid, or not in it at all, are left out first.
@@ -103,8 +103,8 @@ def select_label_free(
 
     Notes
     -----
-    The label-free veto (:mod:`daco.viability`, on embedding-space pseudo-anomalies) is shown for
-    every candidate. What it cuts is not chosen, nor the default where it is cut.
+    The label-free veto (:mod:`daco.method.viability`, on embedding-space pseudo-anomalies) is shown
+    for every candidate. What it cuts is not chosen, nor the default where it is cut.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def select_label_free(
     require_device(device, engine)
     banks, bands = normals_of(table, readout), table.bands(readout)
     question = Question(tuple(names), n_splits, seed, bands)
-    with worker_pool(workers_for(len(banks), workers, engine), engine, address) as pool:
+    with worker_pool(workers_for(len(banks), workers, engine), engine, address, SCORING) as pool:
         found = _all_balanced(pool, banks, question, device, progress or (lambda *_: None))
     heard = [each.heard for each in found if each.heard is not None]
     common = Guard.of(heard)

@@ -18,16 +18,16 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.atomic import atomic_write
-from daco.backends import gaussian_mixture, selective_mahalanobis
-from daco.bank import NormalBank
-from daco.config import RAW_CONFIG, ScoreConfig, parse_grid
-from daco.criterion import CHOICE_SPLITS, Balance
-from daco.embedcost import peak_memory
+from daco.embedding.cost import peak_memory
+from daco.evaluation.metrics import grid_metrics, machine_metrics
+from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
 from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
-from daco.fleet import Evaluated, computes
-from daco.metrics import grid_metrics, machine_metrics
+from daco.files.atomic import atomic_write
+from daco.method.bank import NormalBank
+from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.criterion import CHOICE_SPLITS, Balance
+from daco.method.fleet import Evaluated, computes
 
 HARD = "conf-hard-m0-k1"
 ORACLE = "conf-oracle-m30-k1"

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daco.config import ScoreConfig, parse_grid
-from daco.criterion import Balance
+from daco.data.table import Matrix
 from daco.errors import DacoError, InputError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Criteria, Settings, other_criteria
 from daco.experiments.workers import Loaded, Prepare
-from daco.fleet import Evaluated, Fleet, computes
-from daco.fleet.inputs import require_torch
-from daco.fleet.ragged import alike
-from daco.table import Matrix
+from daco.method.config import ScoreConfig, parse_grid
+from daco.method.criterion import Balance
+from daco.method.fleet import Evaluated, Fleet, computes
+from daco.method.fleet.inputs import require_torch
+from daco.method.fleet.ragged import alike
 
 GROUP = 512 * 2**20
 """Bytes of vectors and scores of a group of machines: 120 of the paper's size."""
@@ -42,7 +42,7 @@ def require_device(device: str, engine: str = "local") -> None:
             f"and the engine {engine} sends each to a worker of its own. Leave one of them out."
         )
     require_torch()
-    from daco.fleet.staging import place
+    from daco.method.fleet.staging import place
 
     place(device)
 

@@ -10,15 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from daco import __version__
-from daco.config import DEFAULT_CONFIG
-from daco.embedcost import read_cost
+from daco.data.lazy_table import StoredTable
+from daco.embedding.cost import read_cost
 from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
 from daco.experiments.result import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.experiments.shelf import Table
-from daco.places import Place, opened, place
-from daco.tablerows import StoredTable
+from daco.files.places import Place, opened, place
+from daco.method.config import DEFAULT_CONFIG
+from daco.version import __version__
 
 SCHEMA = 1
 _AT_ONCE = 2**23  # bytes of a remote file, which are a request each time

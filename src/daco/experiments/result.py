@@ -29,10 +29,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.atomic import atomic_write
-from daco.clips import counted
+from daco.data.clips import counted
 from daco.errors import DataError, InputError
 from daco.experiments.frontier import frontier_table, gain_table
+from daco.files.atomic import atomic_write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -246,19 +246,19 @@ class StudyResult:
 
     def plot_transfer(self) -> Figure:
         """What predicts the evaluation score: dev score and label-free criterion side by side."""
-        from daco.figures import plot_transfer
+        from daco.experiments.figures import plot_transfer
 
         return plot_transfer(self)
 
     def plot_frontier(self) -> Figure:
         """Mean source against target AUC along the prior strength m."""
-        from daco.figures import plot_frontier
+        from daco.experiments.figures import plot_frontier
 
         return plot_frontier(self)
 
     def report(self, folder: Path | str | None = None) -> Path:
         """Write the report, its figures and its tables; the path of the page is returned."""
-        from daco.report import write_report
+        from daco.experiments.report import write_report
 
         place = self.folder if folder is None else Path(folder)
         if place is None:

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from daco.config import ScoreConfig, parse_grid
-from daco.criterion import CHOICE_SPLITS
-from daco.engines.pool import worker_pool
+from daco.compute.pool import SCORING, worker_pool
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -60,7 +58,9 @@ from daco.experiments.shelf import Table
 from daco.experiments.stability import choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.workers import Progress, run_machines
-from daco.places import local
+from daco.files.places import local
+from daco.method.config import ScoreConfig, parse_grid
+from daco.method.criterion import CHOICE_SPLITS
 
 
 def study(
@@ -122,8 +122,8 @@ def study(
         started on this computer.
     device : str
         ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
-        computed there for many machines at once (:mod:`daco.fleet`), equal to rounding, and all
-        others by the processes. It goes with the engine ``local``.
+        computed there for many machines at once (:mod:`daco.method.fleet`), equal to rounding, and
+        all others by the processes. It goes with the engine ``local``.
     progress : callable, optional
         Called with a stage, the machines done, and their number.
 
@@ -151,7 +151,7 @@ def study(
     require_device(device, engine)
     folder = None if out is None else _prepared(local(out, "A study"))
     notes: list[str] = []
-    with worker_pool(workers, engine, address) as pool:
+    with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _tables(dev, eval, truth, notes)
         names = name_domains(tables.values())
         configs = _configs(grid, _bands(tables, readout))

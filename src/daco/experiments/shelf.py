@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.table import EmbeddingTable, Matrix
-from daco.tablerows import Rows, StoredTable
+from daco.data.lazy_table import Rows, StoredTable
+from daco.data.table import EmbeddingTable, Matrix
 
 BUDGET = 256 * 2**20
 """Bytes of vectors that are read from a file together: 70 machines of the paper's size."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.config import ScoreConfig
 from daco.errors import InputError
+from daco.evaluation.statistics import spearman
 from daco.experiments.aggregate import (
     blind_choices,
     blind_score,
@@ -20,9 +20,9 @@ from daco.experiments.aggregate import (
     pool_within,
 )
 from daco.experiments.decision import GUARDS
-from daco.results import FloatArray
-from daco.selection import Veto, guarded_selection, select_by_criterion, viable
-from daco.stats import spearman
+from daco.method.config import ScoreConfig
+from daco.method.grid_table import FloatArray
+from daco.method.selection import Veto, guarded_selection, select_by_criterion, viable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def stability_table(
     balances : DataFrame
         ``split, machine, config, seed, n_splits, balance_ks``.
     veto : callable or array of bool
-        As for :func:`daco.selection.guarded_selection`; None where there is none.
+        As for :func:`daco.method.selection.guarded_selection`; None where there is none.
     pool : iterable of str or ScoreConfig, optional
         As for :func:`daco.experiments.aggregate.pool_within`.
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
-from daco.clips import counted
-from daco.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
+from daco.data.clips import counted
+from daco.evaluation.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
 from daco.experiments.aggregate import (
     CRITERION_DIGITS,
     criteria_of,
@@ -24,8 +24,8 @@ from daco.experiments.aggregate import (
     plain,
     rows_of,
 )
-from daco.results import FloatArray, column, numbers
-from daco.stats import family_mean_permutation, partial_spearman, spearman
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.grid_table import FloatArray, column, numbers
 
 if TYPE_CHECKING:
     import pandas as pd

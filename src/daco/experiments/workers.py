@@ -7,11 +7,11 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from daco import __version__
-from daco.engines.pool import outcomes
+from daco.compute.pool import outcomes
 from daco.errors import DacoError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays
+from daco.version import __version__
 
 _NAMED = 20  # machines that failed, in one message
 

@@ -1,0 +1,1 @@
+"""Recordings: bounded decoding, microphones and their subtraction, sound quality."""

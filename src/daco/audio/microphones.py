@@ -1,0 +1,159 @@
+"""Channel policies: what of a recording with several microphones a network gets to hear.
+
+In recordings of two microphones, channel 0 is the one near the machine and channel 1 the one far
+from it, as in DCASE 2026; further channels are not used by the policies that need both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.audio.subtraction import LSQ_WINDOW, SPECSUB_WINDOW, least_squares, spectral_subtraction
+from daco.errors import AudioError, InputError
+
+NEAR, FAR = 0, 1
+LSQ, SPECSUB, PROJECTION = "lsq", "specsub", "residual-proj"
+
+_SUBTRACTIONS = {LSQ: (least_squares, LSQ_WINDOW), SPECSUB: (spectral_subtraction, SPECSUB_WINDOW)}
+_PUBLISHED_RATE = 16_000
+_INDEX = re.compile(r"[0-9]{1,4}")
+_RESIDUAL = re.compile(r"residual-c([0-9]{1,2}(?:\.[0-9]{1,4})?|\.[0-9]{1,4})")
+_WORDS = {"near": NEAR, "far": FAR}
+_NAMES = ("near", "far", "mix", LSQ, SPECSUB, "residual-c0.5", PROJECTION)
+_FAR_POWER_FLOOR = 1e-12
+
+
+def parse_channel(text: str | int) -> int | str:
+    """The channel policy a user typed, in its one spelling.
+
+    ``0``, ``1``, ...
+        That channel; ``near`` is 0 and ``far`` is 1.
+    ``mix``
+        The mean of all channels.
+    ``lsq``, ``specsub``
+        The near microphone, less what the far one hears: see `daco.audio.subtraction`.
+    ``residual-c0.5``, ``residual-proj``
+        The embedding of the near microphone less so much of that of the far one, or less its
+        projection onto that.
+
+    Examples
+    --------
+    >>> from daco.audio.microphones import parse_channel
+    >>> parse_channel("1"), parse_channel("near"), parse_channel("mix"), parse_channel("LSQ")
+    (1, 0, 'mix', 'lsq')
+    >>> parse_channel("residual-c.50")
+    'residual-c0.5'
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    word = text.strip().lower() if isinstance(text, str) else ""
+    if word in _WORDS:
+        return _WORDS[word]
+    if word in _NAMES:
+        return word
+    if _INDEX.fullmatch(word):
+        return int(word)
+    if found := _RESIDUAL.fullmatch(word):
+        return f"residual-c{float(found[1]):.4f}".rstrip("0").rstrip(".")
+    close = difflib.get_close_matches(word, _NAMES, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise InputError(
+        f"The channel must be an index (0 is the first) or one of {', '.join(_NAMES)}. "
+        f"Got {text!r} instead.{hint}"
+    )
+
+
+def needs_both(policy: int | str) -> bool:
+    """Whether a policy takes both microphones of a recording.
+
+    >>> from daco.audio.microphones import needs_both
+    >>> [needs_both(policy) for policy in (1, "mix", "lsq", "residual-c0.5")]
+    [False, False, True, True]
+    """
+    return policy in _SUBTRACTIONS or is_residual(policy)
+
+
+def require_channels(policy: int | str, channels: int) -> None:
+    """An `AudioError` where a recording of so many channels has not what the policy takes."""
+    last = FAR if needs_both(policy) else policy
+    if isinstance(last, str) or last < channels:
+        return
+    if channels == 1:
+        wanted = f"far microphone for {policy!r}" if needs_both(policy) else f"channel {last}"
+        raise AudioError(
+            f"there is no {wanted}, the recording has one channel (0). Use channel 0, or give "
+            "the recording of both microphones."
+        )
+    raise AudioError(
+        f"there is no channel {last}, the file has {channels} (counted from 0). Choose another "
+        "channel or 'mix'."
+    )
+
+
+def heard(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
+    """What the network hears of one clip: a waveform, or both microphones where it needs both.
+
+    Parameters
+    ----------
+    waves : array of shape (n,) or (2, n)
+        The channel that the policy asks for, or near and far microphone if it `needs_both`.
+    policy : int or str
+        As `parse_channel` gives it.
+    sample_rate : int
+        Of the waveforms. A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, which at
+        16 kHz are the published 1024 and 512 samples.
+
+    Returns
+    -------
+    array of shape (n,), or (2, n) for the residual of two embeddings
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.audio.microphones import heard
+    >>> both = np.random.default_rng(0).normal(size=(2, 16000)).astype(np.float32)
+    >>> heard(both, "lsq", 16000).shape, heard(both, "residual-proj", 16000).shape
+    ((16000,), (2, 16000))
+    """
+    if policy not in _SUBTRACTIONS:
+        return waves
+    subtract, window = _SUBTRACTIONS[str(policy)]
+    near, far = waves
+    return subtract(near, far, 2 * round(window / 2 * sample_rate / _PUBLISHED_RATE))
+
+
+def residual(
+    near: NDArray[np.float32], far: NDArray[np.float32], policy: str | int
+) -> NDArray[np.float32]:
+    """``near - c far`` for every row of two matrices of embeddings.
+
+    ``residual-c0.5`` has c = 0.5. ``residual-proj`` has ``c = <near, far> / (<far, far> + 1e-12)``
+    of each row, so that what is left is orthogonal to ``far``. All bands of a row count as one
+    vector.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.audio.microphones import residual
+    >>> near, far = np.float32([[3, 4]]), np.float32([[2, 0]])
+    >>> residual(near, far, "residual-c0.5"), residual(near, far, "residual-proj").round(6)
+    (array([[2., 4.]], dtype=float32), array([[0., 4.]], dtype=float32))
+    """
+    a, b = near.astype(np.float64), far.astype(np.float64)
+    if policy == PROJECTION:
+        share = (a * b).sum(axis=1) / ((b * b).sum(axis=1) + _FAR_POWER_FLOOR)
+        return (a - share[:, None] * b).astype(np.float32)
+    found = _RESIDUAL.fullmatch(str(policy))
+    if found is None:
+        raise InputError(f"A residual is 'residual-c0.5' or 'residual-proj'. Got {policy!r}.")
+    return (a - float(found[1]) * b).astype(np.float32)
+
+
+def is_residual(policy: int | str) -> bool:
+    """Whether a channel policy subtracts embeddings."""
+    return isinstance(policy, str) and policy.startswith("residual-")

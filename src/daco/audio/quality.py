@@ -1,0 +1,59 @@
+"""What is odd about the sound of a recording, before any network hears it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from daco.audio.decode import Waveforms
+
+SILENT_RMS = 1e-4
+"""-80 dB of full scale: below it a microphone is off, far away or not connected."""
+
+CLIPPED_SHARE = 1e-3
+"""Of samples in runs at the largest value; a hammer's single peak is below it."""
+
+_RUN = 3  # samples in a row at the very same extreme: sound does not do that, converters do
+_LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
+_OTHER_LENGTH = 2.0  # a recording this much longer or shorter than the normals is worth a word
+
+
+def loudness(wave: Waveforms) -> tuple[float, float]:
+    """Largest absolute sample, and root mean square around the mean; full scale is 1."""
+    scale = 1 / 32768 if wave.dtype == np.int16 else 1.0
+    peak = max(float(wave.max()), -float(wave.min())) * scale
+    return peak, float(wave.std(dtype=np.float64)) * scale
+
+
+def clipped_share(wave: Waveforms) -> float:
+    """Share of samples in runs of three and more at the very same extreme."""
+    share = 0
+    for extreme in (wave.max(), wave.min()):
+        at = np.concatenate([[False], wave == extreme, [False]])
+        edges = np.flatnonzero(at[1:] != at[:-1])
+        runs = edges[1::2] - edges[::2]
+        share += int(runs[runs >= _RUN].sum())
+    return share / len(wave)
+
+
+def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
+    """``silent`` or ``clipped``, with the microphone and the figures; `loudness` is known."""
+    if rms < SILENT_RMS:
+        level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
+        yield f"silent: {microphone}{level} dB of full scale"
+    elif peak >= _LOUD and (share := clipped_share(wave)) >= CLIPPED_SHARE:
+        yield f"clipped: {microphone}{share:.1%} of the samples at the largest value"
+
+
+def far_reasons(wave: Waveforms) -> Iterator[str]:
+    """The same of a far microphone, said so: with a bad one, what is subtracted is wrong."""
+    return sound_reasons(wave, *loudness(wave), "far microphone, ")
+
+
+def length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
+    """``short`` or ``long``, where the usual length of the normals is known."""
+    if usual is not None and seconds * _OTHER_LENGTH <= usual:
+        yield f"short: {seconds:.3g} s, the normals have {usual:.3g} s"
+    if usual is not None and seconds >= usual * _OTHER_LENGTH:
+        yield f"long: {seconds:.3g} s, the normals have {usual:.3g} s; cut it into windows"

@@ -1,0 +1,198 @@
+"""What a far microphone hears, taken away from the waveform of a near one.
+
+Both methods work on short-time spectra: periodic Hann window, hop of half a window, centred
+frames, reflected edges. They run over blocks of frames, so that an hour of sound needs little
+more memory than its waveforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.errors import AudioError, InputError
+
+Waveform = NDArray[np.float32]
+Spectra = NDArray[np.complex64]
+
+LSQ_WINDOW = 1024
+SPECSUB_WINDOW = 512
+"""Samples of a window at 16 kHz, the rate of DCASE 2026."""
+
+PEAK = 0.9
+POWER_FLOOR = 1e-12
+FLOOR_GAIN = np.float32(0.1)
+
+_SILENT = 1e-12
+_BLOCK = 64  # frames transformed at once: more would leave the cache
+_KEPT = 1024  # frames whose spectra are kept, 8 MiB
+
+
+def least_squares(near: Waveform, far: Waveform, window: int = LSQ_WINDOW) -> Waveform:
+    """The near microphone without whatever is coherent with the far one over the whole clip.
+
+    Both are divided by their joint peak / 0.9. Each frequency of the far one is weighted by the
+    complex gain of `far_gain` and subtracted; the rest goes back to a waveform of the level it
+    came with.
+
+    Parameters
+    ----------
+    near, far : arrays of shape (n,)
+        With more than half a window of samples.
+    window : int
+        Length of the window, an even number of samples.
+
+    Raises
+    ------
+    AudioError
+        The clip is too short.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.audio.subtraction import least_squares
+    >>> rng = np.random.default_rng(0)
+    >>> machine, hall = rng.normal(size=(2, 160_000)).astype(np.float32)
+    >>> clean = least_squares(machine + 3 * hall, hall)
+    >>> print(f"{np.corrcoef(machine, machine + 3 * hall)[0, 1]:.2f}")
+    0.32
+    >>> print(f"{np.corrcoef(machine, clean)[0, 1]:.2f}")
+    1.00
+    """
+    pair = _padded(near, far, window)
+    peak = max(max(float(wave.max()), -float(wave.min())) for wave in pair)
+    scale = np.float32(peak / PEAK if peak > _SILENT else 1)
+    for wave in pair:
+        wave /= scale
+    # The spectra of a clip are kept; those of a long recording are made again.
+    kept = list(_spectra(pair, window)) if pair[0].size <= _KEPT * window // 2 else None
+    gain = _gain_of_clip(kept or _spectra(pair, window), 1 + len(near) // (window // 2))
+    rest = (c - gain * f for c, f in kept or _spectra(pair, window))
+    clean = _waveform(rest, len(near), window)
+    clean *= scale
+    return clean
+
+
+def spectral_subtraction(near: Waveform, far: Waveform, window: int = SPECSUB_WINDOW) -> Waveform:
+    """The near microphone with the magnitudes of the far one subtracted from its own.
+
+    ``|Y| = |C| - |F|`` where the near spectrum C is the larger, else ``0.1 |C|``, frame by frame
+    and frequency by frequency, with the phase of C. Parameters and errors as `least_squares`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.audio.subtraction import spectral_subtraction
+    >>> wave = np.random.default_rng(0).normal(size=16000).astype(np.float32)
+    >>> quiet = spectral_subtraction(wave, wave)
+    >>> bool(np.allclose(quiet, 0.1 * wave, atol=1e-6))
+    True
+    """
+    blocks = _spectra(_padded(near, far, window), window)
+    return _waveform((c * magnitude_gain(c, f) for c, f in blocks), len(near), window)
+
+
+def far_gain(blocks: Iterable[tuple[Spectra, Spectra]]) -> NDArray[np.complex128]:
+    """The complex gain of every frequency that takes most of the far microphone's power away.
+
+    ``H[k] = sum_n C[k, n] conj(F[k, n]) / (sum_n |F[k, n]|^2 + 1e-12)``. What is left has
+    ``1 - |coherence|^2`` of the near power, the least that one gain can leave.
+
+    Parameters
+    ----------
+    blocks : iterable of (near, far)
+        Complex spectra of shape (frames, frequencies), some frames at a time.
+    """
+    cross, power = 0, 0
+    for c, f in blocks:
+        cross = cross + (c * f.conj()).sum(axis=0, dtype=np.complex128)
+        power = power + (f.real**2 + f.imag**2).sum(axis=0, dtype=np.float64)
+    return np.asarray(cross / (power + POWER_FLOOR))
+
+
+def magnitude_gain(near: Spectra, far: Spectra) -> NDArray[np.float32]:
+    """What spectral subtraction multiplies each value of the near spectra by, at least 0."""
+    c, f = np.abs(near), np.abs(far)
+    louder = c > f
+    share = np.divide(f, c, out=np.zeros_like(c), where=louder)
+    return np.where(louder, 1 - share, FLOOR_GAIN)
+
+
+def _gain_of_clip(blocks: Iterable[tuple[Spectra, Spectra]], frames: int) -> Spectra:
+    """`far_gain` of so many frames: a further one is for the way back alone."""
+    left = (frames - _BLOCK * index for index in count())
+    parts = ((c[:some], f[:some]) for (c, f), some in zip(blocks, left, strict=False))
+    return far_gain(parts).astype(np.complex64)
+
+
+def _padded(near: Waveform, far: Waveform, window: int) -> list[Waveform]:
+    """Both microphones with half a window more at both ends, mirrored."""
+    if window < 4 or window % 2:
+        raise InputError(f"The window must be an even number of samples, 4 at least. Got {window}.")
+    if np.ndim(near) != 1 or np.shape(near) != np.shape(far):
+        raise InputError(
+            "near and far must be one row of samples each, equally many. "
+            f"Got shapes {np.shape(near)} and {np.shape(far)}."
+        )
+    hop, samples = window // 2, len(near)
+    if samples <= hop:
+        raise AudioError(
+            f"{samples} samples are too few to subtract the far microphone, which takes more "
+            f"than {hop}. Use longer clips, or channel 0."
+        )
+    pads = (hop, hop + _more(samples, hop))
+    return [np.pad(np.asarray(wave, np.float32), pads, mode="reflect") for wave in (near, far)]
+
+
+def _more(samples: int, hop: int) -> int:
+    """Samples that are added at the end for one frame more.
+
+    Under the very end of the last window a sample would be divided by next to nothing, and the
+    clip end in a click. No whole number of seconds at 16 kHz needs the frame, and it changes
+    only what is left after the last whole hop.
+    """
+    over = samples % hop
+    return hop - over if over > 3 * hop // 4 else 0
+
+
+def _spectra(pair: list[Waveform], window: int) -> Iterator[tuple[Spectra, Spectra]]:
+    """Spectra of both microphones, (frames, frequencies) each, block by block."""
+    from scipy.fft import rfft
+
+    cut = np.lib.stride_tricks.sliding_window_view
+    near, far = (cut(wave, window)[:: window // 2] for wave in pair)
+    taper = _hann(window)
+    for first in range(0, len(near), _BLOCK):
+        some = slice(first, first + _BLOCK)
+        yield rfft(near[some] * taper), rfft(far[some] * taper)
+
+
+def _waveform(blocks: Iterable[Spectra], samples: int, window: int) -> Waveform:
+    """The waveform whose frames have these spectra: weighted overlap-add."""
+    from scipy.fft import irfft
+
+    hop, taper = window // 2, _hann(window)
+    last = 1 + (samples + _more(samples, hop)) // hop
+    halves = np.zeros((last + 1, hop), np.float32)  # a frame is two of them
+    first = 0
+    for spectra in blocks:
+        frames = irfft(spectra, window) * taper
+        stop = first + len(frames)
+        halves[first:stop] += frames[:, :hop]
+        halves[first + 1 : stop + 1] += frames[:, hop:]
+        first = stop
+    weight = taper**2
+    halves[1:last] /= weight[:hop] + weight[hop:]
+    halves[last] /= weight[hop:]
+    return halves[1:].reshape(-1)[:samples]
+
+
+@lru_cache(maxsize=8)
+def _hann(window: int) -> NDArray[np.float32]:
+    taper = np.hanning(window + 1)[:-1].astype(np.float32)
+    taper.flags.writeable = False
+    return taper

@@ -1,0 +1,1 @@
+"""What is known about clips: folders, manifests, DCASE layouts, tables of embeddings."""

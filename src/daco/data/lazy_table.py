@@ -1,0 +1,236 @@
+"""A Parquet table whose vectors stay in the file until rows of them are asked for.
+
+A table of 10,000 machines of the paper's size has 37 GB of vectors and a few hundred bytes per
+clip besides. The latter are read when it is opened; of the vectors, the rows that somebody needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.data.clips import COLUMNS
+from daco.data.parquet import (
+    as_matrix,
+    by_readout,
+    column_name,
+    first_line,
+    is_embedding,
+    own_metadata,
+    require_columns,
+    telling,
+)
+from daco.data.table import EmbeddingTable, Matrix, clip_columns
+from daco.errors import DataError, InputError
+from daco.files.places import Place, RemotePath, place
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+AT_ONCE = 4096
+"""Rows that are decoded together: as many as ``daco embed`` writes into a row group."""
+
+_BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however large
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredTable:
+    """The clips of an embedding table, and the open file that their vectors are in.
+
+    What an `EmbeddingTable` says without its vectors is said here in the same words.
+
+    Attributes
+    ----------
+    columns : dict of arrays
+        As of `EmbeddingTable`, those that were asked for.
+    path : path
+        For errors.
+    file : pyarrow.parquet.ParquetFile
+    first : EmbeddingTable
+        The first clip alone, with all readouts.
+    stamp : (int, int)
+        Size and time of the file when it was opened.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    path: Place
+    file: pq.ParquetFile
+    first: EmbeddingTable
+    stamp: tuple[int, int]
+
+    def __len__(self) -> int:
+        return int(self.file.metadata.num_rows)
+
+    def __repr__(self) -> str:
+        return f"StoredTable({len(self)} clips in {self.path})"
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Where the vectors came from."""
+        return self.first.metadata
+
+    @property
+    def readouts(self) -> tuple[str, ...]:
+        """Names of the readouts; the first is the default."""
+        return self.first.readouts
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Machine types in order of appearance."""
+        return tuple(dict.fromkeys(self.columns["machine"].tolist()))
+
+    def bands(self, readout: str | None = None) -> int:
+        """Equal parts of a readout's vectors, one per frequency band; 1 where there are none."""
+        return self.first.bands(readout)
+
+    def dim(self, readout: str | None = None) -> int:
+        """Values of a vector."""
+        return int(self.first.matrix(readout).shape[1])
+
+    def require_unchanged(self) -> None:
+        """An error where the file is not the one that was opened any more."""
+        with telling(self.path):
+            now = _stamp(self.path)
+        if now != self.stamp:
+            raise DataError(
+                f"{self.path}: changed while it was read. Leave it as it is, and run the same "
+                "command again."
+            )
+
+    def rows(self, wanted: Rows, readout: str | None = None) -> Matrix:
+        """Vectors of some clips, (len(wanted), D) float32, in the order asked for, and checked.
+
+        Row groups without such clips are passed over; of the others, a part is in memory at a
+        time.
+        """
+        found = np.empty((len(wanted), self.dim(readout)), np.float32)
+        order = np.argsort(wanted, kind="stable")
+        ordered = np.asarray(wanted)[order]
+        for first, part in self._parts(ordered, readout):
+            low, high = np.searchsorted(ordered, [first, first + len(part)])
+            if part.shape[1] != found.shape[1]:
+                raise DataError(
+                    f"{self.path}: row {first} has {part.shape[1]} values, row 0 has "
+                    f"{found.shape[1]}. Embed all clips with one network and one readout."
+                )
+            found[order[low:high]] = part[ordered[low:high] - first]
+        return found
+
+    def _parts(self, ordered: Rows, readout: str | None) -> Iterator[tuple[int, Matrix]]:
+        """First row and vectors of consecutive clips, wherever ordered rows are among them."""
+        name = column_name(readout or self.readouts[0], self.readouts)
+        starts = _group_starts(self.file)
+        counts = np.diff(np.searchsorted(ordered, starts))
+        for group in np.flatnonzero(counts).tolist():
+            with _reading(self.path):
+                first = int(starts[group])
+                last = int(ordered[np.searchsorted(ordered, starts[group + 1]) - 1])
+                for part in _batches(self.file, group, name):
+                    yield first, as_matrix(part, name, first)
+                    first += len(part)
+                    if first > last:
+                        break
+
+
+def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
+    """A Parquet file as a table of its clip columns; vectors are read when asked for.
+
+    Attributes of clips are left out: nothing that reads machines one by one needs them, and they
+    take more memory than all other columns. ``further`` are columns of one's own to keep.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tempfile
+    >>> from daco.data.table import EmbeddingTable
+    >>> from daco.data.lazy_table import open_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     EmbeddingTable.from_arrays(np.eye(3), machine="fan").write(f"{folder}/emb.parquet")
+    ...     table = open_table(f"{folder}/emb.parquet")
+    ...     table.rows(np.array([2, 0]))
+    array([[0., 0., 1.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    path = place(path)
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
+    with _reading(path):
+        file = parquet_file(path)
+        stamp = _stamp(path)
+        names = file.schema_arrow.names
+        require_columns(names)
+        if not file.metadata.num_rows:
+            raise InputError("the table has no rows. Embed some clips first.")
+        wanted = [name for name in COLUMNS if name != "attributes"]
+        own = () if "path" in names else ("file_name",)
+        kept = [name for name in dict.fromkeys((*wanted, *own, *further)) if name in names]
+        content = file.read(columns=kept)
+        metadata = own_metadata(file.schema_arrow)
+        vectors = {
+            name: as_matrix(next(_batches(file, 0, name, 1)), name)
+            for name in names
+            if is_embedding(name)
+        }
+        given = {name: content[name].to_pylist() for name in kept}
+        columns = clip_columns(given, len(content), wanted)
+        first = EmbeddingTable({}, by_readout(vectors, metadata), metadata)
+    return StoredTable(columns, path, file, first, stamp)
+
+
+def parquet_file(path: Place) -> pq.ParquetFile:
+    """The open file, which is closed when nobody has it any more."""
+    import pyarrow.parquet as pq
+
+    source = path.open() if isinstance(path, RemotePath) else path
+    return pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False)
+
+
+@contextmanager
+def _reading(path: Place) -> Iterator[None]:
+    """Errors name the file, also where it is found to be damaged only now."""
+    import pyarrow as pa
+
+    with telling(path):
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
+
+
+def _stamp(path: Place) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _group_starts(file: pq.ParquetFile) -> Rows:
+    """The first row of each row group, and the number of rows."""
+    sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+
+
+def _batches(file: pq.ParquetFile, group: int, name: str, at_once: int = AT_ONCE) -> Iterator[Any]:
+    """A column of one row group, some rows at a time."""
+    import pyarrow as pa
+
+    # By its own name Arrow would also find 'embedding.mean', and read both.
+    leaf = [path for path in _leaves(file) if _column_of(path) == name]
+    # One column: Arrow's threads gain nothing, and nobody has to wait for them.
+    options = {"row_groups": [group], "columns": leaf or [name], "use_threads": False}
+    for batch in file.iter_batches(at_once, **options):
+        yield pa.chunked_array([batch.column(name)])
+
+
+def _leaves(file: pq.ParquetFile) -> list[str]:
+    return [file.schema.column(i).path for i in range(len(file.schema))]
+
+
+def _column_of(path: str) -> str:
+    """The column of a list's values: ``embedding.mean.list.element`` is ``embedding.mean``'s."""
+    return path.rsplit(".", 2)[0]

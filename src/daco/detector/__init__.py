@@ -1,0 +1,1 @@
+"""A detector for one machine: estimators, thresholds, the model file, the verdict."""

@@ -1,0 +1,356 @@
+"""DACo and LabelFreeSearch: scikit-learn estimators on embeddings and domains.
+
+``anomaly_score`` is high for anomalies, as everywhere in daco. Only scikit-learn's own
+methods (``score_samples``, ``decision_function``, ``predict``) have the opposite sign.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from daco.data.clips import counted
+from daco.detector.thresholds import require_rate, threshold_for
+from daco.errors import DacoWarning, InputError, NotEnoughClipsError
+from daco.method.bank import Domains, NormalBank
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.criterion import CHOICE_SPLITS
+from daco.method.domains import Weights
+from daco.method.pseudo_anomalies import moved_normals
+from daco.method.viability import pseudo_scores, viability_veto
+from daco.validation import Floats, as_embeddings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Scores = NDArray[np.float64]
+
+
+class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """scikit-learn's side of a fitted detector: the sign that means normal."""
+
+    def _embeddings(self, X: ArrayLike, *, reset: bool) -> Floats:
+        embeddings = as_embeddings(X)
+        try:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        except ValueError as error:  # other features, or their names in another order
+            raise InputError(f"{error} Embed clips as the bank's were.") from None
+        return embeddings
+
+    def _refuse_domains(self, y: object) -> None:
+        """An error for domain names in the place of scikit-learn's labels, which is ignored."""
+        values = np.asarray(y, dtype=object).ravel().tolist()
+        found = next((value for value in values if isinstance(value, str | bytes)), None)
+        if found is not None:
+            found = found.item() if isinstance(found, np.generic) else found  # its plain text
+            raise InputError(
+                f"The second argument of fit is y, which {type(self).__name__} ignores, and it "
+                f"holds text such as {found!r}. Pass domains by name: "
+                f"{type(self).__name__}().fit(X, domains=domains)."
+            )
+
+    def anomaly_score(self, X: ArrayLike) -> Scores:
+        """How anomalous each clip is: (n,), higher is more anomalous."""
+        raise NotImplementedError
+
+    def score_samples(self, X: ArrayLike) -> Scores:
+        """The negated ``anomaly_score``: scikit-learn calls the normal high."""
+        return -self.anomaly_score(X)
+
+    def decision_function(self, X: ArrayLike) -> Scores:
+        """Threshold less anomaly score: negative is an alarm."""
+        scores = self.anomaly_score(X)
+        return self.threshold_ - scores
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int_]:
+        """+1 for normal, -1 for an alarm (anomaly score above ``threshold_``)."""
+        return _decide(self.anomaly_score(X), self.threshold_)
+
+    @property
+    def offset_(self) -> float:
+        """``decision_function`` is ``score_samples - offset_``."""
+        return -float(self.threshold_)
+
+
+class DACo(_Detector):
+    """Anomaly detector with one threshold for all domains.
+
+    Fitting stores normal embeddings; nothing is trained. Scores are calibrated per domain,
+    so that one threshold raises about the same rate of false alarms in each.
+
+    Parameters
+    ----------
+    config : str or ScoreConfig
+        How clips are scored. The default, full equalisation of domains, is the paper's
+        recommendation when nothing else is known.
+    false_alarm_rate : float in (0, 1)
+        The share of normal clips the threshold may flag.
+    bands : int
+        Each row of X is that many bands of equal length, one after the other; only ``beam``
+        configurations see them.
+
+    Attributes
+    ----------
+    threshold_ : float
+        An anomaly score above it is an alarm. For quantile-calibrated (``conf``)
+        configurations it is 1 - false_alarm_rate, as in the paper; for the others that
+        quantile of the bank's leave-one-out scores. The rate is approximate: soft weights mix
+        two maps, ten clips describe a domain poorly, and a new recording session shifts it.
+    leave_one_out_rates_ : dict
+        The share of each domain's own clips that the threshold flags, each left out: look at
+        it before trusting the rate.
+    domains_ : tuple
+        Domain names in the order of ``domain_weights``.
+    bank_ : NormalBank
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(110, 16)) + 1
+    >>> detector = daco.DACo().fit(X, domains=["source"] * 100 + ["target"] * 10)
+    >>> detector.predict([X[0] + 0.01, -X[0]])
+    array([ 1, -1])
+    >>> detector.threshold_
+    0.9
+    """
+
+    def __init__(
+        self,
+        config: str | ScoreConfig = DEFAULT_CONFIG,
+        false_alarm_rate: float = 0.1,
+        bands: int = 1,
+    ) -> None:
+        self.config = config
+        self.false_alarm_rate = false_alarm_rate
+        self.bands = bands
+
+    def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
+        """Keep the normal clips ``X``, (N, D); ``y`` is ignored, and may not hold text."""
+        self._refuse_domains(y)
+        require_rate(self.false_alarm_rate)
+        ScoreConfig.parse(self.config)
+        embeddings = self._embeddings(X, reset=True)
+        return self._fit_bank(NormalBank(embeddings, domains, bands=self.bands))
+
+    def _fit_bank(self, bank: NormalBank) -> Self:
+        config = ScoreConfig.parse(self.config)
+        if config.assignment == "oracle":
+            raise InputError(
+                f"{config.name!r} needs the true domain of each clip, which a detector never has. "
+                "Use its 'soft' or 'hard' form."
+            )
+        own = bank.leave_one_out(config)[:, 0]
+        # All that can fail is behind us: an earlier fit stays whole until here.
+        self.config_ = config.name
+        self.bank_ = bank
+        self.domains_ = bank.domains
+        self._own_scores = own
+        self.threshold_ = self.threshold_at(self.false_alarm_rate)
+        flagged = own > self.threshold_
+        self.leave_one_out_rates_ = {
+            name: float(flagged[bank.clip_domains == code].mean())
+            for code, name in enumerate(bank.domains)
+        }
+        self._warn_of_floor()
+        return self
+
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
+    ) -> NDArray[np.int_]:
+        """Which of the clips look odd to all the others: each is scored with itself left out."""
+        self.fit(X, y, domains=domains)
+        return _decide(self.bank_.leave_one_out(self.config_)[:, 0], self.threshold_)
+
+    def threshold_at(self, false_alarm_rate: float) -> float:
+        """The threshold for another false-alarm rate; no refit."""
+        check_is_fitted(self, "bank_")
+        return threshold_for(self.config_, self._own_scores, false_alarm_rate)
+
+    def anomaly_score(self, X: ArrayLike) -> Scores:
+        """How anomalous each clip is: (n,), higher is more anomalous."""
+        check_is_fitted(self, "bank_")
+        return self.bank_.score(self._embeddings(X, reset=False), self.config_)[:, 0]
+
+    def domain_weights(self, X: ArrayLike) -> Weights:
+        """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
+        check_is_fitted(self, "bank_")
+        config = ScoreConfig.parse(self.config_)
+        by = config if config.assignment else DEFAULT_CONFIG
+        return self.bank_.domain_weights(self._embeddings(X, reset=False), by)
+
+    def _warn_of_floor(self) -> None:
+        if ScoreConfig.parse(self.config_).calibration == "conf":
+            name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
+            clips = f"clips of domain {name!r}"
+        else:  # one quantile of all domains together
+            size, clips = len(self.bank_), "clips of the bank"
+        floor = 1 / (size + 1)
+        if self.false_alarm_rate < floor:
+            needed = int(np.ceil(1 / self.false_alarm_rate - 1 - 1e-9))
+            warnings.warn(
+                f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
+                f"rate that the {size} {clips} support; the threshold there is extrapolated. "
+                f"{needed} clips would support it.",
+                DacoWarning,
+                stacklevel=4,
+            )
+
+
+class LabelFreeSearch(_Detector):
+    """Choose a configuration for one machine from its normal clips alone.
+
+    The configuration of smallest balance criterion wins; exact ties fall to the first. A
+    balanced configuration may still detect nothing, which the criterion cannot see: the default
+    pool therefore holds only configurations known to be viable, and a veto leaves out those
+    that hear much less than the others of pseudo-anomalies made of the normals
+    (:mod:`daco.method.viability`). It is a veto and no ranker.
+
+    Parameters
+    ----------
+    configs : iterable of str or ScoreConfig, optional
+        The pool. None: the paper's nine for per-machine selection, ``config.blind_pool()``.
+    n_splits, seed
+        Of the criterion.
+    false_alarm_rate : float
+        Of ``best_detector_``.
+    bands : int
+        Of the rows of X, as for :class:`DACo`.
+    veto : bool
+        Whether configurations that do not hear pseudo-anomalies are left out of the choice.
+
+    Attributes
+    ----------
+    results_ : pandas.DataFrame
+        ``config``, ``family``, ``criterion`` (its mean), ``split_sd`` (over splits), ``rank``
+        (by the criterion alone), ``pseudo_score`` (what is heard of pseudo-anomalies, chance is
+        0.5; nan without a veto) and ``vetoed``, in the order of the pool.
+    best_config_ : str
+    best_detector_ : DACo
+    reason_ : str
+        Why it was chosen.
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 8)) + 1
+    >>> X[50:] *= 3
+    >>> search = daco.LabelFreeSearch(["raw-k1", "conf-soft-m0-k1"])
+    >>> search.fit(X, domains=["source"] * 50 + ["target"] * 10).results_.columns.tolist()
+    ['config', 'family', 'criterion', 'split_sd', 'rank', 'pseudo_score', 'vetoed']
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[str | ScoreConfig] | None = None,
+        n_splits: int = CHOICE_SPLITS,
+        seed: int = 0,
+        false_alarm_rate: float = 0.1,
+        bands: int = 1,
+        veto: bool = True,
+    ) -> None:
+        self.configs = configs
+        self.n_splits = n_splits
+        self.seed = seed
+        self.false_alarm_rate = false_alarm_rate
+        self.bands = bands
+        self.veto = veto
+
+    def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
+        """Compare the pool on the normal clips ``X``; ``y`` is ignored, and may not hold text."""
+        import pandas as pd
+
+        self._refuse_domains(y)
+        require_rate(self.false_alarm_rate)
+        pool = blind_pool() if self.configs is None else parse_grid(self.configs)
+        embeddings = self._embeddings(X, reset=True)
+        bank = NormalBank(embeddings, domains, bands=self.bands)
+        heard, kept = np.full(len(pool), np.nan), np.ones(len(pool), bool)
+        if len(bank.domains) == 1:
+            criterion = spread = np.full(len(pool), np.nan)
+            names = [config.name for config in pool]
+            best = names.index(DEFAULT_CONFIG) if DEFAULT_CONFIG in names else 0
+            taken = "the fixed default" if DEFAULT_CONFIG in names else "the first of the pool"
+            self.reason_ = f"one domain: nothing to balance, {taken} is used (no veto)"
+            rank = criterion
+        else:
+            balance = bank.exact_balance(pool, self.n_splits, self.seed)
+            criterion, spread = balance.values, balance.splits.std(axis=1)
+            order = sorted(range(len(pool)), key=balance.exact().__getitem__)
+            rank = np.argsort(order) + 1.0
+            said = "no veto"
+            if self.veto:
+                heard, kept, said = self._hears(embeddings, domains, pool)
+            best = next(at for at in order if kept[at])
+            self.reason_ = (
+                f"smallest balance criterion of {counted(int(kept.sum()), 'configuration')}: "
+                f"{criterion[best]:.4f} ({said})"
+            )
+        self.results_: pd.DataFrame = pd.DataFrame(
+            {
+                "config": [config.name for config in pool],
+                "family": [config.family for config in pool],
+                "criterion": criterion,
+                "split_sd": spread,
+                "rank": rank,
+                "pseudo_score": heard,
+                "vetoed": ~kept,
+            }
+        )
+        self.best_config_ = pool[best].name
+        self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate, self.bands)._fit_bank(
+            bank
+        )
+        validate_data(self.best_detector_, X, reset=True, skip_check_array=True)
+        self.threshold_ = self.best_detector_.threshold_
+        self.domains_ = bank.domains
+        return self
+
+    def _hears(
+        self, X: ArrayLike, domains: Domains | None, pool: list[ScoreConfig]
+    ) -> tuple[Scores, NDArray[np.bool_], str]:
+        """Pseudo scores, what the veto keeps, and what to say about it."""
+        try:
+            made = moved_normals(X, domains, seed=self.seed)
+            scores = pseudo_scores(X, domains, made, pool, bands=self.bands)
+        except NotEnoughClipsError:
+            unknown = np.full(len(pool), np.nan)
+            return unknown, np.ones(len(pool), bool), "no veto: too few clips"
+        veto = viability_veto(scores)
+        if np.isnan(veto.limit):
+            said = "the veto abstains: pseudo-anomalies are hardly heard"
+        elif veto.cut:
+            said = f"the veto cut {', '.join(veto.cut)}"
+        else:
+            said = "the veto cut none"
+        return veto.score, veto.kept, said
+
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
+    ) -> NDArray[np.int_]:
+        """Which of the clips look odd to all the others: each is scored with itself left out."""
+        bank = self.fit(X, y, domains=domains).best_detector_.bank_
+        return _decide(bank.leave_one_out(self.best_config_)[:, 0], self.threshold_)
+
+    def anomaly_score(self, X: ArrayLike) -> Scores:
+        """How anomalous each clip is to the chosen detector."""
+        check_is_fitted(self, "best_detector_")
+        return self.best_detector_.bank_.score(self._embeddings(X, reset=False), self.best_config_)[
+            :, 0
+        ]
+
+    def domain_weights(self, X: ArrayLike) -> Weights:
+        """How strongly each clip belongs to each of ``domains_``."""
+        check_is_fitted(self, "best_detector_")
+        return self.best_detector_.domain_weights(X)
+
+
+def _decide(scores: Scores, threshold: float) -> NDArray[np.int_]:
+    return np.where(scores > threshold, -1, 1)

@@ -1,0 +1,91 @@
+"""Models of many machines, fitted side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from daco.compute.pool import outcomes
+from daco.data.table import as_float32
+from daco.detector.model import AUTO, MachineModel, timestamp
+from daco.detector.normals import Normals
+from daco.errors import DacoError
+
+_KNOWN = ("embeddings", "clip_names", "clip_sha256")
+"""What a worker need not send back."""
+
+
+def fit_machines(
+    machines: Sequence[Normals],
+    *,
+    config: str = AUTO,
+    false_alarm_rate: float = 0.1,
+    pool: Executor | None = None,
+) -> Iterator[tuple[int, MachineModel | DacoError]]:
+    """The model of each machine, or what is wrong with its normals, as it is finished.
+
+    Parameters
+    ----------
+    machines : sequence of Normals
+        Sent to the workers as these come free, never all at once.
+    config, false_alarm_rate
+        As of :meth:`MachineModel.fit`.
+    pool : Executor, optional
+        Of :func:`daco.compute.pool.worker_pool`; None fits one after the other in this process.
+
+    Yields
+    ------
+    index : int
+        Of the machine. Its model has the same bytes whoever has fitted it, and when.
+    model : MachineModel or DacoError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.fit import fit_machines
+    >>> from daco.detector.normals import Normals
+    >>> X = np.random.default_rng(0).normal(size=(2, 60, 8)).astype(np.float32) + 1
+    >>> domains, names = ("old",) * 50 + ("new",) * 10, tuple(map(str, range(60)))
+    >>> fleet = [Normals(m, x, domains, names, None, {}) for m, x in zip(("fan", "pump"), X)]
+    >>> dict(fit_machines(fleet, config="raw-k1"))[1]
+    MachineModel('pump', raw-k1: 10 new and 50 old clips, 8-d, rate 0.1)
+    """
+    # One time for all of them, and that of this computer.
+    fit = partial(_fitted, config=config, rate=false_alarm_rate, created=timestamp())
+    items = ((index, (normals,)) for index, normals in enumerate(machines))
+    for index, found in outcomes(pool, fit, items):
+        if isinstance(found, DacoError):
+            yield index, type(found)(f"{machines[index].machine}: {found}")
+            continue
+        normals = machines[index]
+        vectors = as_float32(normals.embeddings, "embeddings")
+        yield (
+            index,
+            MachineModel(
+                **found,
+                embeddings=vectors,
+                clip_names=normals.names,
+                clip_sha256=normals.sha256s,
+            ),
+        )
+
+
+def _fitted(normals: Normals, *, config: str, rate: float, created: str) -> dict[str, Any]:
+    """What a model has besides the vectors and names of its normals."""
+    model = MachineModel.fit(
+        normals.embeddings,
+        list(normals.domains),
+        machine=normals.machine,
+        frontend=normals.frontend,
+        clip_names=normals.names,
+        config=config,
+        false_alarm_rate=rate,
+        provenance={"created": created} | normals.origin,
+        bands=normals.bands,
+    )
+    return {
+        each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN
+    }

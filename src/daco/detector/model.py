@@ -1,0 +1,434 @@
+"""MachineModel: the detector of one machine as a value that can be kept, moved and trusted.
+
+It holds the normals' embeddings, what each of them scores when it is left out, and one threshold
+that keeps a stated rate of false alarms in every domain. Nothing is trained, so that adding
+normals or changing the rate is a new value and not a new fit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.data.table import as_float32
+from daco.detector.modelcheck import check_model, require_bank_size, require_usable
+from daco.detector.thresholds import more_clips_for, require_rate, threshold_holding
+from daco.embedding.frontend import Frontend
+from daco.errors import InputError
+from daco.files.places import Place, place
+from daco.method.bank import Domains, NormalBank
+from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
+from daco.method.domains import Weights
+from daco.validation import as_embeddings
+from daco.version import __version__
+
+AUTO = "auto"
+"""The name that asks for a choice among `daco.method.config.blind_pool`."""
+
+RECOMMENDED = "recommended"
+"""The name that stands for `daco.method.config.RECOMMENDED_CONFIG`."""
+
+_KEPT_UPDATES = 100
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredClips:
+    """What a model makes of n clips, row by row.
+
+    Attributes
+    ----------
+    scores : (n,) float
+        Higher is more anomalous.
+    p_values : (n,) float
+        About the share of normals that score as high; never below ``1 / (normals + 1)``.
+    alarms : (n,) bool
+        The score is above the model's threshold.
+    weights : (n, G) float
+        How strongly each clip belongs to each of the model's domains.
+    nearest : (n,) int
+        The most similar normal, a row of the model.
+    nearest_distance : (n,) float
+        Its cosine distance.
+    out_of_range : (n,) bool
+        That is farther than any normal is from its most similar other one.
+    """
+
+    scores: Scores
+    p_values: Scores
+    alarms: NDArray[np.bool_]
+    weights: Weights
+    nearest: NDArray[np.intp]
+    nearest_distance: Scores
+    out_of_range: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MachineModel:
+    """One machine's detector; made by `fit` or `load`, changed by making another.
+
+    Attributes
+    ----------
+    machine : str
+    config : str
+        How clips are scored, such as ``conf-soft-m0-k1``.
+    frontend : Frontend or None
+        How recordings become vectors; None for a user's own embeddings.
+    embeddings : (N, D) float32
+        The normals.
+    domains : tuple of str
+        Sorted names.
+    clip_domains : (N,) int
+        Each normal's index into them.
+    clip_names : tuple of str
+    own_scores : (N,) float64
+        What each normal scores when it is left out: what the threshold and p-values rest on.
+    false_alarm_rate, threshold : float
+        A score above the threshold is an alarm.
+    reason : str
+        Why this configuration.
+    provenance : dict
+        ``created``, ``daco_version``, what it was made from, the selection, the updates.
+    bands : int
+        Each vector is that many bands of equal length; only ``beam`` configurations see them.
+    clip_sha256 : tuple of str
+        SHA-256 of each normal's recording, ``""`` where it is not known; empty where none is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.model import MachineModel
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 16)) + 1
+    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
+    >>> model
+    MachineModel('press', conf-soft-m0-k1: 10 new and 50 old clips, 16-d, rate 0.1)
+    >>> model.score(np.stack([X[0], -X[0]])).alarms
+    array([False,  True])
+    >>> model.at_rate(0.2).threshold < model.threshold
+    True
+    """
+
+    machine: str
+    config: str
+    frontend: Frontend | None
+    embeddings: NDArray[np.float32]
+    domains: tuple[str, ...]
+    clip_domains: NDArray[np.int32]
+    clip_names: tuple[str, ...]
+    own_scores: Scores
+    false_alarm_rate: float
+    threshold: float
+    reason: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    bands: int = 1
+    clip_sha256: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_model(self)
+        for name in ("embeddings", "clip_domains", "own_scores"):
+            view = getattr(self, name).view()
+            view.flags.writeable = False
+            object.__setattr__(self, name, view)
+
+    @classmethod
+    def fit(
+        cls,
+        X: ArrayLike,
+        domains: Domains | None = None,
+        *,
+        machine: str,
+        frontend: Frontend | None = None,
+        clip_names: Sequence[str] | None = None,
+        config: str | ScoreConfig = AUTO,
+        false_alarm_rate: float = 0.1,
+        provenance: Mapping[str, Any] | None = None,
+        bands: int = 1,
+        clip_sha256: Sequence[str] = (),
+    ) -> MachineModel:
+        """The model of normal clips.
+
+        Parameters
+        ----------
+        X : (N, D)
+            Embeddings, kept as float32.
+        domains : N labels, optional
+            None: one domain, ``"all"``.
+        machine : str
+        frontend : Frontend, optional
+            How `X` was made, if recordings are to be judged.
+        clip_names : N names, optional
+            So that a person can find the most similar normal; row numbers by default.
+        config : str or ScoreConfig
+            ``"auto"`` chooses from the normals alone, see
+            :func:`daco.method.autoconfig.choose_config`; ``"recommended"`` is
+            `daco.method.config.RECOMMENDED_CONFIG`.
+        false_alarm_rate : float in (0, 1)
+            The share of normals of each domain that may be called anomalous.
+        provenance : mapping, optional
+            What else to keep. ``created`` overrides the time, which is else
+            ``$SOURCE_DATE_EPOCH`` or now.
+        bands : int
+            Of the vectors, for ``beam`` configurations.
+        clip_sha256 : N texts, optional
+            SHA-256 of each recording, so that it can be told from another of the same name.
+        """
+        from daco.method.autoconfig import choose_config
+
+        require_rate(false_alarm_rate)
+        embeddings = as_float32(as_embeddings(X), "X")
+        require_bank_size(len(embeddings))
+        bank = NormalBank(embeddings, domains, bands=bands)
+        codes = bank.clip_domains
+        selection = None
+        if config == AUTO:
+            choice = choose_config(bank)
+            name, reason, selection = choice.config, choice.reason, choice.to_dict()
+        elif config == RECOMMENDED:
+            name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"
+        else:
+            name, reason = require_usable(config), "named by the user"
+        own = _own_scores(bank, name)
+        kept = dict(provenance or {})
+        return _with_bank(
+            cls(
+                machine=machine,
+                config=name,
+                frontend=frontend,
+                embeddings=embeddings,
+                domains=bank.domains,
+                clip_domains=codes.astype(np.int32),
+                clip_names=_names(clip_names, len(embeddings)),
+                own_scores=own,
+                false_alarm_rate=float(false_alarm_rate),
+                threshold=_threshold(name, own, codes, false_alarm_rate),
+                reason=reason,
+                provenance={
+                    "created": kept.pop("created", None) or timestamp(),
+                    "daco_version": __version__,
+                    **kept,
+                    "selection": selection,
+                    "updates": [],
+                },
+                bands=bank.bands,
+                clip_sha256=tuple(clip_sha256),
+            ),
+            bank,
+        )
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def __repr__(self) -> str:
+        sizes = " and ".join(f"{size} {name}" for name, size in self.domain_sizes.items())
+        return (
+            f"MachineModel({self.machine!r}, {self.config}: {sizes} clips, "
+            f"{self.embeddings.shape[1]}-d, rate {self.false_alarm_rate:g})"
+        )
+
+    @cached_property
+    def bank(self) -> NormalBank:
+        """The engine that scores; built from the embeddings when first needed."""
+        domains = np.array(self.domains)[self.clip_domains]
+        return NormalBank(self.embeddings, domains, bands=self.bands)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all content: the model's identity, the same in memory and on disk."""
+        from daco.detector.modelfile import content_hash
+
+        return content_hash(self)
+
+    @property
+    def domain_sizes(self) -> dict[str, int]:
+        """Normals per domain."""
+        counts = np.bincount(self.clip_domains, minlength=len(self.domains))
+        return dict(zip(self.domains, counts.tolist(), strict=True))
+
+    @cached_property
+    def reach(self) -> float:
+        """The largest distance of a normal to its most similar other one."""
+        return float(self.bank.leave_one_out("raw-k1").max())
+
+    def score(self, X: ArrayLike) -> ScoredClips:
+        """Judge clips of unknown domain, one row of `X` each."""
+        scores = self.bank.score(X, self.config)[:, 0]
+        by = self.config if ScoreConfig.parse(self.config).assignment else DEFAULT_CONFIG
+        weights = self.bank.domain_weights(X, by)
+        nearest, distance = self.bank.nearest(X)
+        return ScoredClips(
+            scores=scores,
+            p_values=self.p_values(scores, weights),
+            alarms=scores > self.threshold,
+            weights=weights,
+            nearest=nearest,
+            nearest_distance=distance,
+            out_of_range=distance > self.reach,
+        )
+
+    def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Scores:
+        """How usual a score is: ``(1 + normals as high) / (n + 1)`` of each domain, weighted.
+
+        Approximate: the normals' scores are leave-one-out scores, and the domain of a clip is
+        itself estimated.
+        """
+        scores = np.asarray(scores, np.float64)
+        by_domain = np.empty((*scores.shape, len(self.domains)))
+        for code, own in enumerate(self._sorted_own):
+            above = len(own) - np.searchsorted(own, scores, side="left")
+            by_domain[..., code] = (1 + above) / (len(own) + 1)
+        return np.minimum((by_domain * np.asarray(weights)).sum(axis=-1), 1.0)
+
+    @cached_property
+    def _sorted_own(self) -> list[Scores]:
+        codes = range(len(self.domains))
+        return [np.sort(self.own_scores[self.clip_domains == code]) for code in codes]
+
+    def floor(self) -> dict[str, float]:
+        """For each domain the smallest false-alarm rate with clips behind it, 1 / (n + 1)."""
+        return {name: 1 / (size + 1) for name, size in self.domain_sizes.items()}
+
+    def cautions(self) -> tuple[str, ...]:
+        """A sentence for each domain with too few clips for the false-alarm rate."""
+        return tuple(
+            f"A false-alarm rate of {self.false_alarm_rate:g} is below {1 / (size + 1):.3g}, the "
+            f"smallest that {size} {name} clip{'s' * (size > 1)} can support; the threshold "
+            f"is extrapolated there. {more} more would support it."
+            for name, size in self.domain_sizes.items()
+            if (more := more_clips_for(self.false_alarm_rate, size))
+        )
+
+    def leave_one_out_rates(self) -> dict[str, float]:
+        """The share of each domain's normals above the threshold, each left out once."""
+        above = [float((own > self.threshold).mean()) for own in self._sorted_own]
+        return dict(zip(self.domains, above, strict=True))
+
+    def at_rate(self, rate: float) -> MachineModel:
+        """The same detector with the threshold of another false-alarm rate; no refit."""
+        require_rate(rate)
+        threshold = _threshold(self.config, self.own_scores, self.clip_domains, rate)
+        return _with_bank(
+            replace(self, false_alarm_rate=float(rate), threshold=threshold), self.bank
+        )
+
+    def updated(
+        self,
+        X: ArrayLike,
+        domain: str,
+        clip_names: Sequence[str],
+        *,
+        note: Mapping[str, Any] | None = None,
+        clip_sha256: Sequence[str] = (),
+    ) -> MachineModel:
+        """The model with more normals of one domain, known or new, calibrated again.
+
+        The configuration and the rate stay; `note` is kept with the update's time and counts.
+        """
+        new = as_float32(as_embeddings(X, dim=self.embeddings.shape[1]), "X")
+        require_bank_size(len(self) + len(new))
+        labels = [self.domains[code] for code in self.clip_domains] + [domain] * len(new)
+        embeddings = np.concatenate([self.embeddings, new])
+        bank = NormalBank(embeddings, labels, bands=self.bands)
+        codes = bank.clip_domains
+        own = _own_scores(bank, self.config)
+        threshold = _threshold(self.config, own, codes, self.false_alarm_rate)
+        update = {
+            "when": timestamp(),
+            "daco_version": __version__,
+            **(note or {}),
+            "domain": domain,
+            "clips": len(new),
+            "threshold_before": self.threshold,
+            "threshold_after": threshold,
+        }
+        history = [*self.provenance.get("updates", []), update]
+        hashes: tuple[str, ...] = ()
+        if self.clip_sha256 or clip_sha256:
+            known, more = self.clip_sha256 or [""] * len(self), clip_sha256 or [""] * len(new)
+            hashes = (*known, *more)
+        dropped = self.provenance.get("earlier_updates", 0) + max(0, len(history) - _KEPT_UPDATES)
+        provenance = {**self.provenance, "updates": history[-_KEPT_UPDATES:]}
+        if dropped:
+            provenance["earlier_updates"] = dropped
+        return _with_bank(
+            replace(
+                self,
+                embeddings=embeddings,
+                domains=bank.domains,
+                clip_domains=codes.astype(np.int32),
+                clip_names=(*self.clip_names, *_names(clip_names, len(new))),
+                own_scores=own,
+                threshold=threshold,
+                provenance=provenance,
+                clip_sha256=hashes,
+            ),
+            bank,
+        )
+
+    def save(self, path: Place | str) -> None:
+        """Write the model to one file, whole or not at all."""
+        from daco.detector.modelfile import write_model
+
+        write_model(self, place(path))
+
+    @classmethod
+    def load(cls, path: Place | str) -> MachineModel:
+        """The model in a file, checked before use; a `ModelError` says what is wrong with it."""
+        from daco.detector.modelfile import read_model
+
+        return read_model(place(path))
+
+
+def timestamp() -> str:
+    """The time in UTC to the second, ISO 8601; ``$SOURCE_DATE_EPOCH`` stands in for it."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def recalibrated(model: MachineModel) -> Scores:
+    """The leave-one-out scores computed again, to hold stored ones against."""
+    return _own_scores(model.bank, model.config)
+
+
+def expected_threshold(model: MachineModel) -> float:
+    """The threshold that follows from the model's own scores and rate."""
+    return _threshold(model.config, model.own_scores, model.clip_domains, model.false_alarm_rate)
+
+
+def _threshold(config: str, own: ArrayLike, codes: ArrayLike, rate: float) -> float:
+    bounded = ScoreConfig.parse(config).calibration == "conf"
+    return threshold_holding(own, codes, rate, bounded=bounded)
+
+
+def _own_scores(bank: NormalBank, config: str) -> Scores:
+    own = bank.leave_one_out(config)[:, 0]
+    if not np.isfinite(own).all():
+        raise InputError(
+            f"{config!r} gives scores that are not finite for {int((~np.isfinite(own)).sum())} of "
+            f"the {len(own)} normals. Choose another configuration."
+        )
+    return own
+
+
+def _with_bank(model: MachineModel, bank: NormalBank) -> MachineModel:
+    model.__dict__["bank"] = bank  # where cached_property looks: distances are not made twice
+    return model
+
+
+def _names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    names = tuple(map(str, range(count))) if given is None else tuple(given)
+    if len(names) != count:
+        raise InputError(f"clip_names must name each of the {count} clips. Got {len(names)}.")
+    return names

@@ -1,0 +1,351 @@
+"""The normals of machines from any clip source: recordings, which are embedded, or embeddings."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.audio.decode import probe
+from daco.audio.formats import is_readable
+from daco.audio.microphones import parse_channel
+from daco.backbones import NAMES, Backbone
+from daco.data.clips import (
+    ONE_DOMAIN,
+    Clip,
+    ClipTable,
+    counted,
+    read_clips,
+    some,
+    titled,
+    without_training,
+)
+from daco.data.dcase import require_normal_names
+from daco.data.table import EmbeddingTable, Matrix
+from daco.detector.modelcheck import SHA256
+from daco.embedding.embed import Engine, embed_clips
+from daco.embedding.frontend import Frontend
+from daco.embedding.output import HASHES
+from daco.errors import AudioError, DataError, InputError
+from daco.files.places import Place, not_there, opened
+
+Progress = Callable[[int, int], None]
+Skipped = tuple[tuple[str, str], ...]
+
+_TABLES = (".parquet", ".npz")
+_PROBED = 64  # recordings whose length is looked up, to know the usual one
+
+
+@dataclass(frozen=True, eq=False)
+class Normals:
+    """Normal clips of one machine.
+
+    Attributes
+    ----------
+    machine : str
+        With its year where the source has the name of several years.
+    embeddings : (N, D) float32
+    domains, names : N texts each
+    frontend : Frontend or None
+        How recordings became the embeddings; None where the table does not say.
+    origin : dict
+        What it was made from, for the model's provenance.
+    bands : int
+        Equal parts of each embedding, one per frequency band; 1 where there are none.
+    sha256s : N texts
+        Hash of each recording, ``""`` where it is not known; empty where none is.
+    """
+
+    machine: str
+    embeddings: NDArray[np.float32]
+    domains: tuple[str, ...]
+    names: tuple[str, ...]
+    frontend: Frontend | None
+    origin: dict[str, Any]
+    bands: int = 1
+    sha256s: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The normals of every machine of a source, what was odd, and what could not be read."""
+
+    machines: tuple[Normals, ...]
+    oddities: tuple[str, ...]
+    skipped: Skipped = ()
+
+
+def is_table(source: Place) -> bool:
+    """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
+    if source.suffix.lower() not in _TABLES or not source.is_file():
+        return False
+    if source.suffix.lower() == ".npz":
+        return True
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        with opened(source) as file:
+            return "embedding" in pq.read_schema(file).names
+    except (pyarrow.ArrowException, OSError):
+        return True  # whoever reads it as a table says what is wrong
+
+
+def normals_of_table(
+    source: Place, *, readout: str | None = None, training: bool = True
+) -> Gathered:
+    """The normals of an embedding table.
+
+    Parameters
+    ----------
+    source : path
+        Parquet or ``.npz``.
+    readout : str, optional
+        By default the table's first.
+    training : bool
+        Only clips of the training split; else, where there are none, all that are not labelled
+        anomaly.
+    """
+    table = EmbeddingTable.read(source)
+    readout = readout or table.readouts[0]
+    matrix = table.matrix(readout)
+    frontend, bands = _frontend_of(table, readout), table.bands(readout)
+    origin = {"source": source.name, "source_sha256": _sha256(source)}
+    columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
+    clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
+    groups, oddities = _group(clips, training)
+    hashes = _hashes_of(table)
+    row_of = {id(clip): row for row, clip in enumerate(clips)}
+    machines = []
+    for machine, group in groups.items():
+        rows = [row_of[id(clip)] for clip in group]
+        domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
+        names = tuple(clip.path for clip in group)
+        vectors = matrix[_at_once(rows)]
+        sha256s = tuple(hashes[row] for row in rows) if hashes else ()
+        found = Normals(machine, vectors, domains, names, frontend, origin, bands, sha256s)
+        machines.append(found)
+    return Gathered(tuple(machines), tuple(oddities))
+
+
+def clips_to_judge(source: Place, frontend: Frontend | None) -> tuple[Matrix, tuple[str, ...]]:
+    """Embeddings and names of all clips of a table, if they were made as the model's were."""
+    table = EmbeddingTable.read(source)
+    readout = table.readouts[0]
+    if frontend is not None and frontend.readout in table.readouts:
+        readout = frontend.readout
+    require_alike(_frontend_of(table, readout), frontend, source)
+    return table.matrix(readout), tuple(map(str, table.columns["path"]))
+
+
+def require_alike(found: Frontend | None, wanted: Frontend | None, source: Place) -> None:
+    """An error where a table says that its vectors were made otherwise than the model's."""
+    if found is None or wanted is None:
+        return
+    for field in fields(Frontend):
+        theirs, ours = getattr(found, field.name), getattr(wanted, field.name)
+        if theirs != ours and field.name != "seconds":
+            raise InputError(
+                f"{source}: its embeddings were made with {field.name} {theirs!r}, those of the "
+                f"model with {ours!r}. Embed the clips as the model's were."
+            )
+
+
+def normals_of_recordings(
+    source: Place,
+    net: Backbone,
+    *,
+    readout: str | None = None,
+    channel: int | str = 0,
+    keep: Place | None = None,
+    training: bool = True,
+    on_error: str = "fail",
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    domain_level: int | None = None,
+) -> Gathered:
+    """The normals of recordings, embedded.
+
+    Parameters
+    ----------
+    source : path
+        Whatever :func:`daco.data.clips.read_clips` reads, or one recording.
+    net : Backbone
+    readout, channel : optional
+        Of the network, and of the recordings.
+    keep : path, optional
+        A Parquet file for the embeddings: a run that was interrupted goes on from it.
+    training : bool
+        Only clips of the training split; else, where there are none, all that are not labelled
+        anomaly.
+    on_error : {"fail", "skip"}
+        What a recording that cannot be used does.
+    progress : callable, optional
+        Called with the clips done and the clips in all.
+    engine : Engine, optional
+        Where they are embedded, such as `daco.embedding.cluster.RayEmbedding`; by default here.
+    domain_level : int, optional
+        As of :func:`daco.data.clips.read_clips`.
+    """
+    single = is_readable(source.name) and not source.is_dir()
+    table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
+    groups, oddities = _group(table.clips, training)
+    normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
+    with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
+        out = keep or Path(folder) / "embeddings.parquet"
+        report = embed_clips(
+            normals,
+            net,
+            out,
+            readouts=[readout or net.default_readout],
+            channel=channel,
+            on_error=on_error,
+            progress=progress,
+            engine=engine,
+        )
+        gathered = normals_of_table(out, training=training)
+    seconds = usual_seconds(normals.paths())
+    origin = {"source": source.name or str(source), "root": str(table.root)}
+    machines = tuple(
+        replace(
+            each,
+            origin=origin,
+            frontend=None if each.frontend is None else replace(each.frontend, seconds=seconds),
+        )
+        for each in gathered.machines
+    )
+    # That no clip is of the training split is no oddity where none need be.
+    unneeded = () if training else without_training(table.clips)
+    said = [each for each in table.remarks if each not in unneeded]
+    return Gathered(machines, (*said, *oddities), report.skipped)
+
+
+def one_recording(path: Place) -> ClipTable:
+    """A clip table of a single file."""
+    if not path.is_file():
+        raise DataError(f"{not_there(path)} Give a recording, a folder or a manifest.")
+    root = path.absolute().parent
+    return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
+
+
+def usual_seconds(paths: Sequence[Place]) -> float | None:
+    """The median length of some of the recordings, by their headers."""
+    step = max(1, len(paths) // _PROBED)
+    lengths = []
+    for path in paths[::step]:
+        try:
+            lengths.append(probe(path).seconds)
+        except AudioError:
+            continue
+    return float(np.median(lengths)) if lengths else None
+
+
+def _at_once(rows: list[int]) -> slice | list[int]:
+    """Rows that follow each other as a slice: a fleet's vectors are not copied then."""
+    first, last = rows[0], rows[-1]
+    return slice(first, last + 1) if rows == list(range(first, last + 1)) else rows
+
+
+_COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
+
+
+def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:
+    """Normals by machine; what is left out is said."""
+    clips = list(clips)
+    given = [clip for clip in clips if clip.split == "train"]
+    if not given and not training:  # recordings of the normal machine, whatever they were for
+        given = clips
+    oddities = []
+    if len(given) < len(clips):
+        pairs = ((clip.split, clip.label) for clip in clips)
+        oddities += left_out(pairs, "fit" if training else "update")
+    faulty = [clip.path for clip in given if clip.label == 1]
+    normals = [clip for clip in given if clip.label != 1]
+    oddities += require_normal_names([clip.path for clip in normals])
+    if faulty:
+        oddities.append(f"{counted(faulty, 'clip')} labelled anomaly left out: {some(faulty)}.")
+    if not normals:
+        kind = "normal training clip" if training else "normal clip"
+        sentences = [f"There is no {kind}.", *oddities, "Give recordings of the normal machine."]
+        raise DataError(" ".join(sentences))
+    by_key: dict[tuple[int | None, str], list[Clip]] = {}
+    for clip in normals:
+        by_key.setdefault((clip.year, clip.machine), []).append(clip)
+    names = Counter(machine for _, machine in by_key)
+    groups = {}
+    for (year, machine), group in by_key.items():
+        title = titled(year, machine) if names[machine] > 1 else machine
+        nowhere = [clip.path for clip in group if clip.domain is None]
+        if nowhere and len(nowhere) < len(group):
+            raise DataError(
+                f"{title}: {counted(nowhere, 'clip')} without a domain among clips that have one: "
+                f"{some(nowhere)}. Say which domain they belong to, or leave them out."
+            )
+        groups[title] = group
+    return groups, oddities
+
+
+def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]:
+    """The sentence about clips, given by split and label, that are not for training.
+
+    >>> left_out([("train", 0), ("test", 0), ("test", 1)], "fit")
+    ['Left out 2 test clips (1 of them an anomaly): fit uses normal training clips.']
+    """
+    counts = Counter((split, label == 1) for split, label in clips)
+    parts = []
+    for split in ("test", "supplemental"):
+        faulty = counts[split, True]
+        if total := faulty + counts[split, False]:
+            kind = "an anomaly" if faulty == 1 else "anomalies"
+            which = f" ({faulty:,} of them {kind})" if faulty else ""
+            parts.append(counted(total, f"{split} clip") + which)
+    return (
+        [f"Left out {' and '.join(parts)}: {command} uses normal training clips."] if parts else []
+    )
+
+
+def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
+    """How the table's vectors were made, if it says so and daco can do the same."""
+    said = table.metadata
+    if said.get("backbone") not in NAMES:
+        return None
+    try:
+        return Frontend(
+            backbone=said["backbone"],
+            readout=readout,
+            sample_rate=int(said["sample_rate"]),
+            channel=parse_channel(said["channel"]),
+            precision=said["precision"],
+            resampler=said["resampler"],
+            weights_sha256=said["weights_sha256"] or None,
+        )
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"The table says it was made by {said['backbone']} but not completely how ({error}). "
+            "Embed the clips again with daco embed."
+        ) from None
+
+
+def _hashes_of(table: EmbeddingTable) -> list[str]:
+    """The hash of each row's recording, "" where the table does not hold one; [] if it holds none.
+
+    A column of that name may be anybody's.
+    """
+    given = table.columns.get(HASHES, ())
+    found = [each if isinstance(each, str) and SHA256.fullmatch(each) else "" for each in given]
+    return found if any(found) else []
+
+
+def _sha256(path: Place) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,205 @@
+"""Verdict: what a person is told about one recording; the windows of a long one in one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.audio.decode import AudioLimits
+from daco.detector.model import MachineModel, ScoredClips
+from daco.embedding.frontend import Heard, Listener, Source
+from daco.errors import InputError
+
+MAX_TOP = 10_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A recording, judged.
+
+    Attributes
+    ----------
+    name, machine : str
+    score : float
+        Higher is more anomalous; of several windows the mean of those that `aggregate` takes.
+    p_value : float
+        About the share of normals that score as high.
+    alarm : bool
+        The score is above `threshold`.
+    domain_weights : dict
+        How strongly it belongs to each domain.
+    nearest : str
+        The most similar normal, to compare by ear; of the most anomalous window.
+    nearest_distance : float
+        Its cosine distance.
+    reasons : tuple of str
+        What to know before trusting the score; each begins with a code: ``silent``,
+        ``clipped``, ``short``, ``long`` or ``out of range``, a colon, and the figures.
+    seconds : float or None
+        Length of the recording; None where only its embedding was given.
+    windows : int
+    worst_window : float or None
+        Where the most anomalous window begins, in seconds; None for a single window.
+    model_sha256 : str
+        The model that judged.
+    """
+
+    name: str
+    machine: str
+    score: float
+    p_value: float
+    alarm: bool
+    threshold: float
+    domain_weights: dict[str, float]
+    nearest: str
+    nearest_distance: float
+    reasons: tuple[str, ...]
+    seconds: float | None
+    windows: int
+    worst_window: float | None
+    model_sha256: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON: what the command line, the webhook and the service say."""
+        return {**asdict(self), "reasons": list(self.reasons)}
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """How recordings are heard: windows of long ones, and the network's weights and device."""
+
+    window: float | None = None
+    hop: float | None = None
+    aggregate: str = "max"
+    weights: Path | None = None
+    device: str = "cpu"
+
+
+def judge(
+    model: MachineModel,
+    listener: Listener,
+    source: Source,
+    *,
+    name: str,
+    window: float | None = None,
+    hop: float | None = None,
+    aggregate: str = "max",
+    limits: AudioLimits | None = None,
+) -> Verdict:
+    """Hear a recording and judge it.
+
+    Parameters
+    ----------
+    model : MachineModel
+    listener : Listener
+        Of the model's frontend.
+    source : Path, bytes or binary stream
+    name : str
+        What the verdict calls the recording.
+    window, hop : float, optional
+        Seconds; see :meth:`daco.embedding.frontend.Listener.hear`.
+    aggregate : {"max", "mean", "top<k>"}
+        What many windows become: the most anomalous one, all, or the k most anomalous. The
+        false-alarm rate is that of one window: of many, ``max`` alarms more often.
+    limits : AudioLimits, optional
+
+    Raises
+    ------
+    AudioError
+        The recording cannot be used.
+    """
+    parse_aggregate(aggregate)
+    if listener.frontend != model.frontend:
+        raise InputError("The listener does not hear as the normals of this model were heard.")
+    heard = listener.hear(source, window=window, hop=hop, limits=limits)
+    return verdict_of(model, heard, name=name, aggregate=aggregate)
+
+
+def verdict_of(model: MachineModel, heard: Heard, *, name: str, aggregate: str = "max") -> Verdict:
+    """The verdict on a recording that was heard."""
+    scored = model.score(heard.embeddings)
+    return _verdict(
+        model,
+        scored,
+        name,
+        parse_aggregate(aggregate),
+        reasons=heard.reasons,
+        seconds=heard.seconds,
+        starts=heard.starts,
+    )
+
+
+def judge_embeddings(model: MachineModel, X: ArrayLike, names: Sequence[str]) -> Iterator[Verdict]:
+    """The verdicts on embeddings of clips, one row each."""
+    scored = model.score(X)
+    for row, name in enumerate(names):
+        yield _verdict(model, _row(scored, row), name, 1, reasons=(), seconds=None, starts=None)
+
+
+def parse_aggregate(text: str) -> int | None:
+    """How many of the most anomalous windows count; None for all.
+
+    Examples
+    --------
+    >>> from daco.detector.verdict import parse_aggregate
+    >>> parse_aggregate("max"), parse_aggregate("top3"), parse_aggregate("mean")
+    (1, 3, None)
+    """
+    if text == "max":
+        return 1
+    if text == "mean":
+        return None
+    count = text[3:] if isinstance(text, str) and text.startswith("top") else ""
+    if count.isascii() and count.isdigit() and len(count) < 6 and 1 <= int(count) <= MAX_TOP:
+        return int(count)
+    raise InputError(f"aggregate must be 'max', 'mean' or 'top3' and the like. Got {text!r}.")
+
+
+def _verdict(
+    model: MachineModel,
+    scored: ScoredClips,
+    name: str,
+    count: int | None,
+    *,
+    reasons: tuple[str, ...],
+    seconds: float | None,
+    starts: NDArray[np.float64] | None,
+) -> Verdict:
+    order = np.argsort(-scored.scores, kind="stable")
+    worst = int(order[0])
+    taken = order if count is None else order[:count]
+    score = float(scored.scores[taken].mean())
+    weights = scored.weights[taken].mean(axis=0)
+    distance = float(scored.nearest_distance[worst])
+    if scored.out_of_range[worst]:
+        reasons = (
+            *reasons,
+            f"out of range: farther from every normal ({distance:.3g}) than any of them is from "
+            f"the others ({model.reach:.3g})",
+        )
+    return Verdict(
+        name=name,
+        machine=model.machine,
+        score=score,
+        p_value=float(model.p_values(score, weights)),
+        alarm=bool(score > model.threshold),
+        threshold=model.threshold,
+        domain_weights=dict(zip(model.domains, map(float, weights), strict=True)),
+        nearest=model.clip_names[int(scored.nearest[worst])],
+        nearest_distance=distance,
+        reasons=reasons,
+        seconds=seconds,
+        windows=len(scored),
+        worst_window=float(starts[worst]) if starts is not None and len(scored) > 1 else None,
+        model_sha256=model.sha256,
+    )
+
+
+def _row(scored: ScoredClips, row: int) -> ScoredClips:
+    part = slice(row, row + 1)
+    return ScoredClips(**{name: values[part] for name, values in vars(scored).items()})

@@ -1,0 +1,1 @@
+"""From recordings to vectors: files, bytes or a cluster's work, in shards that resume."""

@@ -1,0 +1,377 @@
+"""Many clips to an embedding table: batches, reading ahead, shards that survive a kill.
+
+The clips are worked off in shards of consecutive rows. A batch never crosses a shard, so a
+run that was killed and resumed writes the same bytes as one that was not. The network runs in
+the calling thread; others read the clips, put batches together and write finished shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.audio.decode import DEFAULT_LIMITS, AudioLimits, Waveforms, read_audio
+from daco.audio.microphones import parse_channel
+from daco.audio.pcm import plain_pcm16
+from daco.backbones.protocol import Backbone
+from daco.data.clips import ClipTable
+from daco.data.table import Matrix
+from daco.embedding.frontend import embed_waves
+from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
+from daco.embedding.output import parquet_file, write_table
+from daco.embedding.provenance import checked_readouts, origin_of, resampler_of, salt_of
+from daco.embedding.shards import (
+    Recording,
+    Shard,
+    Span,
+    read_recording,
+    reusable,
+    shard_folder,
+    write_shard,
+)
+from daco.errors import AudioError, DacoError, DataError, InputError
+from daco.files.places import THREADS, Place
+
+BATCH_SIZE = 32
+SHARD_SIZE = 256
+"""Clips per shard: a kill costs the one begun and the one being written at most."""
+
+
+@dataclass(frozen=True)
+class EmbedReport:
+    """What a run did: `embedded` clips now, `reused` ones of an earlier run, `skipped` ones."""
+
+    out: Place
+    clips: int
+    embedded: int
+    reused: int
+    skipped: tuple[tuple[str, str], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is asked of whoever makes a shard; `settings` is what its vectors depend on."""
+
+    readouts: tuple[str, ...]
+    channel: int | str
+    limits: AudioLimits
+    batch_size: int
+    workers: int
+    skip: bool
+    settings: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run(Job):
+    """What stays the same over all shards."""
+
+    table: ClipTable
+    net: Backbone
+    dims: dict[str, int] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """A place other than this process where shards are made, by networks of its own."""
+
+    device: str
+    """What they compute on."""
+
+    def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
+        """The shards of these spans, in any order."""
+
+
+def embed_clips(
+    table: ClipTable,
+    net: Backbone,
+    out: Place | str,
+    *,
+    readouts: Sequence[str] | None = None,
+    channel: int | str = 0,
+    batch_size: int = BATCH_SIZE,
+    workers: int | None = None,
+    shard_size: int = SHARD_SIZE,
+    on_error: str = "fail",
+    progress: Callable[[int, int], None] | None = None,
+    limits: AudioLimits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+) -> EmbedReport:
+    """Embed all clips and write the table to `out`, in the order of the clip table.
+
+    Finished shards are kept beside `out` in ``<out>.shards`` until the table is written. The
+    same call after a kill goes on from there. Vectors are made again if the backbone, its
+    weights, device or precision, the readouts, the channel, the version of daco or the
+    recording changed; the batch size and the number of workers may change freely. Shards of a
+    network whose weights have no hash (a state dict in memory) are never reused.
+
+    Parameters
+    ----------
+    table : ClipTable
+        What to embed.
+    net : Backbone
+        The frozen network. Those of daco are given 16-bit clips as int16, all others float32;
+        the memory of the waveforms is used again for later batches.
+    out : path
+        The Parquet file, here or on a remote file system; replaced in one step when all is done.
+    readouts : sequence of str, optional
+        The first becomes the column ``embedding``, each further one ``embedding.<readout>``;
+        by default the network's own.
+    channel : int or str
+        Which channel to hear, or what to make of two microphones: a policy of
+        :func:`daco.audio.microphones.parse_channel`.
+    batch_size : int
+        Clips per forward pass, all of one length; fewer where they are long.
+    workers : int, optional
+        Threads that decode ahead of the network; by default one per core, 6 at most, and 16
+        where the recordings are on a remote file system.
+    shard_size : int
+        Clips per shard.
+    on_error : {"fail", "skip"}
+        Whether a clip that cannot be embedded ends the run or is left out and listed.
+    progress : callable, optional
+        Called with the clips done so far (reused ones at once) and the clips in all.
+    limits : AudioLimits
+    engine : Engine, optional
+        Where the shards are made, such as `daco.embedding.cluster.RayEmbedding`; by default
+        here. `net` then only tells what the vectors are called and where they come from.
+
+    Raises
+    ------
+    AudioError
+        With ``on_error="fail"``: names the first recording that cannot be embedded.
+    DataError
+        The output cannot be written, another run is writing it, or no clip could be embedded.
+    """
+    started = time.perf_counter()
+    names = checked_readouts(net, readouts)
+    channel = parse_channel(channel)
+    workers = _default_workers(table.root) if workers is None else workers
+    _require_counts(batch_size=batch_size, workers=workers, shard_size=shard_size)
+    if on_error not in ("fail", "skip"):
+        raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
+    if not len(table):
+        raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
+    out = parquet_file(out)
+    origin = origin_of(net, names, channel, None if engine is None else engine.device)
+    settings = json.dumps([origin, repr(limits), salt_of(net)], sort_keys=True)
+    report_progress = progress or (lambda done, total: None)
+    with shard_folder(out) as folder:
+        job = Job(
+            readouts=names,
+            channel=channel,
+            limits=limits,
+            batch_size=batch_size,
+            workers=workers,
+            skip=on_error == "skip",
+            settings=settings,
+        )
+        spans = [(s, min(s + shard_size, len(table))) for s in range(0, len(table), shard_size)]
+        done = reusable(folder, table, spans, settings, skips=job.skip)
+        todo = [span for span in spans if span not in done]
+        fresh = sum(stop - start for start, stop in todo)
+        reused = len(table) - fresh
+        report_progress(reused, len(table))
+
+        def tell(clips: int) -> None:
+            report_progress(reused + clips, len(table))
+
+        if engine is None:
+            _embed_spans(_Run(**vars(job), table=table, net=net), folder, todo, tell)
+        elif todo:
+            _collect(engine.shards(job, table, todo), folder, tell)
+        rows, skipped = write_table(table, folder, spans, out, origin, settings)
+    begun = {start for start, _ in todo}
+    missed_now = sum(row - row % shard_size in begun for row, _, _ in skipped)
+    return EmbedReport(
+        out=out,
+        clips=rows,
+        embedded=fresh - missed_now,
+        reused=rows - (fresh - missed_now),
+        skipped=tuple((path, reason) for _, path, reason in skipped),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _require_counts(**counts: int) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1. Got {value!r} instead.")
+
+
+def _default_workers(root: Place) -> int:
+    if not isinstance(root, Path):
+        return THREADS  # they wait for answers, not for a core
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(6, cores or 1)  # on 16 cores, 8 and 16 threads were slower than 4 and 6
+
+
+def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
+    """All clips of a table as one shard, with the batches that it has in a run here."""
+    stop = threading.Event()
+    run = _Run(**vars(job), table=table, net=net)
+    ready = prefetched(_made_ready(run, [(0, len(table))], stop), stop)
+    with contextlib.closing(ready) as stream:
+        for shard, rows, waves in stream:
+            if len(rows):
+                shard.embed(rows, waves)
+    return shard.finish()
+
+
+def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]) -> None:
+    finished = 0
+    with contextlib.ExitStack() as stack:
+        if isinstance(shards, Generator):  # now, not when somebody forgets the error raised here
+            stack.callback(shards.close)
+        for shard in shards:
+            write_shard(folder, shard)
+            finished += shard.stop - shard.start
+            done(finished)
+
+
+def _embed_spans(run: _Run, folder: Place, spans: list[Span], done: Callable[[int], None]) -> None:
+    """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
+    stop = threading.Event()
+    finished = embedded = 0
+    written: Future[None] = Future()
+    written.set_result(None)
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="daco-writer") as writer,
+        contextlib.closing(prefetched(_made_ready(run, spans, stop), stop)) as stream,
+    ):
+        for shard, rows, waves in stream:
+            if len(rows):
+                shard.embed(rows, waves)
+                embedded += len(rows)
+            else:
+                written.result()  # one at a time: a kill must not cost more
+                written = writer.submit(write_shard, folder, shard.finish())
+                embedded = finished = finished + shard.stop - shard.start  # with the skipped ones
+            done(embedded)
+        written.result()
+
+
+def _made_ready(
+    run: _Run, spans: list[Span], stop: threading.Event
+) -> Generator[tuple[_ShardInTheMaking, NDArray[np.intp], Waveforms], None, None]:
+    """The batches of each shard, rows and waveforms, and one without rows where it ends."""
+    items = (
+        (row, run.table.root / run.table.clips[row].path) for span in spans for row in range(*span)
+    )
+    buffers = BatchBuffers(int16=_takes_int16(run.net))
+    ahead = load_ahead(
+        items, lambda *item: _load(run, *item), workers=run.workers, ahead=run.batch_size, stop=stop
+    )
+    with contextlib.closing(ahead):
+        for span in spans:
+            shard = _ShardInTheMaking(run, span)
+            clips = shard.note(islice(ahead, span[1] - span[0]))
+            for batch in batches(clips, run.batch_size):
+                rows, waves = np.array([each.row for each in batch]), buffers.stack(batch)
+                batch.clear()  # and with it the memory of its recordings
+                yield shard, rows, waves
+            yield shard, np.empty(0, np.intp), np.empty((0, 0), np.float32)
+
+
+def _load(run: _Run, row: int, path: Place) -> Loaded:
+    recording, content = read_recording(path)
+    rate, channel, limits = run.net.sample_rate, run.channel, run.limits
+    plain = plain_pcm16(content, sample_rate=rate, channel=channel, limits=limits)
+    if plain is not None and path.suffix.lower() == ".wav":
+        return Loaded(row, recording, plain)
+    try:
+        wave = read_audio(
+            path,
+            sample_rate=rate,
+            channel=channel,
+            limits=limits,
+            resampler=resampler_of(run.net),
+            content=content,
+        )
+    except AudioError as error:
+        return Loaded(row, recording, reason=error.reason)
+    return Loaded(row, recording, wave)
+
+
+def _takes_int16(net: Backbone) -> bool:
+    """True for the networks of this package; the protocol promises float32 to others."""
+    return type(net).__module__.startswith("daco.backbones.")
+
+
+class _ShardInTheMaking:
+    """The recordings, reasons and vectors of one shard as they come in."""
+
+    def __init__(self, run: _Run, span: Span) -> None:
+        self.run, (self.start, self.stop) = run, span
+        self.recordings: list[Recording] = []
+        self.reasons: list[str | None] = [None] * (self.stop - self.start)
+        self.vectors: dict[str, Matrix] = {}
+
+    def note(self, stream: Iterator[Loaded]) -> Iterator[Loaded]:
+        """Pass the clips on, and keep what is known about their recordings."""
+        for each in stream:
+            self.recordings.append(each.recording)
+            if each.reason is not None:
+                self._miss(each.row, each.reason)
+            yield each
+
+    def embed(self, rows: NDArray[np.intp], waves: Waveforms) -> None:
+        """Put the vectors of a batch in their rows."""
+        try:
+            found = embed_waves(self.run.net, waves, self.run.readouts, self.run.channel)
+        except DacoError as error:
+            if len(rows) == 1:
+                self._miss(int(rows[0]), error.reason)
+            else:  # one clip may spoil it for all: find out which
+                for index in range(len(rows)):
+                    self.embed(rows[index : index + 1], waves[index : index + 1])
+            return
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+                raise
+            raise InputError(
+                f"{self.run.net.name} ran out of memory on a batch of {len(rows)} clips of "
+                f"{waves.shape[-1]} samples. Choose a smaller --batch-size; finished work is kept."
+            ) from None
+        finite = np.ones(len(rows), dtype=bool)
+        for name in self.run.readouts:
+            matrix = self._checked(name, found[name], rows)
+            finite &= np.isfinite(matrix).all(axis=1)
+        for row in rows[~finite].tolist():
+            self._miss(row, f"the {self.run.net.name} embedding of it has NaN or inf")
+        for name in self.run.readouts:
+            self.vectors[name][rows[finite] - self.start] = found[name][finite]
+
+    def _checked(self, name: str, matrix: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+        dim = self.run.dims.setdefault(name, matrix.shape[1])
+        if matrix.shape != (len(rows), dim):
+            path = self.run.table.clips[int(rows[0])].path
+            raise DataError(
+                f"{path}: readout {name!r} of {self.run.net.name} has {matrix.shape[1]} values, "
+                f"for clips before it {dim}. Embed clips of different lengths separately."
+            )
+        if name not in self.vectors:
+            self.vectors[name] = np.zeros((self.stop - self.start, dim), np.float32)
+        return matrix
+
+    def _miss(self, row: int, reason: str) -> None:
+        if not self.run.skip:
+            path = self.run.table.root / self.run.table.clips[row].path
+            raise AudioError(reason, path=path)
+        self.reasons[row - self.start] = reason
+
+    def finish(self) -> Shard:
+        paths = [clip.path for clip in self.run.table.clips[self.start : self.stop]]
+        start, stop, settings = self.start, self.stop, self.run.settings
+        return Shard(start, stop, paths, self.recordings, self.reasons, self.vectors, settings)

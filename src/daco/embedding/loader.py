@@ -1,0 +1,164 @@
+"""Recordings decoded ahead of the network by threads, and put into batches of one length."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+
+from daco.audio.decode import Waveforms
+from daco.embedding.shards import Recording
+from daco.files.places import Place
+
+MAX_SAMPLES = 1 << 25
+"""Samples waiting for the network, and samples in one batch: 128 MiB each at most."""
+
+_AT_ONCE = 8  # clips a thread takes at a time: handing over costs as much as reading one
+_SCALE = np.float32(1 / 32768)
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A recording's waveform (16-bit as stored, or float32), or the reason why there is none.
+
+    Near and far microphone, shape (2, samples), where the vectors of both are needed.
+    """
+
+    row: int
+    recording: Recording
+    waveform: Waveforms | None = None
+    reason: str | None = None
+
+
+def load_ahead(
+    items: Iterable[tuple[int, Place]],
+    load: Callable[[int, Place], Loaded],
+    *,
+    workers: int,
+    ahead: int,
+    stop: threading.Event,
+) -> Generator[Loaded, None, None]:
+    """What `load` gives for each item, in order, with `workers` threads working ahead.
+
+    Reading, hashing, libsndfile and soxr let other threads run while they work, so threads are
+    enough. At most twice `ahead` recordings wait and as many as the threads have in hand, fewer
+    where they are long. Once `stop` is set no more are given.
+    """
+    source = iter(items)
+    waiting: deque[Future[list[Loaded]]] = deque()
+    sizes: deque[int] = deque()
+    largest = 0
+
+    def load_some(some: list[tuple[int, Place]]) -> list[Loaded]:
+        return [load(*item) for item in some if not stop.is_set()]
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="daco-loader")
+    try:
+        while True:
+            # Until a size is known only the workers' own: the recordings may last an hour each.
+            room = 4 * MAX_SAMPLES // largest if largest else 0
+            room = max(workers, min(2 * ahead + workers, room))
+            at_once = min(_AT_ONCE, max(1, room // (2 * workers)))
+            while sum(sizes) + at_once <= room and (some := list(islice(source, at_once))):
+                waiting.append(pool.submit(load_some, some))
+                sizes.append(len(some))
+            if not waiting:
+                return
+            found = waiting.popleft().result()
+            sizes.popleft()
+            for loaded in found:
+                if stop.is_set():
+                    return
+                if loaded.waveform is not None:
+                    largest = max(largest, loaded.waveform.nbytes)
+                yield loaded
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def batches(loaded: Iterable[Loaded], batch_size: int) -> Iterator[list[Loaded]]:
+    """Batches of equal length; which clips share one depends on their order alone.
+
+    Clips wait until their length has a full batch. Where there are many lengths, the one with
+    most samples goes early, so that no more than `MAX_SAMPLES` (and four batches) wait.
+    """
+    buckets: dict[int, list[Loaded]] = {}
+    waiting = clips = 0
+    for each in loaded:
+        if each.waveform is None:
+            continue
+        length = each.waveform.size  # of both microphones: what memory holds
+        buckets.setdefault(length, []).append(each)
+        waiting += length
+        clips += 1
+        full = max(1, min(batch_size, MAX_SAMPLES // length))
+        if len(buckets[length]) < full:
+            if waiting <= MAX_SAMPLES and clips < 4 * batch_size:
+                continue
+            length = max(buckets, key=lambda size: (size * len(buckets[size]), size))
+        batch = buckets.pop(length)
+        waiting -= length * len(batch)
+        clips -= len(batch)
+        yield batch
+    for length in sorted(buckets):
+        yield buckets[length]
+
+
+class BatchBuffers:
+    """Two pieces of memory that batches are copied to in turn: fresh memory costs as much again.
+
+    Parameters
+    ----------
+    int16 : bool
+        Keep batches of 16-bit clips as they are; else all become float32.
+    """
+
+    def __init__(self, *, int16: bool) -> None:
+        self._int16 = int16
+        self._buffers = deque([np.empty(0, np.uint8), np.empty(0, np.uint8)])
+
+    def stack(self, batch: list[Loaded]) -> Waveforms:
+        """The waveforms, one row per clip, good until the call after the next."""
+        waves = [each.waveform for each in batch if each.waveform is not None]
+        keep = self._int16 and all(wave.dtype == np.int16 for wave in waves)
+        dtype = np.dtype(np.int16 if keep else np.float32)
+        shape = (len(waves), *waves[0].shape)
+        n_bytes = len(waves) * waves[0].size * dtype.itemsize
+        self._buffers.rotate()
+        if self._buffers[0].size < n_bytes:
+            self._buffers[0] = np.empty(n_bytes, np.uint8)
+        stacked = self._buffers[0][:n_bytes].view(dtype).reshape(shape)
+        for row, wave in zip(stacked, waves, strict=True):
+            if keep or wave.dtype == np.float32:
+                row[:] = wave
+            else:
+                np.multiply(wave, _SCALE, out=row)  # exact, and what libsndfile gives
+        return stacked
+
+
+def prefetched(
+    stream: Generator[Item, None, None], stop: threading.Event
+) -> Generator[Item, None, None]:
+    """The stream's items; a thread makes the next one while the caller works on one.
+
+    When this ends, however it does, `stop` is set and the stream closed.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="daco-batches")
+    with contextlib.closing(stream):
+        try:
+            coming = pool.submit(next, stream, None)
+            while (item := coming.result()) is not None:
+                coming = pool.submit(next, stream, None)
+                yield item
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)

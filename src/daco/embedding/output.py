@@ -1,0 +1,220 @@
+"""The table that an embedding run leaves: where it may be written, and its rows from shards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daco.data.clips import COLUMNS, Clip, ClipTable, counted, some
+from daco.data.parquet import (
+    arrow_schema,
+    attributes_text,
+    column_name,
+    own_metadata,
+    parquet_writer,
+    vector_array,
+)
+from daco.embedding.shards import Recording, Shard, Span, hash_recording, read_shards
+from daco.errors import DataError
+from daco.files.atomic import atomic_write
+from daco.files.places import THREADS, Place, opened, place
+
+RECORDINGS = "recordings_sha256"
+"""The table's metadata about the paths and contents of all clips it was made of."""
+
+HASHES = "audio_sha256"
+"""The column with the SHA-256 of each recording."""
+
+
+def parquet_file(out: Place | str) -> Place:
+    """The output's path, if a table may be written there: nothing else is ever replaced."""
+    out = place(out)
+    if out.suffix != ".parquet":
+        raise DataError(f"{out} must be a file with the extension .parquet.")
+    if out.is_dir():
+        raise DataError(f"{out} is a folder. Choose the name of a file.")
+    if out.exists():
+        _require_own(out)
+    return out
+
+
+def _require_own(out: Place) -> None:
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        with opened(out) as source:
+            metadata = pq.read_schema(source).metadata or {}
+    except (pyarrow.ArrowInvalid, OSError):
+        metadata = {}
+    if b"daco.backbone" not in metadata:
+        raise DataError(
+            f"{out} is there already and was not made by this command. Move it away, or choose "
+            "another name."
+        )
+
+
+def changes_since(
+    table: ClipTable, out: Place, origin: Mapping[str, str], *, skip: bool
+) -> tuple[list[str], int] | None:
+    """What differs between a finished table and what embedding would write, in words.
+
+    Parameters
+    ----------
+    table : ClipTable
+    out : path
+        Of the finished table.
+    origin : mapping
+        Of the vectors that would be made.
+    skip : bool
+        Whether clips that cannot be embedded may be left out.
+
+    Returns
+    -------
+    (list of str, int) or None
+        The differences, and how many clips the finished table leaves out. None without a table.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not out.is_file():
+        return None
+    try:
+        with opened(out) as source, pq.ParquetFile(source) as file:
+            stored = own_metadata(file.schema_arrow)
+            columns = file.read(columns=list(COLUMNS)).to_pydict()
+        left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
+        return ["a file that cannot be read"], 0
+    found = [
+        f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
+        for name in dict.fromkeys((*origin, "bands"))
+        if stored.get(name) != origin.get(name)
+    ]
+    found += _changed_clips(table.clips, columns, left_out)
+    if left_out and not skip:
+        found.append(f"{counted(len(left_out), 'clip')} left out, and --on-error is fail")
+    if not found and stored.get(RECORDINGS) != _recordings_sha256(table):
+        found.append("the content of recordings")
+    return found, len(left_out)
+
+
+def _changed_clips(
+    clips: Sequence[Clip], columns: Mapping[str, list[Any]], left_out: Collection[str]
+) -> list[str]:
+    before = {*columns.get("path", ()), *left_out}
+    now = {clip.path for clip in clips}
+    found = []
+    if new := now - before:
+        found.append(f"{counted(len(new), 'new clip')} ({some(sorted(new), 3)})")
+    if gone := before - now:
+        found.append(
+            f"{counted(len(gone), 'clip')} that {_verb(gone)} gone ({some(sorted(gone), 3)})"
+        )
+    if found:
+        return found
+    kept = [clip for clip in clips if clip.path not in left_out]
+    changed = [name for name in COLUMNS if _values(kept, name) != columns.get(name)]
+    return [f"the {' and '.join(changed)} of clips"] if changed else []
+
+
+def _verb(items: Collection[str]) -> str:
+    return "is" if len(items) == 1 else "are"
+
+
+def _recordings_sha256(table: ClipTable) -> str:
+    threads = min(8, os.cpu_count() or 1) if isinstance(table.root, Path) else THREADS
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(threads, thread_name_prefix="daco-hash") as pool:
+        for clip, recording in zip(
+            table.clips, pool.map(hash_recording, table.paths()), strict=True
+        ):
+            digest.update(_line(clip.path, recording))
+    return digest.hexdigest()
+
+
+def _line(path: str, recording: Recording) -> bytes:
+    return f"{path}\0{recording.sha256}\n".encode()
+
+
+def write_table(
+    table: ClipTable,
+    folder: Place,
+    spans: list[Span],
+    out: Place,
+    origin: dict[str, str],
+    settings: str,
+) -> tuple[int, list[tuple[int, str, str]]]:
+    """Write the table, shard by shard; its number of rows, and row, path and reason of skips."""
+    import pyarrow as pa
+
+    skipped: list[tuple[int, str, str]] = []
+    digest = hashlib.sha256()
+    dims: dict[str, int] = {}
+    for span, shard in _own_shards(folder, spans, out, settings):
+        for path, recording in zip(shard.paths, shard.recordings, strict=True):
+            digest.update(_line(path, recording))
+        found = zip(range(*span), shard.paths, shard.reasons, strict=True)
+        skipped += [(row, path, reason) for row, path, reason in found if reason is not None]
+        for name, matrix in shard.vectors.items():
+            if dims.setdefault(name, matrix.shape[1]) != matrix.shape[1]:
+                raise DataError(
+                    f"Readout {name!r} has {dims[name]} values for some clips and "
+                    f"{matrix.shape[1]} for {shard.paths[0]} and others. Embed clips of "
+                    "different lengths separately."
+                )
+    if len(skipped) == len(table):
+        raise DataError(
+            f"None of the {len(skipped)} clips could be embedded; "
+            f"the first is {skipped[0][1]}: {skipped[0][2]}"
+        )
+    listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
+    said = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
+    schema = arrow_schema(dims, {**origin, **said})
+    schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
+    with (
+        atomic_write(out, folder) as temporary,
+        parquet_writer(temporary, schema) as writer,
+    ):
+        for span, shard in _own_shards(folder, spans, out, settings):
+            kept = np.array([reason is None for reason in shard.reasons])
+            if not kept.any():
+                continue
+            clips = [
+                clip for clip, keep in zip(table.clips[slice(*span)], kept, strict=True) if keep
+            ]
+            arrays = {
+                name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
+            }
+            hashes = [each.sha256 for each in shard.recordings]
+            arrays[HASHES] = pa.array(np.array(hashes, object)[kept], pa.string())
+            for name, matrix in shard.vectors.items():
+                arrays[column_name(name, dims)] = vector_array(matrix[kept])
+            writer.write_table(pa.table(arrays, schema=schema))
+    return len(table) - len(skipped), skipped
+
+
+def _own_shards(
+    folder: Place, spans: list[Span], out: Place, settings: str
+) -> Iterator[tuple[Span, Shard]]:
+    """The shards, unless somebody else has been at them, whom no lock keeps from remote folders."""
+    for span, shard in zip(spans, read_shards(folder, spans), strict=True):
+        if shard is None or shard.settings != settings:
+            raise DataError(
+                f"{out}: another run has changed or removed what this one had finished. Run one at "
+                "a time, and this one again."
+            )
+        yield span, shard
+
+
+def _values(clips: Sequence[Clip], name: str) -> list[Any]:
+    if name == "attributes":
+        return [attributes_text(clip.attributes) for clip in clips]
+    return [getattr(clip, name) for clip in clips]

@@ -1,0 +1,1 @@
+"""Official metrics, statistics over machines, score files and their evaluation."""

@@ -1,0 +1,418 @@
+"""Official metrics of anybody's score files, matched to the truth by the clips' names.
+
+The official evaluator sorts both lists and compares by position, so that wrong names pass
+unseen, and it skips a system that lacks a machine. Here a name that fits no clip, a clip
+without a score and a machine without a file are errors, all told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daco.data.clips import counted, some
+from daco.data.dcase import MACHINES
+from daco.errors import DataError, InputError
+from daco.evaluation.matching import Key, MachineTruth, read_truth, truth_in_names, values_by_clip
+from daco.evaluation.metrics import (
+    QUANTITIES,
+    bounded_f1_ev,
+    decision_metrics,
+    f1_ev,
+    harmonic_mean,
+    machine_metrics,
+    official_score,
+)
+from daco.evaluation.scorefiles import (
+    DECISIONS,
+    SCORES,
+    ScoreFile,
+    machine_title,
+    parse_file_name,
+    read_score_files,
+)
+from daco.evaluation.statistics import machine_jackknife, paired_p_value, score_interval
+
+_FROM_NAMES = "file names"
+
+
+@dataclass(frozen=True)
+class MachineEvaluation:
+    """Metrics of one machine in percent; those of decisions only where there are any."""
+
+    machine: str
+    section: str
+    clips: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a system's score files are worth; all numbers in percent.
+
+    Attributes
+    ----------
+    system : str
+        The folder's name.
+    truth : str
+        Where labels and domains came from.
+    machines : tuple of MachineEvaluation
+    official_score : float
+        Harmonic mean of AUC source, AUC target and pAUC over all machines.
+    interval : tuple of float or None
+        95 % interval of the official score over machines, see
+        :func:`daco.evaluation.statistics.score_interval`; None for one machine.
+    arithmetic_mean, harmonic_mean : mapping
+        Over the machines, of each metric that all of them have.
+    missing : tuple of str
+        Machines of the truth without a score file. With any, the official score is that of
+        another task, and not comparable.
+    notes : tuple of str
+        What is odd, one sentence each.
+    """
+
+    system: str
+    truth: str
+    machines: tuple[MachineEvaluation, ...]
+    official_score: float
+    interval: tuple[float, float] | None
+    arithmetic_mean: Mapping[str, float]
+    harmonic_mean: Mapping[str, float]
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether machines of the truth are missing."""
+        return bool(self.missing)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        machines = [
+            {"machine": each.machine, "section": each.section, "clips": each.clips, **each.metrics}
+            for each in self.machines
+        ]
+        return {**asdict(self), "partial": self.partial, "machines": machines}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Official score of one system minus that of another on the same machines, in points.
+
+    Attributes
+    ----------
+    first, second : str
+    delta : float
+    interval : tuple of float or None
+        95 % interval over machines, see :func:`daco.evaluation.statistics.machine_jackknife`; None
+        for one machine.
+    p_value : float
+        Two-sided, see :func:`daco.evaluation.statistics.paired_p_value`; of this one comparison.
+    n_machines : int
+    """
+
+    first: str
+    second: str
+    delta: float
+    interval: tuple[float, float] | None
+    p_value: float
+    n_machines: int
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Several systems, the best first, and why others could not be evaluated.
+
+    ``differences`` are those of the first system and each other one with the same machines.
+    """
+
+    evaluations: tuple[Evaluation, ...]
+    differences: tuple[Difference, ...]
+    failures: Mapping[str, tuple[str, ...]]
+
+
+def evaluate_scores(
+    folder: Path | str,
+    truth: Path | str | None = None,
+    *,
+    year: int | None = None,
+    partial: bool = False,
+) -> Evaluation:
+    """Official metrics of the score files in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Score files, and decision files if there are any, see :mod:`daco.evaluation.scorefiles`.
+    truth : path, optional
+        A checkout of the official evaluator. Without it the clips' names must say label and
+        domain, as those of development sets do.
+    year : int, optional
+        Of the data set. With `truth` it must be the truth's; without, the machines of that
+        year must all be there.
+    partial : bool, default=False
+        Evaluate what is there when machines are missing.
+
+    Raises
+    ------
+    DataError
+        Rows are wrong, missing, doubled or not finite, or a machine is missing. The message
+        tells all of it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from daco.evaluation.scorefiles import write_scores
+    >>> folder = Path(tempfile.mkdtemp()) / "system"
+    >>> names = [f"section_00_{d}_test_{l}_0000.wav"
+    ...          for d in ("source", "target") for l in ("normal", "anomaly")]
+    >>> _ = write_scores(folder, "fan", "00", names, [0.1, 0.9, 0.6, 0.4])
+    >>> result = evaluate_scores(folder)
+    >>> result.machines[0].metrics["auc_target"], round(result.official_score, 2)
+    (50.0, 68.85)
+    """
+    folder = Path(folder).expanduser()
+    problems: list[str] = []
+    result = _evaluate(folder, folder.resolve().name, truth, year, partial, problems)
+    if result is None:
+        raise DataError(explained(folder, problems))
+    return result
+
+
+def rank_systems(
+    folder: Path | str,
+    truth: Path | str | None = None,
+    *,
+    year: int | None = None,
+    partial: bool = False,
+) -> Ranking:
+    """Evaluate every folder with score files at or below one, such as ``teams/<team>/<system>``.
+
+    Systems are named by their path, so that equal names of two teams stay apart. Arguments as
+    for :func:`evaluate_scores`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from daco.evaluation.scorefiles import write_scores
+    >>> teams = Path(tempfile.mkdtemp())
+    >>> names = [f"section_00_{d}_test_{l}_0000.wav"
+    ...          for d in ("source", "target") for l in ("normal", "anomaly")]
+    >>> _ = write_scores(teams / "a" / "system", "fan", "00", names, [0.1, 0.9, 0.6, 0.4])
+    >>> _ = write_scores(teams / "b" / "system", "fan", "00", names, [0.1, 0.9, 0.2, 0.4])
+    >>> [each.system for each in rank_systems(teams).evaluations]
+    ['b/system', 'a/system']
+    """
+    folder = Path(folder).expanduser()
+    evaluations = []
+    failures = {}
+    for system in find_systems(folder):
+        problems: list[str] = []
+        name = system.relative_to(folder).as_posix()
+        found = _evaluate(system, name, truth, year, partial, problems)
+        if found is None:
+            failures[name] = tuple(problems)
+        else:
+            evaluations.append(found)
+    evaluations.sort(key=lambda each: (each.partial, -each.official_score, each.system))
+    return Ranking(tuple(evaluations), tuple(_differences(evaluations)), failures)
+
+
+def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
+    """The first system minus every other one that has the same machines."""
+    for second in evaluations[1:]:
+        first = evaluations[0]
+        if _keys(first) != _keys(second):
+            continue
+        one, two = _official_metrics(first), _official_metrics(second)
+        found = machine_jackknife(one, two) if len(one) > 1 else None
+        yield Difference(
+            first=first.system,
+            second=second.system,
+            delta=first.official_score - second.official_score,
+            interval=None if found is None else (found.low, found.high),
+            p_value=paired_p_value(one, two),
+            n_machines=len(one),
+        )
+
+
+def _keys(evaluation: Evaluation) -> list[Key]:
+    return [(each.machine, each.section) for each in evaluation.machines]
+
+
+def _official_metrics(evaluation: Evaluation) -> list[list[float]]:
+    return [[each.metrics[name] for name in QUANTITIES] for each in evaluation.machines]
+
+
+def find_systems(folder: Path) -> list[Path]:
+    """Folders with score files, `folder` itself and those below it."""
+    return sorted({path.parent for path in folder.rglob(f"{SCORES}_*.csv")})
+
+
+def explained(folder: Path | str, problems: Sequence[str]) -> str:
+    """One report of all that is wrong, and why the official evaluator may not have said so."""
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    return (
+        f"{folder} cannot be evaluated, {counted(problems, 'problem')}:\n{listed}\n"
+        "The official evaluator matches rows by their sorted position: it accepts wrong names "
+        "silently, and skips a system that lacks a machine."
+    )
+
+
+def _evaluate(
+    folder: Path,
+    system: str,
+    truth: Path | str | None,
+    year: int | None,
+    partial: bool,
+    problems: list[str],
+) -> Evaluation | None:
+    """The evaluation, or None and the reasons in `problems`."""
+    notes: list[str] = []
+    files = read_score_files(folder, problems)
+    scores, decisions = (
+        {(file.machine, file.section): file for file in files if file.kind == kind}
+        for kind in (SCORES, DECISIONS)
+    )
+    year = _one_year(files, year, problems)
+    if truth is None:
+        said = {key: truth_in_names(file.names) for key, file in scores.items()}
+        known = {key: names for key, names in said.items() if names is not None}
+        silent = [file.path.name for key, file in scores.items() if key not in known]
+        if silent:
+            problems.append(
+                f"{counted(silent, 'file')} with names that do not say label and domain "
+                f"({some(silent, 3)}). Give the truth, a checkout of the official evaluator."
+            )
+        wanted = _machines_of(year, scores)
+        notes.append(
+            "Labels and domains are those in the file names: a clip without a row is not noticed."
+        )
+    else:
+        known = read_truth(truth, year=year, oddities=notes)
+        wanted = set(known)
+        extra = [file.path.name for key, file in scores.items() if key not in known]
+        if extra:
+            notes.append(f"{counted(extra, 'score file')} without truth, left out: {some(extra)}.")
+    # A file with problems is in `problems` already, and not missing.
+    missing = [machine_title(*key) for key in sorted(wanted - _present(folder, SCORES))]
+    if missing and not partial:
+        told = some(missing, 20)
+        problems.append(
+            f"no score file for {counted(missing, 'machine')} of {len(wanted)}: {told}."
+        )
+    alone = [machine_title(*key) for key in sorted(set(decisions) - _present(folder, SCORES))]
+    if alone:
+        problems.append(f"decisions without scores for {some(alone)}.")
+    found = [
+        _machine(key, known[key], scores[key], decisions.get(key), problems)
+        for key in sorted(known)
+        if key in scores
+    ]
+    machines = [machine for machine in found if machine is not None]
+    if not machines and not problems:
+        problems.append("no score file is of a machine of the truth.")
+    if problems:
+        return None
+    undecided = [machine_title(*key) for key, _, _ in machines if key not in decisions]
+    if len(undecided) < len(machines) and undecided:
+        notes.append(f"No decision file for {some(undecided)}, so no means of F1.")
+    source = _FROM_NAMES if truth is None else str(truth)
+    return _summarised(system, source, machines, tuple(missing), tuple(notes))
+
+
+def _summarised(
+    system: str,
+    truth: str,
+    machines: Sequence[tuple[Key, int, Mapping[str, float]]],
+    missing: tuple[str, ...],
+    notes: tuple[str, ...],
+) -> Evaluation:
+    """Fractions to percent, and their means: clamped, as officially, while fractions."""
+    common = [
+        name for name in machines[0][2] if all(name in fractions for _, _, fractions in machines)
+    ]
+    columns = {name: [fractions[name] for _, _, fractions in machines] for name in common}
+    official = [{name: fractions[name] for name in QUANTITIES} for _, _, fractions in machines]
+    return Evaluation(
+        system=system,
+        truth=truth,
+        machines=tuple(
+            MachineEvaluation(*key, clips, {name: 100 * value for name, value in metrics.items()})
+            for key, clips, metrics in machines
+        ),
+        official_score=100 * official_score(official),
+        interval=score_interval([[100 * value for value in each.values()] for each in official]),
+        arithmetic_mean={name: 100 * float(np.mean(values)) for name, values in columns.items()},
+        harmonic_mean={
+            name: 100 * float(harmonic_mean(values)) for name, values in columns.items()
+        },
+        missing=missing,
+        notes=notes,
+    )
+
+
+def _machine(
+    key: Key,
+    truth: MachineTruth,
+    scores: ScoreFile,
+    decisions: ScoreFile | None,
+    problems: list[str],
+) -> tuple[Key, int, Mapping[str, float]] | None:
+    """Metrics of one machine as fractions; None where rows do not fit."""
+    before = len(problems)
+    values = values_by_clip(scores, truth, problems)
+    alarms = None if decisions is None else values_by_clip(decisions, truth, problems)
+    if len(problems) > before or values is None:
+        return None
+    labels = np.array([label for label, _ in truth.clips.values()])
+    domains = np.array([domain for _, domain in truth.clips.values()])
+    absent = {"source", "target"} - set(domains[labels == 0])
+    if absent:
+        problems.append(f"{scores.path.name}: no normal clip of the {some(sorted(absent))} domain.")
+        return None
+    try:
+        everything = machine_metrics(values, labels, np.full(len(labels), "all"))
+        fractions = {"auc_all": everything["auc_all"], **machine_metrics(values, labels, domains)}
+        fractions |= {
+            "f1_ev": f1_ev(values, labels),
+            "bounded_f1_ev": bounded_f1_ev(values, labels),
+        }
+        if alarms is not None:
+            fractions |= decision_metrics(alarms, labels, domains)
+    except InputError as error:
+        problems.append(f"{scores.path.name}: {error}")
+        return None
+    return key, len(labels), fractions
+
+
+def _one_year(files: Sequence[ScoreFile], year: int | None, problems: list[str]) -> int | None:
+    years = {file.year for file in files if file.year} | ({year} if year else set())
+    if len(years) > 1:
+        told = some(map(str, sorted(years)))
+        problems.append(f"files of several years: {told}. Evaluate one year at a time.")
+    return year or next(iter(years), None)
+
+
+def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
+    """The machines of the year's development or evaluation set, whichever these are of."""
+    if year is None:
+        return set(scores)
+    if year not in MACHINES:
+        raise InputError(
+            f"The machines of {year} are not known. Known: {some(map(str, MACHINES))}."
+        )
+    given = {machine for machine, _ in scores}
+    sets = MACHINES[year].values()
+    nearest = max(sets, key=lambda machines: len(given.intersection(machines)))
+    return {(machine, "00") for machine in nearest}
+
+
+def _present(folder: Path, kind: str) -> set[Key]:
+    """The machines that have a file of this kind, readable or not."""
+    parsed = (parse_file_name(path.name) for path in folder.iterdir())
+    return {(found[1], found[2]) for found in parsed if found and found[0] == kind}

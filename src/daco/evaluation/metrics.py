@@ -1,0 +1,381 @@
+"""Metrics: official AUC, pAUC and score, decisions' F1, F1-EV, realised false-alarm rates.
+
+``scores``, ``labels`` and ``domains`` have one entry per clip. Higher scores mean more
+anomalous; label 1 is an anomaly, 0 a normal clip; a domain is any name. Results are
+fractions, computed as the challenge's evaluator computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError
+from daco.validation import encode_domains
+
+EPSILON = float(np.finfo(np.float64).eps)  # the evaluator's floor of means and denominators
+NOMINAL_LEVELS = (0.1, 0.15, 0.2, 0.3, 0.5)  # of the paper's coverage table
+_BLOCK = 1 << 18  # scores ranked at once: keeps the temporaries under about 40 MB
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Booleans = NDArray[np.bool_]
+
+QUANTITIES = ("auc_source", "auc_target", "pauc")
+"""The columns of a per-machine table whose harmonic mean is the official score."""
+
+
+class GridMetrics(NamedTuple):
+    """One row of ``values`` per configuration; ``columns`` are ``auc_<domain>``..., ``pauc``."""
+
+    values: Floats
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FprCoverage:
+    """The false-positive rate of each domain where ``level`` was asked of one threshold.
+
+    ``imbalance`` is the highest minus the lowest rate: ``|FPR_a - FPR_b|`` for two domains.
+    """
+
+    level: float
+    threshold: float
+    rates: dict[str, float]
+    imbalance: float
+
+
+def machine_metrics(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> dict[str, float]:
+    """Official AUC per domain and partial AUC of one machine.
+
+    The AUC of a domain sets its normal clips against the anomalies of *all* domains; ties
+    count half. The partial AUC is McClish-standardised over false-positive rates up to 0.1
+    on all clips, so that chance is 0.5. Domains come in sorted order.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import machine_metrics
+    >>> domains = ["source", "target", "target", "source"]
+    >>> machine_metrics([0.1, 0.6, 0.4, 0.9], [0, 0, 1, 1], domains)
+    {'auc_source': 1.0, 'auc_target': 0.5, 'pauc': 0.7368421052631579}
+    """
+    values, columns = grid_metrics(_finite(scores, "scores", 1)[:, None], labels, domains)
+    return dict(zip(columns, values[0].tolist(), strict=True))
+
+
+def grid_metrics(score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> GridMetrics:
+    """`machine_metrics` of many configurations at once, one in each column of ``score_matrix``.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import grid_metrics
+    >>> scores = [[0.1, 5], [0.6, 3], [0.4, 3], [0.9, 3]]
+    >>> values, columns = grid_metrics(scores, [0, 0, 1, 1], ["a", "b", "b", "a"])
+    >>> columns, values[1].round(3).tolist()
+    (('auc_a', 'auc_b', 'pauc'), [0.0, 0.5, 0.474])
+    """
+    scores = _finite(score_matrix, "score_matrix", 2).T
+    truth, names, codes = _truth(scores.shape[1], labels, domains)
+    kinds = np.where(truth, len(names), codes)  # a normal clip's domain; anomalies last
+    values = np.empty((len(scores), len(names) + 1))
+    rows = max(1, _BLOCK // len(kinds))
+    for start in range(0, len(scores), rows):
+        values[start : start + rows] = _block_metrics(scores[start : start + rows], kinds)
+    return GridMetrics(values, (*(f"auc_{name}" for name in names), "pauc"))
+
+
+def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
+    """Harmonic mean with every value clamped from below by `EPSILON`, as the evaluator does."""
+    clamped = np.maximum(_finite(values, "values", None), EPSILON)
+    if clamped.size == 0:
+        raise InputError("There is nothing to average. Give the metrics of at least one machine.")
+    return 1.0 / np.mean(1.0 / clamped, axis=axis)
+
+
+def official_score(
+    metrics: Mapping[str, Mapping[str, float]] | Iterable[Mapping[str, float]],
+) -> float:
+    """Average all machines and quantities harmonically: the score of the challenge.
+
+    Each machine's metrics are as `machine_metrics` returns them. Percent in, percent out.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import official_score
+    >>> fan = {"auc_source": 0.8, "auc_target": 0.4, "pauc": 0.5}
+    >>> round(official_score({"fan": fan}), 4)
+    0.5217
+    """
+    named = metrics.items() if isinstance(metrics, Mapping) else enumerate(metrics)
+    values: list[float] = []
+    for machine, quantities in named:
+        if not isinstance(quantities, Mapping):
+            raise InputError(f"The metrics of {machine!r} must be a mapping. Got {quantities!r}.")
+        for quantity, value in quantities.items():
+            official = quantity == "pauc" or quantity.startswith("auc_")
+            if not official or not np.isfinite(value):
+                raise InputError(
+                    f"The official score needs finite auc_<domain> and pauc only. Got {quantity} "
+                    f"= {value!r} for machine {machine!r}. Leave it out or score it again."
+                )
+            values.append(value)
+    return float(harmonic_mean(values))
+
+
+def decision_metrics(
+    decisions: ArrayLike, labels: ArrayLike, domains: ArrayLike
+) -> dict[str, float]:
+    """Precision, recall and F1 of the alarms, per domain on that domain's own clips.
+
+    Read F1 beside the false-positive rate: where half the clips are anomalies, always
+    alarming has F1 = 0.667. A decision is 1 for an alarm; what is 0/0 counts as 0.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import decision_metrics
+    >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
+    {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
+    """
+    alarms = _binary(decisions, "decisions", "Write 1 for an alarm and 0 for none.")
+    truth, names, codes = _truth(len(alarms), labels, domains)
+    result: dict[str, float] = {}
+    for code, name in enumerate(names):
+        inside = codes == code
+        hits = int(np.sum(alarms & truth & inside))
+        precision = hits / max(float(np.sum(alarms & inside)), EPSILON)
+        recall = hits / max(float(np.sum(truth & inside)), EPSILON)
+        result |= {f"precision_{name}": precision, f"recall_{name}": recall}
+        result[f"f1_{name}"] = 2 * precision * recall / max(precision + recall, EPSILON)
+    return result
+
+
+def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Compute the expected F1 of a threshold drawn uniformly between lowest and highest score.
+
+    Unlike an AUC it changes when the scores are bent, if only monotonically. Equal scores
+    give 0.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import f1_ev
+    >>> f1_ev([0, 1, 2, 3], [0, 0, 1, 1])
+    0.8222222222222223
+    """
+    scaled, truth = _scaled(scores, labels)
+    return _expected_f1(np.unique(scaled), scaled, truth)
+
+
+def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike, *, alpha: float = 0.2) -> float:
+    """`f1_ev` over the thresholds that an estimate from normal clips could plausibly hit.
+
+    From ``alpha`` standard deviations of the normal scores below their mean to as much
+    above the (first) threshold with the best F1; 0 where that interval is empty.
+    """
+    if not 0 <= alpha < float("inf"):
+        raise InputError(f"The 'alpha' argument must be a finite number >= 0. Got {alpha!r}.")
+    scaled, truth = _scaled(scores, labels)
+    normals, thresholds = scaled[~truth], np.unique(scaled)
+    margin = alpha * normals.std()
+    low = normals.mean() - margin
+    high = thresholds[np.argmax(_f1_at(thresholds, scaled, truth))] + margin
+    inside = thresholds[(thresholds > low) & (thresholds < high)]
+    return _expected_f1(np.concatenate([[low], inside, [high]]), scaled, truth)
+
+
+def false_positive_rates(
+    scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, thresholds: ArrayLike
+) -> dict[str, Floats]:
+    """Count, as a share, each domain's normal clips whose score is above each threshold.
+
+    Only normal clips count, so that there need not be an anomaly.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import false_positive_rates
+    >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
+    {'a': array([0.5]), 'b': array([1.])}
+    """
+    checked, limits = _finite(scores, "scores", 1), _finite(thresholds, "thresholds", None)
+    truth, names, codes = _truth(len(checked), labels, domains, anomalies=False)
+    rates: dict[str, Floats] = {}
+    for code, name in enumerate(names):
+        normals = np.sort(checked[~truth & (codes == code)])
+        below = np.searchsorted(normals, np.atleast_1d(limits), side="right")
+        rates[name] = (len(normals) - below) / len(normals)
+    return rates
+
+
+def fpr_coverage(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    domains: ArrayLike,
+    levels: Sequence[float] = NOMINAL_LEVELS,
+    thresholds: Sequence[float] | None = None,
+) -> list[FprCoverage]:
+    """Realised against nominal false-alarm rates: one row per level.
+
+    Left out, the threshold of a level is ``1 - level``, which is right for quantile-calibrated
+    scores (``conf-*``) and for no others.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import fpr_coverage
+    >>> rows = fpr_coverage([0.2, 0.7, 0.6, 0.9], [0] * 4, ["a", "a", "b", "b"], [0.5])
+    >>> rows[0].rates, rows[0].imbalance
+    ({'a': 0.5, 'b': 1.0}, 0.5)
+    """
+    nominal = _finite(levels, "levels", 1)
+    for index, level in enumerate(nominal.tolist()):
+        if not 0 < level < 1:
+            _reject("levels", "between 0 and 1", level, index, "Write 0.1 for 10 %.")
+    used = 1 - nominal if thresholds is None else _finite(thresholds, "thresholds", 1)
+    _require_length(len(used), "thresholds", len(nominal), "level")
+    by_domain = false_positive_rates(scores, labels, domains, used)
+    rows = []
+    for level, threshold, *rates in zip(nominal, used, *by_domain.values(), strict=True):
+        named = {name: float(rate) for name, rate in zip(by_domain, rates, strict=True)}
+        rows.append(FprCoverage(float(level), float(threshold), named, float(np.ptp(rates))))
+    return rows
+
+
+def _block_metrics(scores: Floats, kinds: Integers) -> Floats:
+    """Areas under the ROC curves of all rows, walked down from the highest score.
+
+    Clips that tie make one step, up by its anomalies and right by its normals. Areas are
+    counted in pairs of clips, whole or half, so that only the last division rounds.
+    """
+    n_rows, n_clips = scores.shape
+    *domain_sizes, n_anomalies = np.bincount(kinds).tolist()
+    n_normals = n_clips - n_anomalies
+
+    falling = np.negative(scores, order="C")
+    order = np.argsort(falling, axis=1)
+    ordered = np.take_along_axis(falling, order, axis=1)
+    step_ends = np.ones(ordered.shape, dtype=bool)
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=step_ends[:, :-1])
+    steps = np.flatnonzero(step_ends)  # of all rows in one run: a row's end ends a step
+    row = steps // n_clips
+    first = np.searchsorted(row, np.arange(n_rows))
+    ordered_kinds = kinds[order].ravel()
+
+    def passed(kind: int) -> Integers:
+        return np.cumsum(ordered_kinds == kind, dtype=np.intp)[steps]
+
+    hits_so_far = passed(len(domain_sizes))
+    hits = np.diff(hits_so_far, prepend=0)
+    hits_after = hits_so_far - row * n_anomalies
+    hits_before = hits_after - hits
+    result = np.empty((n_rows, len(domain_sizes) + 1))
+    for code, size in enumerate(domain_sizes):
+        pairs = np.diff(passed(code), prepend=0) * (hits_before + hits_after)
+        result[:, code] = np.add.reduceat(pairs, first) / (2 * size * n_anomalies)
+
+    alarms_after = steps + 1 - row * n_clips
+    normals = np.diff(steps, prepend=-1) - hits
+    normals_before = alarms_after - hits_after - normals
+    # Standardised over rates up to 1/10, the area is (9 + 100 area) / 19. Tenths of clips are
+    # whole numbers; only the step that crosses the limit counts in part, as share**2 / normals.
+    share = np.clip(n_normals - 10 * normals_before, 0, 10 * normals)
+    whole = share == 10 * normals
+    pairs = np.where(whole, 50 * normals * (hits_before + hits_after), 10 * share * hits_before)
+    rest = np.add.reduceat(np.where(whole, 0.0, share.astype(np.float64) ** 2 * hits), first)
+    cut = np.maximum(np.add.reduceat(np.where(whole | (share == 0), 0, 2 * normals), first), 1)
+    of = float(n_normals * n_anomalies)
+    result[:, -1] = ((9 * of + np.add.reduceat(pairs, first)) * cut + rest) / (19 * of * cut)
+    return result
+
+
+def _scaled(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Booleans]:
+    checked = _finite(scores, "scores", 1)
+    truth, _, _ = _truth(len(checked), labels, ["all"] * len(checked))
+    # F1-EV does not depend on the unit; a power of two keeps the span of huge scores finite.
+    return np.ldexp(checked, -np.frexp(np.abs(checked).max())[1]), truth
+
+
+def _f1_at(thresholds: Floats, scores: Floats, truth: Booleans) -> Floats:
+    anomalies = np.sort(scores[truth])
+    hits = len(anomalies) - np.searchsorted(anomalies, thresholds, side="right")
+    alarms = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="right")
+    return np.asarray(2 * hits / (alarms + len(anomalies)))
+
+
+def _expected_f1(thresholds: Floats, scores: Floats, truth: Booleans) -> float:
+    span = thresholds[-1] - thresholds[0]
+    area = _f1_at(thresholds[:-1], scores, truth) @ np.diff(thresholds)
+    return float(area / span) if span > 0 else 0.0
+
+
+def _reject(name: str, wanted: str, value: object, index: object, remedy: str) -> NoReturn:
+    raise InputError(
+        f"The {name!r} argument must be {wanted}. Got {value!r} at index {index}. {remedy}"
+    )
+
+
+def _require_length(length: int, name: str, wanted: int, of: str) -> None:
+    if length != wanted:
+        raise InputError(
+            f"The {name!r} argument must have {wanted} entries, one per {of}. Got {length}."
+        )
+
+
+def _array(values: ArrayLike, name: str, ndim: int | None) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(f"The {name!r} argument must not be ragged.") from None
+    if ndim is not None and array.ndim != ndim:
+        raise InputError(f"The {name!r} argument must be {ndim}-D. Got shape {array.shape}.")
+    return array
+
+
+def _finite(values: ArrayLike, name: str, ndim: int | None) -> Floats:
+    array = _array(values, name, ndim)
+    if array.dtype.kind not in "biufO":
+        raise InputError(f"The {name!r} argument must be numbers. Got {array.dtype} values.")
+    try:
+        with np.errstate(over="ignore"):  # what does not fit becomes inf, and is rejected below
+            floats = array.astype(np.float64, copy=False)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"The {name!r} argument must be numbers: {error}.") from None
+    bad = ~np.isfinite(floats)
+    if bad.any():
+        where = tuple(np.argwhere(bad)[0].tolist())
+        index = where[0] if len(where) == 1 else where
+        _reject(name, "finite", float(floats[where]), index, "Leave it out or score it again.")
+    return floats
+
+
+def _binary(values: ArrayLike, name: str, remedy: str) -> Booleans:
+    array = _array(values, name, 1)
+    if array.dtype.kind in "biuf":
+        bad = (array != 0) & (array != 1)
+    else:
+        numeric = (int, float, np.bool_, np.integer, np.floating)
+        bad = np.array([not isinstance(v, numeric) or v not in (0, 1) for v in array.tolist()])
+    if bad.any():
+        index = int(bad.argmax())
+        _reject(name, "0 or 1", array[index : index + 1].tolist()[0], index, remedy)
+    return array.astype(bool)
+
+
+def _truth(
+    n_clips: int, labels: ArrayLike, domains: ArrayLike, *, anomalies: bool = True
+) -> tuple[Booleans, list[str], Integers]:
+    """Labels, domain names and each clip's position among them, checked against each other."""
+    truth = _binary(labels, "labels", "Write 1 for an anomaly and 0 for a normal clip.")
+    _require_length(len(truth), "labels", n_clips, "clip")
+    names, codes = encode_domains(_array(domains, "domains", 1).tolist(), n_clips)
+    if truth.all() or (anomalies and not truth.any()):
+        missing = "normal clip (label 0)" if truth.all() else "anomaly (label 1)"
+        raise InputError(f"The 'labels' argument has no {missing}. Give at least one.")
+    normals = np.bincount(codes[~truth], minlength=len(names))
+    if not normals.all():
+        raise InputError(
+            f"Domain {names[normals.argmin()]!r} has no normal clip to compare with. Add normal "
+            "clips of it or leave its clips out."
+        )
+    return truth, [str(name) for name in names], codes

@@ -1,0 +1,275 @@
+"""Score and decision files of the challenge: ``name.wav,value``, one row per clip, no header.
+
+``anomaly_score_<machine>_section_<n>_test.csv`` holds scores, ``decision_result_...`` a 1 for
+an alarm and a 0 for none. The baseline's longer names are read too. What a file has wrong is
+told by file and line; a value is never guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.data.clips import counted, some, stem_of
+from daco.errors import DataError, InputError
+from daco.files.atomic import atomic_write, unwritable
+
+SCORES = "anomaly_score"
+DECISIONS = "decision_result"
+
+_SHOWN = 5  # rows of a kind that are named before the rest is counted
+_NAME = re.compile(
+    rf"({SCORES}|{DECISIONS})_(?:DCASE(20\d\d)T2)?(.+)_section_(\d+)_test(?:_seed\d+.*)?\.csv"
+)
+_NO_NUMBER = "not a number"
+_MACHINE = re.compile(r"[^/\\\x00-\x1f]+")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFile:
+    """A score or decision file.
+
+    Attributes
+    ----------
+    path : Path
+    kind : str
+        :data:`SCORES` or :data:`DECISIONS`.
+    machine, section : str
+    year : int or None
+        Where the name has the baseline's form.
+    names : tuple of str
+        Clips as the file names them, without ``.wav``.
+    values : (n,) float64
+    """
+
+    path: Path
+    kind: str
+    machine: str
+    section: str
+    year: int | None
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+
+
+def score_file_name(machine: str, section: str = "00") -> str:
+    """The challenge's name of a score file.
+
+    >>> score_file_name("fan")
+    'anomaly_score_fan_section_00_test.csv'
+    """
+    return _file_name(SCORES, machine, section)
+
+
+def decision_file_name(machine: str, section: str = "00") -> str:
+    """The challenge's name of a decision file.
+
+    >>> decision_file_name("fan", "01")
+    'decision_result_fan_section_01_test.csv'
+    """
+    return _file_name(DECISIONS, machine, section)
+
+
+def machine_title(machine: str, section: str) -> str:
+    """A machine's name for people, with its section unless that is the usual one.
+
+    >>> machine_title("fan", "00"), machine_title("fan", "01")
+    ('fan', 'fan section 01')
+    """
+    return machine if section == "00" else f"{machine} section {section}"
+
+
+def parse_file_name(name: str) -> tuple[str, str, str, int | None] | None:
+    """Kind, machine, section and year of a score or decision file; None for other files.
+
+    >>> parse_file_name("anomaly_score_DCASE2024T2fan_section_00_test_seed13711_id(0_)_Eval.csv")
+    ('anomaly_score', 'fan', '00', 2024)
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    kind, year, machine, section = match.groups()
+    return kind, machine, section, int(year) if year else None
+
+
+def write_scores(
+    folder: Path, machine: str, section: str, names: Sequence[str], scores: ArrayLike
+) -> Path:
+    """Write a score file; every digit is kept, and the order of the clips.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> path = write_scores(folder, "fan", "00", ["section_00_0000.wav"], [0.1])
+    >>> print(path.name, path.read_text(), sep=": ", end="")
+    anomaly_score_fan_section_00_test.csv: section_00_0000.wav,0.1
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    _require_clips(machine, names, values)
+    if not np.isfinite(values).all():
+        at = int(np.argmin(np.isfinite(values)))
+        raise InputError(f"Machine {machine!r}: the score of {names[at]} is {values[at]}.")
+    path = Path(folder) / score_file_name(machine, section)
+    return _write(path, names, map(repr, values.tolist()))
+
+
+def write_decisions(
+    folder: Path, machine: str, section: str, names: Sequence[str], decisions: ArrayLike
+) -> Path:
+    """Write a decision file; 1 or True is an alarm."""
+    values = np.asarray(decisions)
+    _require_clips(machine, names, values)
+    if not ((values == 0) | (values == 1)).all():
+        raise InputError(f"Machine {machine!r}: a decision is 1 for an alarm and 0 for none.")
+    path = Path(folder) / decision_file_name(machine, section)
+    return _write(path, names, (str(int(value)) for value in values))
+
+
+def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
+    """The score and decision files of a folder, sorted by name; other files are passed over.
+
+    Parameters
+    ----------
+    folder : path
+    problems : list of str, optional
+        What is wrong is appended here, one sentence each, and the file left out. Without it,
+        all problems are raised together.
+
+    Raises
+    ------
+    DataError
+        There is no such file, or one is not as it should be and `problems` was not given.
+    """
+    folder = Path(folder)
+    found: list[str] = []
+    files: dict[tuple[str, str, str], ScoreFile] = {}
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.name.endswith(".csv"))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read as a folder: {error.strerror}.") from None
+    if not any(path.name.startswith((SCORES, DECISIONS)) for path in paths):
+        raise DataError(
+            f"There is no score file in {folder}. Their names are {SCORES}_<machine>_section_00_"
+            "test.csv."
+        )
+    for path in paths:
+        if not path.name.startswith((SCORES, DECISIONS)):
+            continue
+        file = _read(path, found)
+        if file is None:
+            continue
+        key = file.kind, file.machine, file.section
+        if key in files:
+            found.append(
+                f"{path.name}: the same machine and section as in {files[key].path.name}. "
+                "Keep one of them."
+            )
+            continue
+        files[key] = file
+    if problems is not None:
+        problems += found
+    elif found:
+        raise DataError(f"{folder}: {some(found, 20)}")
+    return list(files.values())
+
+
+def parse_rows(
+    text: str, kind: str, where: str, problems: list[str]
+) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Names without ``.wav`` and values of a file's text; what is wrong joins `problems`."""
+    rows: dict[str, float] = {}
+    wrong: dict[str, list[str]] = defaultdict(list)
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""))
+    try:
+        for row in filter(None, reader):
+            fault = _fault(row, kind, rows)
+            if fault is None:
+                rows[stem_of(row[0].strip())] = float(row[1])
+            else:
+                first = not rows and not wrong and fault == _NO_NUMBER
+                what = f"{fault} (these files have no header)" if first else fault
+                wrong[what].append(f"line {reader.line_num} ({','.join(row)[:60]})")
+    except csv.Error as error:
+        wrong["not to be read"].append(f"line {reader.line_num} ({error})")
+    if not rows and not wrong:
+        problems.append(f"{where}: empty.")
+    problems += [f"{where}: {what}: {some(lines, _SHOWN)}." for what, lines in wrong.items()]
+    return tuple(rows), np.array(list(rows.values()), dtype=np.float64)
+
+
+def _fault(row: Sequence[str], kind: str, before: Mapping[str, float]) -> str | None:
+    """What is wrong with a row, if anything."""
+    if len(row) != 2:
+        return "not a file name and a value"
+    try:
+        value = float(row[1])
+    except ValueError:
+        return _NO_NUMBER
+    if not math.isfinite(value):
+        return "not finite"
+    if kind == DECISIONS and value not in (0, 1):
+        return "neither 0 nor 1"
+    return "a clip that was there before" if stem_of(row[0].strip()) in before else None
+
+
+def _read(path: Path, problems: list[str]) -> ScoreFile | None:
+    parsed = parse_file_name(path.name)
+    if parsed is None:
+        problems.append(
+            f"{path.name}: not a name such as {score_file_name('<machine>')}, so that nothing "
+            "tells its machine."
+        )
+        return None
+    kind, machine, section, year = parsed
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{path.name} cannot be read: {error}.")
+        return None
+    before = len(problems)
+    names, values = parse_rows(text, kind, path.name, problems)
+    if len(problems) > before:
+        return None
+    return ScoreFile(path, kind, machine, section, year, names, values)
+
+
+def _file_name(kind: str, machine: str, section: str) -> str:
+    if not _MACHINE.fullmatch(machine) or not section.isdecimal():
+        raise InputError(
+            f"Machine {machine!r}, section {section!r} cannot be in a file's name. A section is "
+            "a number such as 00."
+        )
+    return f"{kind}_{machine}_section_{section}_test.csv"
+
+
+def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generic]) -> None:
+    if values.shape != (len(names),):
+        raise InputError(
+            f"Machine {machine!r} has {counted(names, 'clip')} and values of shape {values.shape}."
+        )
+    if not len(names):
+        raise InputError(f"Machine {machine!r} has no test clip to write scores of.")
+    if len({stem_of(name) for name in names}) < len(names):
+        raise InputError(f"Machine {machine!r} has test clips of the same name.")
+
+
+def _write(path: Path, names: Sequence[str], values: Iterable[str]) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path.parent, error) from None
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerows(
+            (f"{stem_of(name)}.wav", text) for name, text in zip(names, values, strict=True)
+        )
+    return path

@@ -1,0 +1,287 @@
+"""Preregistration: a choice frozen before its evaluation is known, and verified afterwards.
+
+``prereg.json`` holds the frozen configuration, the rule and the numbers it follows from, all
+settings, and the SHA-256 of every file of the run and of the document itself. The hash shows
+that the document was edited, not that it is old: for that, publish the hash when freezing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daco.errors import DataError, InputError
+from daco.experiments.aggregate import metrics_of, plain
+from daco.experiments.decision import Decision, decide_with
+from daco.experiments.provenance import sha256_of
+from daco.experiments.result import (
+    DOCUMENTS,
+    MACHINES,
+    OPTIONAL_TABLES,
+    REQUIRED_TABLES,
+    StudyResult,
+    read_json,
+)
+from daco.method.config import DEFAULT_CONFIG
+from daco.method.grid_table import Table, column, config_names, numbers
+from daco.method.selection import select_by_dev_score
+from daco.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = 1
+KNOWN = "evaluation_scores_were_known_when_this_was_frozen"
+LABEL_FREE = "label_free_veto"
+SETTINGS = ("seed", "n_splits", "readout", "false_alarm_rate", "domains")
+COLUMNS = ("dev_omega", "crit_dev")
+"""What a choice may rest on."""
+
+_HASH = "sha256"
+_WHAT = "daco preregistration"
+_PARTS = ("frozen", "dev_pick", "default", "settings", "run", "inputs", "grid", "artifacts")
+
+
+def freeze(
+    run: Path | str, *, created: str | None = None, beside: Path | str | None = None
+) -> dict[str, Any]:
+    """The preregistration of a run, as the contents of ``prereg.json``.
+
+    Parameters
+    ----------
+    run : path
+        A run's folder. That its evaluation scores are not known yet is what a preregistration
+        is worth: the document says whether they were.
+    created : str, optional
+        Date, or date and time (UTC), in ISO form; left out, ``SOURCE_DATE_EPOCH`` or now.
+    beside : path, optional
+        The folder where the document will lie, for the relative path to `run`.
+
+    Raises
+    ------
+    DataError
+        The run is not finished, its choice does not follow from its own grid, or files were
+        changed after it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pandas as pd
+    >>> grid = {"config": ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"],
+    ...         "dev_omega": [58.7, 56.3, 50.4], "crit_dev": [0.62, 0.49, 0.45]}
+    >>> pd.DataFrame(grid).to_csv(folder / "grid.csv", index=False)
+    >>> _ = (folder / "per_machine.csv").write_text("split,machine,config")
+    >>> document = freeze(folder, created="2026-06-01")
+    >>> document["frozen"]["config"], document["dev_pick"], document[KNOWN]
+    ('conf-soft-m0-k1', 'raw-k1', False)
+    """
+    folder = Path(run)
+    result = StudyResult.read(folder)
+    if (folder / MACHINES).is_dir() and not result.provenance:
+        raise DataError(f"The study in {folder} is not finished: it has no run.json. Run it again.")
+    artifacts = {
+        path.relative_to(folder).as_posix(): {_HASH: sha256_of(path), "bytes": path.stat().st_size}
+        for path in _artifact_paths(folder)
+    }
+    _require_untouched(folder, result.provenance.get("artifacts") or {}, artifacts)
+    label_free = _label_free(result.selection)
+    decision = derived(result.grid, label_free)
+    chosen = result.selection.get("chosen") or {}
+    if chosen and chosen.get("config") != decision.config:
+        raise DataError(
+            f"{folder / DOCUMENTS['selection']} chose {chosen.get('config')!r}, and the rule picks "
+            f"{decision.config!r} from grid.csv. Freeze what the rule picks: run the study again."
+        )
+    provenance = result.provenance
+    document = {
+        "schema": SCHEMA,
+        "what": _WHAT,
+        "created": _created(created),
+        "daco_version": __version__,
+        KNOWN: evaluation_known(result),
+        "frozen": {
+            "config": decision.config,
+            "rule": decision.rule,
+            "reason": decision.reason,
+        },
+        "dev_pick": _dev_pick(result.grid),
+        "default": DEFAULT_CONFIG,
+        "veto": None
+        if decision.vetoed is None
+        else {
+            "rule": "dev score strictly above the 10 % quantile of the grid",
+            "floor": decision.floor,
+            "removed": list(decision.vetoed),
+        },
+        **({} if label_free is None else {LABEL_FREE: label_free}),
+        "settings": {name: provenance.get(name) for name in SETTINGS},
+        "run": {
+            "folder": None if beside is None else _relative(folder, Path(beside)),
+            "daco_version": provenance.get("daco_version"),
+            "created": provenance.get("created"),
+        },
+        "inputs": list(provenance.get("inputs", [])),
+        "grid": grid_rows(result.grid),
+        "artifacts": artifacts,
+    }
+    return {**document, _HASH: document_hash(document)}
+
+
+def document_hash(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a document's contents without its own hash; spacing and order do not matter.
+
+    >>> document_hash({"a": 1, "sha256": "x"}) == document_hash({"a": 1})
+    True
+    """
+    content = {key: value for key, value in document.items() if key != _HASH}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def read_preregistration(path: Path | str) -> dict[str, Any]:
+    """A preregistration; whether its hash holds is :func:`is_intact`."""
+    path = Path(path)
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{path} {what}. Give a file that 'daco freeze' has written.")
+    document = read_json(path)
+    schema = document.get("schema")
+    if not isinstance(schema, int) or document.get("what") != _WHAT:
+        raise DataError(f"{path} is not a preregistration. 'daco freeze' writes one.")
+    if schema > SCHEMA:
+        raise DataError(f"{path} was written by a newer daco (schema {schema}). Update daco.")
+    return document
+
+
+def require_complete(document: Mapping[str, Any], path: Path) -> None:
+    """An error where a document, though its hash holds, was not written by :func:`freeze`."""
+    absent = [name for name in _PARTS if name not in document]
+    if absent:
+        raise DataError(f"{path} has no {', '.join(absent)}: 'daco freeze' did not write it.")
+
+
+def is_intact(document: Mapping[str, Any]) -> bool:
+    """Whether the document is as it was frozen."""
+    return document.get(_HASH) == document_hash(document)
+
+
+def derived(grid: Table, label_free: Mapping[str, Any] | None = None) -> Decision:
+    """What the rule picks from a grid: its dev scores and criteria, nothing else.
+
+    ``label_free`` is the part of a document about the label-free veto, where that guarded the
+    choice.
+    """
+    names = config_names(column(grid, "config"))
+    known = {
+        name: numbers(name, grid[name], len(names), allow_nan=True)
+        if name in grid
+        else np.full(len(names), np.nan)
+        for name in COLUMNS
+    }
+    dev = known["dev_omega"] if np.isfinite(known["dev_omega"]).all() else None
+    said = label_free or {"guard": "dev", "cut": None}
+    hears = None if said["cut"] is None else ~np.isin(names, said["cut"])
+    return decide_with(said["guard"], names, known["crit_dev"], dev, hears=hears)
+
+
+def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What of a run's label-free veto its choice rests on; None where it rests on none."""
+    guard, veto = selection.get("guard", "dev"), selection.get("label_free_veto")
+    if guard == "dev" or not veto:
+        return None
+    abstains = veto.get("limit") is None
+    return {
+        "guard": guard,
+        "basis": veto.get("basis"),
+        "limit": veto.get("limit"),
+        "cut": None if abstains else list(veto.get("cut", {})),
+    }
+
+
+def grid_rows(grid: pd.DataFrame) -> list[dict[str, Any]]:
+    """The part of a grid that the choice rests on, for JSON."""
+    columns = [name for name in ("config", *COLUMNS) if name in grid]
+    return [
+        {name: plain(value) for name, value in zip(columns, row, strict=True)}
+        for row in grid[columns].itertuples(index=False)
+    ]
+
+
+def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows of a document's grid as a table; None is nan."""
+    return {
+        name: [float("nan") if row[name] is None else row[name] for row in rows]
+        for name in (rows[0] if rows else ())
+    }
+
+
+def evaluation_known(run: StudyResult) -> bool:
+    """Whether the run knows an evaluation score, or labels that would give one."""
+    grid, per_machine = run.grid, run.per_machine
+    if "eval_omega" in grid and bool(grid["eval_omega"].notna().any()):
+        return True
+    if "split" in per_machine and len(metrics_of(per_machine, "eval", [grid["config"].iloc[0]])):
+        return True
+    return any(
+        machine.split == "eval" and bool((machine.labels >= 0).any())
+        for machine in run.machine_scores()
+    )
+
+
+def _artifact_paths(folder: Path) -> list[Path]:
+    """What the choice rests on; pages and pictures are made from it, and cost is no ground."""
+    tables = [*REQUIRED_TABLES.values(), *OPTIONAL_TABLES.values()]
+    tables.remove(OPTIONAL_TABLES["cost"])
+    named = [folder / name for name in (*tables, *DOCUMENTS.values())]
+    return [*(path for path in named if path.is_file()), *sorted((folder / MACHINES).glob("*.npz"))]
+
+
+def _require_untouched(
+    folder: Path, noted: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]
+) -> None:
+    changed = [name for name, each in found.items() if noted.get(name, each[_HASH]) != each[_HASH]]
+    if changed:
+        raise DataError(
+            f"{', '.join(changed)} in {folder} changed after the run was finished. Run the study "
+            "again before freezing it."
+        )
+
+
+def _dev_pick(grid: pd.DataFrame) -> str | None:
+    if "dev_omega" not in grid or grid["dev_omega"].isna().any():
+        return None
+    return select_by_dev_score(grid["config"], grid["dev_omega"])
+
+
+def _relative(folder: Path, beside: Path) -> str:
+    """Relative, so that run and document can be moved together."""
+    try:
+        return Path(os.path.relpath(folder.resolve(), beside.resolve())).as_posix()
+    except ValueError:  # another drive of Windows
+        return folder.resolve().as_posix()
+
+
+def _created(date: str | None) -> str:
+    if date is not None:
+        try:
+            moment = datetime.fromisoformat(date)
+        except ValueError:
+            raise InputError(
+                f"{date!r} is not a date such as 2026-06-01 or 2026-06-01T12:00."
+            ) from None
+        moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+    elif epoch := os.environ.get("SOURCE_DATE_EPOCH"):
+        if not epoch.isdecimal():
+            raise InputError(f"SOURCE_DATE_EPOCH must be seconds since 1970. Got {epoch!r}.")
+        moment = datetime.fromtimestamp(int(epoch), UTC)
+    else:
+        moment = datetime.now(UTC)
+    return moment.astimezone(UTC).isoformat(timespec="seconds")

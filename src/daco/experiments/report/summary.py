@@ -1,0 +1,215 @@
+"""summarise: everything the page shows, as plain JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.detector.thresholds import supported_rate, threshold_for
+from daco.experiments.figures.distributions import false_alarm_rate, shown_config
+from daco.experiments.figures.style import PALETTE, look_of, system_looks
+from daco.experiments.figures.transfer import roles
+from daco.experiments.report import choice_tables, machine_tables, veto_tables
+from daco.experiments.report.fewer import fewer_machines, said_of
+from daco.experiments.report.headline import headline, labelled_machines
+from daco.experiments.report.table import ReportTable
+
+if TYPE_CHECKING:
+    from daco.experiments.result import MachineScores, StudyResult
+
+SCHEMA = 1
+
+_MAKERS = (
+    choice_tables.selection_table,
+    choice_tables.difference_table,
+    choice_tables.family_table,
+    choice_tables.grid_table,
+    veto_tables.veto_table,
+    veto_tables.role_table,
+    veto_tables.form_table,
+    machine_tables.frontier_table,
+    machine_tables.diagnostics_table,
+    machine_tables.per_machine_table,
+    machine_tables.coverage_table,
+    machine_tables.stability_table,
+    machine_tables.baselines_table,
+    choice_tables.ldn_table,
+    choice_tables.statistics_table,
+    machine_tables.cost_table,
+)
+
+
+def tables_of(result: StudyResult) -> dict[str, ReportTable]:
+    """All tables that have a row, by name, in the order of the page."""
+    return {table.name: table for table in (make(result) for make in _MAKERS) if table}
+
+
+def summarise(
+    result: StudyResult, tables: Mapping[str, ReportTable] | None = None
+) -> dict[str, Any]:
+    """What the report shows, as plain JSON without nan: the content of ``report.json``.
+
+    Parameters
+    ----------
+    result : StudyResult
+    tables : mapping, optional
+        What `tables_of` returned, where that was computed before.
+
+    Returns
+    -------
+    dict
+        ``headline`` (the first screen), ``study`` (machines and grid), ``points`` (a row per
+        configuration, for the interactive picture) and their ``legend``, ``tables`` by name,
+        ``vetoes`` (what each of the two cuts), ``distributions`` (per machine: threshold and
+        what it flags), ``shown_machines`` (a sentence, where not all are), ``stability`` and
+        ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
+    """
+    tables = tables_of(result) if tables is None else tables
+    first = headline(result)
+    summary = {
+        "schema": SCHEMA,
+        "headline": first,
+        "study": _study(result),
+        "points": _points(result),
+        "legend": _legend(result),
+        "selection": {
+            name: result.selection.get(name)
+            for name in ("guard", "veto", "floor", "within_noise", "per_machine_blind")
+        },
+        "vetoes": veto_tables.vetoes(result),
+        "tables": {name: table.as_dict() for name, table in tables.items()},
+        "distributions": _distributions(result),
+        "shown_machines": said_of(result),
+        "stability": _stability(result),
+        "coverage": _coverage(result),
+        "missing": result.missing,
+        "notes": list(result.stats.get("notes") or []),
+        "provenance": dict(result.provenance),
+    }
+    return plain_json(summary)
+
+
+def plain_json(value: Any) -> Any:
+    """`value` with NumPy's scalars unpacked, nan and infinity as None, and ten digits."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return float(f"{value:.10g}") if math.isfinite(value) else None
+    return value
+
+
+def _study(result: StudyResult) -> dict[str, Any]:
+    table = result.per_machine
+    machines = {
+        split: {
+            "all": list(dict.fromkeys(map(str, table["machine"][table["split"] == split]))),
+            "labelled": labelled_machines(result, split),
+        }
+        for split in ("dev", "eval")
+    }
+    rate = false_alarm_rate(result)
+    return {"machines": machines, "n_configs": len(result.grid), "false_alarm_rate": rate}
+
+
+def _points(result: StudyResult) -> list[dict[str, Any]]:
+    """A row per configuration of the grid, in its order."""
+    known = roles(result)
+    columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
+    points = []
+    for row in result.grid.to_dict("records"):
+        name = str(row["config"])
+        numbers = {column: row.get(column) for column in columns}
+        look = look_of(name)
+        points.append({"config": name, "method": look.title, **numbers, "role": known.get(name)})
+    return points
+
+
+def _legend(result: StudyResult) -> list[dict[str, str]]:
+    """The methods of the grid, with the names of their colours and shapes."""
+    colours = {value: name for name, value in PALETTE.items()}
+    looks = {look.title: look for look in map(look_of, map(str, result.grid["config"]))}
+    return [
+        {"title": title, "colour": colours[look.colour], "marker": look.marker}
+        for title, look in looks.items()
+    ]
+
+
+def _distributions(result: StudyResult) -> list[dict[str, Any]]:
+    """Per machine: its threshold under the chosen configuration, and the shares above it."""
+    config, rate = shown_config(result), false_alarm_rate(result)
+    machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
+    return [_distribution(machine, config, rate) for machine in machines]
+
+
+def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str, Any]:
+    own, scores = machine.own_of(config), machine.of(config)
+    threshold = threshold_for(config, own, rate)
+    names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
+    domains = []
+    for name in names:
+        here = machine.domains == name
+        domains.append(
+            {
+                "name": name,
+                "training": _above(own[machine.own_domains == name], threshold),
+                "normal": _above(scores[here & (machine.labels == 0)], threshold),
+                "anomaly": _above(scores[here & (machine.labels == 1)], threshold),
+            }
+        )
+    return {
+        "machine": machine.title,
+        "split": machine.split,
+        "threshold": threshold,
+        "supported_rate": supported_rate(config, machine.own_domains.tolist()),
+        "domains": domains,
+        "unlabelled": _above(scores[machine.labels < 0], threshold),
+    }
+
+
+def _above(scores: NDArray[np.float64], threshold: float) -> dict[str, Any]:
+    """How many clips, and which share of them is above the threshold."""
+    above = float((scores > threshold).mean()) if len(scores) else None
+    return {"n": len(scores), "above": above}
+
+
+def _stability(result: StudyResult) -> dict[str, Any] | None:
+    """What other seeds would have picked, how often, and what the picks score."""
+    table = result.stability
+    if table.empty:
+        return None
+    table = table[table["kind"] == "seeds"]
+    guarded = bool(table["guarded_pick"].notna().any())
+    picks = table["guarded_pick" if guarded else "criterion_pick"].dropna()
+    scores = table["guarded_eval_omega"].dropna()
+    blind = table["blind_eval_omega"].dropna()
+    return {
+        "n_seeds": len(table),
+        "rule": "guarded criterion" if guarded else "criterion",
+        "picks": {str(name): int(count) for name, count in picks.value_counts().items()},
+        "scores": [scores.min(), scores.max()] if len(scores) else None,
+        "blind": {"mean": blind.mean(), "sd": blind.std()} if len(blind) > 1 else None,
+    }
+
+
+def _coverage(result: StudyResult) -> dict[str, Any] | None:
+    """At the lowest rate asked for: what each system realised in each domain."""
+    table = result.coverage
+    if table.empty:
+        return None
+    split = "eval" if (table["split"] == "eval").any() else "dev"
+    level = float(table["nominal_fpr"].min())
+    rows = table[(table["split"] == split) & (table["nominal_fpr"] == level)]
+    looks = system_looks(sorted(set(rows["system"]), key=lambda name: (name != "raw", name)))
+    titles = {name: look.title for name, look in looks.items()}
+    systems: dict[str, dict[str, float]] = {title: {} for title in titles.values()}
+    for (system, domain), part in rows.groupby(["system", "domain"], sort=False):
+        systems[titles[str(system)]][str(domain)] = float(part["empirical_fpr"].mean())
+    return {"split": split, "nominal": level, "systems": systems}

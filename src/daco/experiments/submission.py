@@ -1,0 +1,301 @@
+"""The challenge's submission package: scores, decisions and a meta file of one system in a zip.
+
+::
+
+    task2/<label>/<label>.meta.yaml
+    task2/<label>/anomaly_score_<machine>_section_00_test.csv    one of each per machine
+    task2/<label>/decision_result_<machine>_section_00_test.csv
+    task2/<label>.technical_report.pdf                           when given
+
+The same run gives the same bytes: members are sorted, stored as they are, and have no date.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+import zipfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from daco.data.clips import counted, some
+from daco.data.dcase import MACHINES
+from daco.detector.thresholds import require_rate, supported_rate, threshold_for
+from daco.errors import DataError, InputError
+from daco.evaluation.scorefiles import (
+    DECISIONS,
+    SCORES,
+    machine_title,
+    parse_file_name,
+    parse_rows,
+    write_decisions,
+    write_scores,
+)
+from daco.experiments.metafile import Author, meta_document, to_yaml
+from daco.experiments.result import MachineScores, StudyResult
+from daco.files.atomic import atomic_write
+
+TASK = "task2"
+DEFAULT_RATE = 0.1
+
+_LABEL = re.compile(r"[A-Za-z][A-Za-z-]*_[A-Za-z0-9-]+_task2_[1-4]")
+_LABEL_LINE = re.compile(r'^  label: "?([^"\n]*?)"?\s*$', re.MULTILINE)
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can have
+
+
+@dataclass(frozen=True)
+class System:
+    """One system of a package: its label, and the number of clips of each machine."""
+
+    label: str
+    clips: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A package that has been read back and found whole.
+
+    Attributes
+    ----------
+    path : Path
+    systems : tuple of System
+    year : int or None
+        The year whose evaluation machines these are, all of them.
+    notes : tuple of str
+        What to look at before it is sent.
+    """
+
+    path: Path
+    systems: tuple[System, ...]
+    year: int | None
+    notes: tuple[str, ...] = ()
+
+
+def write_machine_scores(
+    folder: Path, machine: MachineScores, config: str, rate: float
+) -> tuple[Path, Path]:
+    """Write scores and decisions of one machine under one configuration.
+
+    Parameters
+    ----------
+    folder : Path
+    machine : MachineScores
+    config : str
+    rate : float
+        False-alarm rate of the decisions, see :func:`daco.detector.thresholds.threshold_for`.
+    """
+    scores = machine.of(config)
+    alarms = scores > threshold_for(config, machine.own_of(config), rate)
+    clips = machine.machine, machine.section, machine.names.tolist()
+    return write_scores(folder, *clips, scores), write_decisions(folder, *clips, alarms)
+
+
+def require_label(label: str) -> None:
+    """An error unless a system may be called so.
+
+    >>> require_label("Kato_Hitachi_task2_1")
+    """
+    if _LABEL.fullmatch(label):
+        return
+    number = re.search(r"_task2_(.*)$", label)
+    if number is None:
+        why = "It does not end in _task2_1."
+    elif number[1] not in ("1", "2", "3", "4"):
+        why = f"A team sends at most four systems, 1 to 4; this one is {number[1]!r}."
+    else:
+        why = "Names are of letters, digits and hyphens, joined by one underscore."
+    raise InputError(
+        f"The label {label!r} is not <last name of the corresponding author>_<institute>_task2_"
+        f"<1-4>, such as Kato_Hitachi_task2_1. {why}"
+    )
+
+
+def write_submission(
+    run: StudyResult,
+    label: str,
+    out: Path | str,
+    *,
+    config: str | None = None,
+    authors: Sequence[Author] = (),
+    report: Path | None = None,
+    false_alarm_rate: float | None = None,
+) -> Submission:
+    """Write the package of a run's evaluation machines, and check it by reading it back.
+
+    Parameters
+    ----------
+    run : StudyResult
+        With the scores of its machines.
+    label : str
+        ``<LastName>_<Institute>_task2_<1-4>``.
+    out : path
+        The zip file.
+    config : str, optional
+        Left out, the one that the run chose.
+    authors : sequence of Author
+        For the meta file; see :func:`daco.experiments.metafile.read_authors`.
+    report : path, optional
+        The technical report (PDF).
+    false_alarm_rate : float, optional
+        What the decisions aim at; left out, the run's.
+    """
+    require_label(label)
+    out = Path(out)
+    if out.suffix != ".zip":
+        raise InputError(f"A submission is a zip file: {out} must end in .zip.")
+    config = config or chosen_config(run)
+    rate = false_alarm_rate
+    if rate is None:
+        rate = run.provenance.get("false_alarm_rate", DEFAULT_RATE)
+    require_rate(rate)
+    machines = [machine for machine in run.machine_scores() if machine.split == "eval"]
+    if not machines:
+        raise DataError(
+            f"The run {run.folder} has no scores of evaluation machines. Run the study with their "
+            "embeddings too."
+        )
+    meta = to_yaml(meta_document(run, label, config, rate, authors))
+    members = {f"{TASK}/{label}/{label}.meta.yaml": meta.encode()}
+    with tempfile.TemporaryDirectory() as folder:
+        for machine in machines:
+            for path in write_machine_scores(Path(folder), machine, config, rate):
+                members[f"{TASK}/{label}/{path.name}"] = path.read_bytes()
+    if report is not None:
+        members[f"{TASK}/{label}.technical_report.pdf"] = _pdf(report)
+    with atomic_write(out) as temporary:
+        temporary.write_bytes(_zipped(members))
+        checked = validate_submission(temporary)
+    notes = [*checked.notes, *_threshold_notes(machines, config, rate)]
+    if not authors:
+        notes.append("The meta file names no authors.")
+    if report is None:
+        notes.append("The technical report is missing.")
+    return Submission(out, checked.systems, checked.year, tuple(notes))
+
+
+def chosen_config(run: StudyResult) -> str:
+    """The configuration that a run chose."""
+    chosen = (run.selection.get("chosen") or {}).get("config")
+    if not chosen:
+        raise InputError(
+            f"The run {run.folder} does not say which configuration it chose. Name one (--config)."
+        )
+    return str(chosen)
+
+
+def validate_submission(path: Path | str) -> Submission:
+    """Read a package and check names, labels, clips and values; all problems are raised at once.
+
+    Raises
+    ------
+    DataError
+        The package is not what the challenge asks for.
+    """
+    path = Path(path)
+    problems: list[str] = []
+    folders: dict[str, dict[str, bytes]] = defaultdict(dict)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if not info.is_dir():
+                    _place(info.filename, archive.read(info), folders, problems)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a zip file: {error}.") from None
+    if not 1 <= len(folders) <= 4:
+        problems.append(f"{counted(len(folders), 'system')}; a team sends one to four.")
+    systems = tuple(_system(label, files, problems) for label, files in sorted(folders.items()))
+    if len({frozenset(system.clips.items()) for system in systems}) > 1:
+        problems.append("the systems do not have the same machines and numbers of clips.")
+    if problems:
+        listed = "\n".join(f"- {problem}" for problem in problems)
+        raise DataError(f"{path} is no submission, {counted(problems, 'problem')}:\n{listed}")
+    machines = set(systems[0].clips)
+    year = next((y for y, sets in MACHINES.items() if machines == set(sets["eval"])), None)
+    notes = []
+    if year is None:
+        notes.append(
+            f"{some(sorted(machines), 9)}: not the evaluation machines of any year from "
+            f"{min(MACHINES)} to {max(MACHINES)}."
+        )
+    return Submission(path, systems, year, tuple(notes))
+
+
+def _place(
+    name: str, content: bytes, folders: dict[str, dict[str, bytes]], problems: list[str]
+) -> None:
+    """A member into the folder of its system; reports may lie beside them."""
+    parts = PurePosixPath(name).parts
+    if len(parts) == 3 and parts[0] == TASK:
+        folders[parts[1]][parts[2]] = content
+    elif not (len(parts) == 2 and parts[0] == TASK and parts[1].endswith(".pdf")):
+        problems.append(f"{some([name])} is not in {TASK}/<label>/.")
+
+
+def _system(label: str, files: Mapping[str, bytes], problems: list[str]) -> System:
+    where = f"{TASK}/{some([label])}"
+    if not _LABEL.fullmatch(label):
+        problems.append(f"{where} is not a label such as Kato_Hitachi_task2_1.")
+    tables: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {SCORES: {}, DECISIONS: {}}
+    for name, content in sorted(files.items()):
+        place = f"{where}/{some([name])}"
+        parsed = parse_file_name(name)
+        if name == f"{label}.meta.yaml":
+            found = _LABEL_LINE.search(content.decode("utf-8", "replace"))
+            if found is None or found[1] != label:
+                said = "none" if found is None else found[1]
+                problems.append(f"{place}: its label is {said}, not {label}.")
+        elif parsed is None:
+            problems.append(f"{place} does not belong here.")
+        else:
+            kind, machine, section, _ = parsed
+            text = content.decode("utf-8", "replace")
+            tables[kind][machine, section] = parse_rows(text, kind, place, problems)[0]
+    if f"{label}.meta.yaml" not in files:
+        problems.append(f"{where}/{label}.meta.yaml is missing.")
+    scores, decisions = tables[SCORES], tables[DECISIONS]
+    if not scores:
+        problems.append(f"{where} has no scores.")
+    for key in sorted(scores.keys() | decisions.keys()):
+        if set(scores.get(key, ())) != set(decisions.get(key, ())):
+            problems.append(
+                f"{where}: scores and decisions of {machine_title(*key)} are not of the same clips."
+            )
+    return System(label, {machine_title(*key): len(names) for key, names in scores.items()})
+
+
+def _zipped(members: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(members.items()):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.create_system = 3  # the same bytes on every system
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+    return buffer.getvalue()
+
+
+def _pdf(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"The report {path} cannot be read: {error.strerror}.") from None
+    if not content.startswith(b"%PDF-"):
+        raise InputError(f"The report {path} is not a PDF file.")
+    return content
+
+
+def _threshold_notes(machines: Sequence[MachineScores], config: str, rate: float) -> list[str]:
+    floors = {
+        machine.machine: supported_rate(config, machine.own_domains.tolist())
+        for machine in machines
+    }
+    low = [name for name, floor in floors.items() if rate < floor]
+    if not low:
+        return []
+    return [
+        f"The false-alarm rate {rate:g} is below {max(floors.values()):.3g}, the smallest that "
+        f"the normal clips of {some(low)} support: the threshold is extrapolated."
+    ]

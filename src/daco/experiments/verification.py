@@ -1,0 +1,284 @@
+"""Verification of a preregistration: what holds, what changed, what the frozen pick scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daco.data.clips import counted, some
+from daco.errors import DacoError, DataError
+from daco.experiments.aggregate import official_scores
+from daco.experiments.choice import compare_scores
+from daco.experiments.prereg import (
+    COLUMNS,
+    KNOWN,
+    LABEL_FREE,
+    SETTINGS,
+    as_columns,
+    derived,
+    grid_rows,
+    is_intact,
+    read_preregistration,
+    require_complete,
+)
+from daco.experiments.provenance import sha256_of
+from daco.experiments.result import REQUIRED_TABLES, StudyResult, read_csv_table
+from daco.method.grid_table import column, numbers
+from daco.version import __version__
+
+OK, CHANGED, UNKNOWN = "ok", "changed", "unknown"
+
+_SAME = 1e-6  # percent, or of a criterion: other machines add in another order
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: ``ok``, ``changed`` or ``unknown``."""
+
+    what: str
+    status: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdict on a preregistration.
+
+    Attributes
+    ----------
+    config : str
+        The frozen configuration.
+    created : str
+        When it was frozen.
+    evaluation_known : bool
+        Whether evaluation scores were known then.
+    sha256 : str
+        Of the document, to compare with a published one.
+    checks : tuple of Check
+    scores : tuple of dict
+        ``pick``, ``config`` and ``eval_omega`` (percent) on the later run.
+    deltas : tuple of dict
+        The frozen pick less the others, with jackknife intervals over machines.
+    """
+
+    config: str
+    created: str
+    evaluation_known: bool
+    sha256: str
+    checks: tuple[Check, ...]
+    scores: tuple[Mapping[str, Any], ...] = ()
+    deltas: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing changed."""
+        return all(check.status != CHANGED for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def verify(
+    document: Path | str, *, frozen: Path | str | None = None, run: Path | str | None = None
+) -> Verification:
+    """Check a preregistration, the run it was frozen from, and a later run.
+
+    Parameters
+    ----------
+    document : path
+        ``prereg.json``. When it was edited, nothing else in it is looked at.
+    frozen : path, optional
+        The frozen run's folder; left out, where it was, if it is still there.
+    run : path, optional
+        A later run, with evaluation labels, to score the frozen pick on.
+
+    Raises
+    ------
+    DataError
+        There is no such document or run.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> content = {"schema": 1, "what": "daco preregistration", "frozen": {"config": "raw-k1"}}
+    >>> path = Path(tempfile.mkdtemp()) / "prereg.json"
+    >>> _ = path.write_text(json.dumps({**content, "sha256": "of another document"}))
+    >>> verify(path).ok
+    False
+    """
+    path = Path(document)
+    content = read_preregistration(path)
+    intact = is_intact(content)
+    checks = [
+        Check("document", OK, "as it was frozen")
+        if intact
+        else Check("document", CHANGED, "edited: its contents do not fit its SHA-256")
+    ]
+    scores: tuple[Mapping[str, Any], ...] = ()
+    deltas: tuple[Mapping[str, Any], ...] = ()
+    if intact:
+        require_complete(content, path)
+        checks.append(_follows(content, as_columns(content["grid"]), "choice"))
+        checks += _frozen_run(content, path, frozen)
+        if run is not None:
+            later = StudyResult.read(run)
+            column(later.per_machine, "split")
+            checks += _later_run(content, later)
+            scores, deltas = _scored(content, later)
+    return Verification(
+        config=str(content["frozen"].get("config")) if intact else "",
+        created=str(content.get("created")),
+        evaluation_known=bool(content.get(KNOWN)),
+        sha256=str(content.get("sha256")),
+        checks=tuple(checks),
+        scores=scores,
+        deltas=deltas,
+    )
+
+
+def _follows(content: Mapping[str, Any], grid: Any, what: str) -> Check:
+    """Whether the rule picks the frozen configuration from a grid."""
+    wanted = content["frozen"]["config"]
+    try:
+        decision = derived(grid, content.get(LABEL_FREE))
+    except DacoError as error:
+        return Check(what, CHANGED, f"cannot be derived again: {error}")
+    if decision.config == wanted:
+        return Check(what, OK, f"{decision.rule} picks {wanted}")
+    return Check(what, CHANGED, f"{decision.rule} picks {decision.config}, frozen: {wanted}")
+
+
+def _frozen_run(
+    content: Mapping[str, Any], document: Path, given: Path | str | None
+) -> Iterator[Check]:
+    folder = None if given is None else Path(given)
+    if folder is None and (noted := content["run"].get("folder")):
+        folder = document.parent / noted
+    if folder is None or not folder.is_dir():
+        if given is not None:
+            raise DataError(f"{given} is not a folder. Give the run that was frozen.")
+        yield Check("artifacts", UNKNOWN, "the frozen run is not here; give it with --frozen")
+        return
+    same = 0
+    for name, frozen in content["artifacts"].items():
+        path = folder / name
+        if not path.is_file():
+            yield Check(name, CHANGED, "missing")
+        elif path.stat().st_size != frozen["bytes"] or sha256_of(path) != frozen["sha256"]:
+            yield Check(name, CHANGED, "not the file that was frozen")
+        else:
+            same += 1
+    of = len(content["artifacts"])
+    yield Check("artifacts", OK if same == of else CHANGED, f"{same} of {of} files as frozen")
+    grid = folder / REQUIRED_TABLES["grid"]
+    if grid.is_file():
+        try:
+            yield _follows(content, read_csv_table(grid), "choice from grid.csv")
+        except DataError as error:
+            yield Check("choice from grid.csv", CHANGED, str(error))
+
+
+def _later_run(content: Mapping[str, Any], later: StudyResult) -> Iterator[Check]:
+    yield _same_grid(content, later)
+    yield _same_numbers(content, later)
+    yield _follows(content, later.grid, "choice on the run")
+    now = later.provenance
+    for name in SETTINGS:
+        yield _same(name, content["settings"].get(name), now.get(name))
+    yield _same("daco version", content["run"].get("daco_version"), now.get("daco_version"))
+    before = {each.get("role"): each for each in content["inputs"]}
+    after = {each.get("role"): each for each in now.get("inputs", [])}
+    for role in before:
+        was, is_now = before[role], after.get(role) or {}
+        for name in ("backbone", "weights_sha256"):
+            yield _same(f"{role} {name}", *(_origin(each, name) for each in (was, is_now)))
+        yield _same(f"{role} input", was.get("sha256"), is_now.get("sha256"))
+    added = [str(role) for role in after if role not in before]
+    if added and before:
+        yield Check("new inputs", OK, f"{some(added)}, not there when frozen")
+    if __version__ != content.get("daco_version"):
+        yield Check(
+            "this daco", UNKNOWN, f"{__version__}; frozen with {content.get('daco_version')}"
+        )
+
+
+def _same_grid(content: Mapping[str, Any], later: StudyResult) -> Check:
+    before = [row["config"] for row in content["grid"]]
+    now = later.grid["config"].astype(str).tolist()
+    if before == now:
+        return Check("grid", OK, counted(now, "configuration"))
+    gone = [name for name in before if name not in now]
+    new = [name for name in now if name not in before]
+    parts = [f"without {some(gone, 3)}"] * bool(gone) + [f"with {some(new, 3)}"] * bool(new)
+    return Check("grid", CHANGED, " and ".join(parts) or "in another order, which breaks ties")
+
+
+def _same_numbers(content: Mapping[str, Any], later: StudyResult) -> Check:
+    """Dev scores and criteria of the configurations that both have."""
+    before = {row["config"]: row for row in content["grid"]}
+    now = {row["config"]: row for row in grid_rows(later.grid)}
+    furthest = 0.0
+    for config in before.keys() & now.keys():
+        for name in COLUMNS:
+            was, is_now = before[config].get(name), now[config].get(name)
+            if was is not None or is_now is not None:
+                known = was is not None and is_now is not None
+                furthest = max(furthest, abs(was - is_now) if known else np.inf)
+    what = "dev scores, criteria"
+    if furthest <= _SAME:
+        return Check(what, OK, "as frozen")
+    told = "known on one side only" if np.isinf(furthest) else f"differ by up to {furthest:.2g}"
+    return Check(what, CHANGED, told)
+
+
+def _same(what: str, before: Any, now: Any) -> Check:
+    if before in (None, "") or now in (None, ""):
+        return Check(what, UNKNOWN, "not recorded")
+    if before == now:
+        return Check(what, OK, _short(now))
+    return Check(what, CHANGED, f"{_short(now)}, frozen: {_short(before)}")
+
+
+def _short(value: Any) -> str:
+    text = ", ".join(map(str, value.values())) if isinstance(value, Mapping) else str(value)
+    return text if len(text) < 40 else f"{text[:12]}..."
+
+
+def _origin(given: Mapping[str, Any], name: str) -> Any:
+    return (given.get("metadata") or {}).get(name)
+
+
+def _scored(
+    content: Mapping[str, Any], later: StudyResult
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
+    """Official scores of the frozen pick, the dev pick and the default, and differences."""
+    names = later.grid["config"].astype(str).tolist()
+    picks = {
+        "frozen pick": content["frozen"]["config"],
+        "dev pick": content["dev_pick"],
+        "fixed default": content["default"],
+    }
+    picks = {pick: config for pick, config in picks.items() if config in names}
+    if "eval_omega" in later.grid:
+        omega = numbers("eval_omega", later.grid["eval_omega"], len(names), allow_nan=True)
+    else:
+        omega = official_scores(later.per_machine, "eval", names)
+    scores = tuple(
+        {"pick": pick, "config": config, "eval_omega": float(omega[names.index(config)])}
+        for pick, config in picks.items()
+        if np.isfinite(omega[names.index(config)])
+    )
+    if "frozen pick" not in picks:
+        return scores, ()
+    deltas = []
+    for pick in ("dev pick", "fixed default"):
+        if pick in picks:
+            found = compare_scores(later.per_machine, picks["frozen pick"], picks[pick])
+            if found is not None:
+                deltas.append({"against": pick, **found})
+    return scores, tuple(deltas)

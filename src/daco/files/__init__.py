@@ -1,0 +1,1 @@
+"""Files on this computer and elsewhere: atomic writes, locks, remote paths, downloads."""

@@ -1,0 +1,107 @@
+"""Files that appear whole or not at all: temporary file, fsync, rename; or one upload."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from daco.errors import DataError
+from daco.files.places import Place, RemotePath
+
+TEMPORARY = ".tmp"
+"""How the name of an unfinished file ends; a kill may leave one behind, it is never read."""
+
+_HINTS = {
+    errno.ENOSPC: "Free some space and run it again.",
+    errno.EDQUOT: "Your quota is used up: free some space and run it again.",
+    errno.EACCES: "Choose a place you may write to.",
+    errno.EPERM: "Choose a place you may write to.",
+    errno.EROFS: "Choose a place you may write to.",
+    errno.ENOENT: "Create the folder first.",
+    errno.EISDIR: "Choose the name of a file.",
+}
+
+
+@contextlib.contextmanager
+def atomic_write(path: Place, folder: Place | None = None) -> Iterator[Path]:
+    """A temporary path to write to; when the block ends, it becomes `path` in one step.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+        The file that is to appear. Until then an older one stays as it is.
+    folder : Path or None
+        Where the temporary file lies, on the same file system; None is beside `path`. That of
+        a remote file lies on this computer, where temporary files do.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written; the message names it and the reason.
+    """
+    if isinstance(path, RemotePath):
+        with _uploaded(path) as file:
+            yield file
+        return
+    temporary = None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary = _new_file(folder or path.parent, path.name)
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        temporary = None
+        _sync(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _uploaded(path: RemotePath) -> Iterator[Path]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="daco-") as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            path.upload(temporary)
+    except OSError as error:
+        raise unwritable(Path(tempfile.gettempdir()), error) from None
+
+
+def unwritable(path: Place, error: OSError) -> DataError:
+    """One sentence for what the operating system refused."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    hint = _HINTS.get(error.errno or 0, "")
+    return DataError(f"{path}: cannot be written ({reason}). {hint}".rstrip())
+
+
+def _sync(path: Path) -> None:
+    """Ask for the file, or the names in a folder, to survive a power cut."""
+    if path.is_dir() and os.name == "nt":  # Windows opens no folders
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _new_file(folder: Place, name: str) -> Path:
+    """A new empty file with the permissions that the process gives its files.
+
+    `tempfile.mkstemp` makes private files, and the umask that says what others may do can only be
+    read by setting it, for all threads at once.
+    """
+    while True:
+        path = Path(str(folder), f".{name}.{secrets.token_hex(4)}{TEMPORARY}")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+            return path

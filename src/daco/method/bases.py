@@ -1,0 +1,202 @@
+"""Base scores: what a clip's score is before any calibration, and the names of them.
+
+A base is a scorer with its number, taken on whole vectors or band by band::
+
+    k{k}                         mean cosine distance to the k nearest normals
+    ldnK{K}                      smallest distance over the density there, a SUM over K
+                                 neighbours (``ldn-ratio``)
+    ldn-diff-K{K}                smallest distance less the density, a SUM over K neighbours
+    ldn-mean-K{K}                the same with the MEAN over K neighbours
+    ldn-log-K{K}                 the logarithm of K times the ratio with the mean
+    varmin-K{K}                  less alpha times the mean density; alpha from the normals
+    varmin-log-K{K}              the same in logarithms
+    dldn-ratio|mean-K{K}         densities among normals of the same domain only
+    beam, beam-k{k}              k nearest normals in every band, averaged over bands
+    beam-<one of ldn-, varmin-, dldn->    that score in every band, averaged over bands
+    pca-d{d}                     what d principal directions of the normals leave over
+    memmix                       nearest normal, the smallest domain enriched by mixtures
+    genrep, genrep-mix           nearest normal per domain, standardised; with mixtures
+    zmin-<base>+<base>+...       smallest of two to eight scores, each standardised
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MAX_FUSED = 8
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """What is known of a scorer without running it.
+
+    ``letter`` stands before its number, empty where it has none; ``signed`` scores may be
+    negative; ``local`` ones look at neighbours, in one band as well as in whole vectors.
+    """
+
+    letter: str
+    signed: bool
+    local: bool
+    words: str
+
+
+_DENSITY = "how far normals lie from their own {K} there"
+SCORERS = {
+    "knn": Scorer("k", False, True, "its cosine distance to the {k}"),
+    "ldn-ratio": Scorer("K", False, True, "its distance to a normal, relative to " + _DENSITY),
+    "ldn-diff": Scorer("K", True, True, "its distance to a normal, less " + _DENSITY + ", summed"),
+    "ldn-mean": Scorer("K", True, True, "its distance to a normal, less " + _DENSITY),
+    "ldn-log": Scorer(
+        "K", True, True, "the logarithm of its distance to a normal, relative to " + _DENSITY
+    ),
+    "varmin": Scorer(
+        "K", True, True, "its distance to a normal, less what density explains (K = {n})"
+    ),
+    "varmin-log": Scorer(
+        "K", True, True, "its log distance to a normal, less what density explains (K = {n})"
+    ),
+    "dldn-ratio": Scorer(
+        "K",
+        False,
+        True,
+        "its distance to a normal, relative to the density in its domain (K = {n})",
+    ),
+    "dldn-mean": Scorer(
+        "K", True, True, "its distance to a normal, less the density in its domain (K = {n})"
+    ),
+    "pca": Scorer("d", False, False, "what the {n} main directions of the normals leave over"),
+    "memmix": Scorer(
+        "", False, False, "its distance to the nearest normal or mixture of two domains’ normals"
+    ),
+    "genrep": Scorer(
+        "", True, False, "its distance to the nearest normal, standardised in each domain"
+    ),
+    "genrep-mix": Scorer(
+        "",
+        True,
+        False,
+        "its distance to the nearest normal or mixture, standardised in each domain",
+    ),
+    "zmin": Scorer("", True, False, "the smallest of {n} standardised scores"),
+}
+"""All scorers, in the order of the grammar."""
+
+BANDWISE = "beam"
+
+_LOCAL = re.compile(
+    r"(beam-)?(ldn-ratio|ldn-diff|ldn-mean|ldn-log|varmin-log|varmin|dldn-ratio|dldn-mean)"
+    r"-K([1-9]\d{0,8})"
+)
+# Digits are counted because int() refuses thousands of them in words of its own.
+_KNN = re.compile(r"(beam-)?k([1-9]\d{0,8})")
+_STACKED = re.compile(r"ldnK([1-9]\d{0,8})")
+_PCA = re.compile(r"pca-d([1-9]\d{0,8})")
+_BARE = ("memmix", "genrep", "genrep-mix")
+
+
+@dataclass(frozen=True)
+class Base:
+    """One base score; configurations that differ in calibration only share it.
+
+    Attributes
+    ----------
+    scorer : str
+        One of `SCORERS`.
+    neighbours : int
+        ``k``, ``K`` or the number of directions; 0 for scorers without one.
+    bandwise : bool
+        In every band by itself, averaged over bands.
+    members : tuple of Base
+        What ``zmin`` fuses.
+
+    Examples
+    --------
+    >>> from daco.method.bases import Base, parse_base
+    >>> Base("varmin", 4, bandwise=True).code
+    'beam-varmin-K4'
+    >>> parse_base("zmin-k1+ldnK1").members[1].scorer
+    'ldn-ratio'
+    """
+
+    scorer: str
+    neighbours: int = 0
+    bandwise: bool = False
+    members: tuple[Base, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """How it is written inside the name of a calibrated or fused configuration."""
+        if self.scorer == "knn":
+            if self.bandwise:
+                return BANDWISE if self.neighbours == 1 else f"{BANDWISE}-k{self.neighbours}"
+            return f"k{self.neighbours}"
+        if self.scorer == "ldn-ratio" and not self.bandwise:
+            return f"ldnK{self.neighbours}"
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """The name of the uncalibrated configuration."""
+        if self.scorer == "knn":
+            return self.code if self.bandwise else f"raw-k{self.neighbours}"
+        if self.scorer == "zmin":
+            return "zmin-" + "+".join(member.code for member in self.members)
+        letter = SCORERS[self.scorer].letter
+        number = f"-{letter}{self.neighbours}" if letter else ""
+        return f"{BANDWISE}-{self.scorer}{number}" if self.bandwise else f"{self.scorer}{number}"
+
+    @property
+    def family(self) -> str:
+        """The name without its numbers: what block statistics resample as one."""
+        if self.scorer == "knn":
+            return BANDWISE if self.bandwise else "raw"
+        return f"{BANDWISE}-{self.scorer}" if self.bandwise else self.scorer
+
+    @property
+    def signed(self) -> bool:
+        """Scores may be negative, so that nothing can be divided by their median."""
+        return SCORERS[self.scorer].signed
+
+    @property
+    def words(self) -> str:
+        """What the score is, as the end of the sentence "a clip is scored by ..."."""
+        n = self.neighbours
+        said = SCORERS[self.scorer].words.format(
+            n=len(self.members) or n,
+            k="most similar normal" if n == 1 else f"{n} most similar normals (mean)",
+            K="neighbour" if n == 1 else f"{n} neighbours",
+        )
+        return f"{said}, in each band by itself" if self.bandwise else said
+
+    def parts(self) -> Iterator[Base]:
+        """The bases that have to be computed for it: itself, or what it fuses."""
+        yield from self.members or (self,)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def parse_base(code: str) -> Base | None:
+    """The base of that code, or None; codes that are not written the one way count too."""
+    if code == BANDWISE:
+        return Base("knn", 1, bandwise=True)
+    if match := _KNN.fullmatch(code):
+        return Base("knn", int(match[2]), bandwise=bool(match[1]))
+    if match := _STACKED.fullmatch(code):
+        return Base("ldn-ratio", int(match[1]))
+    if match := _LOCAL.fullmatch(code):
+        return Base(match[2], int(match[3]), bandwise=bool(match[1]))
+    if match := _PCA.fullmatch(code):
+        return Base("pca", int(match[1]))
+    if code in _BARE:
+        return Base(code)
+    if code.startswith("zmin-"):
+        codes = code.removeprefix("zmin-").split("+")
+        members = [parse_base(part) for part in codes] if len(codes) <= MAX_FUSED else []
+        known = tuple(member for member in members if member is not None)
+        simple = all(member.scorer != "zmin" for member in known)
+        if len(members) == len(known) == len(set(known)) >= 2 and simple:
+            return Base("zmin", members=known)
+    return None

@@ -1,0 +1,291 @@
+"""Stage 2: making scores of different domains comparable.
+
+Per-domain quantile maps shrunk toward the pooled map, median ratios and z-scores. The grid
+functions work on a batch of banks at once (the splits of the criterion): leading axis ``S``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError
+from daco.method.bases import Base
+from daco.method.config import ScoreConfig
+from daco.method.domains import Weights, hard_weights, soft_weights
+from daco.method.kernels import kernels
+from daco.method.scorers import geometry_of
+
+Array = NDArray[np.float64]
+
+_TAIL_FLOOR = 1e-9
+_SPREAD_FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class QuantileMap:
+    """The interpolated empirical distribution function of normal scores.
+
+    The i-th of n sorted scores maps to i/(n+1), linearly in between; below the smallest the
+    map falls to 0 at score 0; above the largest a rational tail keeps raw order and
+    approaches 1. Of ``signed`` scores, for which 0 means nothing, a tail of the same kind
+    below the smallest approaches 0.
+
+    Examples
+    --------
+    >>> from daco.method.calibration import QuantileMap
+    >>> to_quantile = QuantileMap.fit([1.0, 2.0, 3.0])
+    >>> to_quantile([0.5, 1.0, 2.5, 3.0, 4.0])
+    array([0.125, 0.25 , 0.625, 0.75 , 0.875])
+    >>> to_quantile.inverse([0.25, 0.875])
+    array([1., 4.])
+    """
+
+    support: Array
+    signed: bool = False
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, *, signed: bool = False) -> QuantileMap:
+        """The map of some normal clips' leave-one-out scores."""
+        support = np.sort(np.asarray(scores, np.float64).ravel())
+        if not support.size or not np.isfinite(support).all():
+            raise InputError(
+                "A quantile map needs at least one finite score. "
+                f"Got {support.size} scores, {int((~np.isfinite(support)).sum())} not finite."
+            )
+        return cls(support, signed)
+
+    def __call__(self, scores: ArrayLike) -> Array:
+        """Quantiles in [0, 1) of scores."""
+        scores = np.asarray(scores, np.float64)
+        if np.isnan(scores).any():
+            raise InputError("NaN has no quantile. Leave it out or score the clip again.")
+        endless = np.isposinf(scores)
+        row = np.where(endless, self.support[-1], scores).reshape(1, -1)
+        mapped = quantile_maps(self.support[None], row, signed=self.signed).reshape(scores.shape)
+        return np.where(endless, 1.0, mapped)
+
+    @property
+    def resolution(self) -> float:
+        """The smallest exceedance rate with data behind it, 1/(n+1)."""
+        return 1 / (len(self.support) + 1)
+
+    @cached_property
+    def _tail(self) -> float:
+        return float(max(self.support[-1] - np.median(self.support), _TAIL_FLOOR))
+
+    @cached_property
+    def _lower_tail(self) -> float:
+        return float(max(np.median(self.support) - self.support[0], _TAIL_FLOOR))
+
+    def inverse(self, quantiles: ArrayLike) -> Array:
+        """The smallest score with a given quantile."""
+        q = np.asarray(quantiles, np.float64)
+        if ((q < 0) | (q >= 1) | np.isnan(q)).any():
+            raise InputError(f"Quantiles must lie in [0, 1). Got {quantiles!r} instead.")
+        top = 1 - self.resolution
+        inside = np.interp(q, np.arange(len(self.support) + 1) * self.resolution, self._knots)
+        share = np.clip((q - top) / self.resolution, 0, None)
+        beyond = self.support[-1] + self._tail * share / (1 - np.minimum(share, 1 - 1e-16))
+        if self.signed:
+            with np.errstate(divide="ignore"):  # quantile 0 is at minus infinity
+                below = self.support[0] - self._lower_tail * (self.resolution / q - 1)
+            inside = np.where(q < self.resolution, below, inside)
+        return np.where(q > top, beyond, inside)
+
+    @cached_property
+    def _knots(self) -> Array:
+        return np.concatenate([[min(0.0, self.support[0])], self.support])
+
+
+def quantile_maps(
+    support: Array,
+    scores: Array,
+    order: NDArray[np.intp] | None = None,
+    *,
+    signed: bool = False,
+) -> Array:
+    """Row b of ``scores`` through the map of row b of the sorted ``support``.
+
+    ``order`` sorts the rows of ``scores``: the map walks the support in that order.
+    """
+    n = support.shape[1]
+    knots = np.empty((len(support), n + 1))
+    knots[:, 1:] = support
+    if signed:
+        knots[:, 0] = support[:, 0]
+    else:
+        np.minimum(support[:, 0], 0.0, out=knots[:, 0])
+    median = _median(support)[:, 0]
+    mapped: Array = kernels().map_quantiles(
+        knots,
+        np.arange(n + 1) / (n + 1),
+        np.maximum(support[:, -1] - median, _TAIL_FLOOR),
+        scores,
+        np.argsort(scores, axis=1) if order is None else order,
+    )
+    if signed:
+        row, column = np.nonzero(scores < support[:, :1])
+        scale = np.maximum(median - support[:, 0], _TAIL_FLOOR)[row]
+        mapped[row, column] = scale / (scale + support[row, 0] - scores[row, column]) / (n + 1)
+    return mapped
+
+
+@dataclass(frozen=True)
+class CalibrationInput:
+    """Base scores of a batch of S banks and of the clips to score with each.
+
+    Attributes
+    ----------
+    calibration : {base: (S, N)}
+        Leave-one-out scores of the bank's clips, grouped by domain; only for bases that
+        some configuration calibrates, and those of `temperature_base`.
+    scores : {base: (S, n)}
+        Base scores of the clips.
+    domain_starts : (G + 1,)
+        Domain g is ``domain_starts[g]:domain_starts[g + 1]`` of the bank.
+    domain_distance : {geometry: (S, G, n)}
+        Distance of each clip to the nearest bank clip of each domain, in the geometries of the
+        bases that are calibrated.
+    oracle : (S, G, n) or None
+        Weights of the true domain, for ``oracle`` configurations.
+    """
+
+    calibration: Mapping[Base, NDArray[np.floating]]
+    scores: Mapping[Base, NDArray[np.floating]]
+    domain_starts: NDArray[np.intp]
+    domain_distance: Mapping[str, NDArray[np.floating]]
+    oracle: Weights | None = None
+
+
+def temperature_base(base: Base) -> Base:
+    """Whose typical leave-one-out score is the temperature of soft weights.
+
+    Published: the configuration's own, for k nearest normals and the LDN ratio. Other scores
+    are on no distance's scale, and may be negative: they take the nearest normal's.
+    """
+    own = base.scorer == "knn" or (base.scorer == "ldn-ratio" and not base.bandwise)
+    return base if own else Base("knn", 1, base.bandwise)
+
+
+def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Array:
+    """Scores of every configuration, (C, S, n) float64."""
+    shape = next(iter(given.scores.values())).shape
+    out = np.empty((len(grid), *shape))
+
+    @cache
+    def hard(geometry: str) -> Weights:
+        return hard_weights(given.domain_distance[geometry])
+
+    by_base: dict[Base, list[int]] = {}
+    for row, config in enumerate(grid):
+        by_base.setdefault(config.base, []).append(row)
+    for base, rows in by_base.items():  # one at a time: a base's maps are large
+        calibrated = _Calibrated(base, given, hard)
+        for row in rows:
+            calibrated.write(grid[row], out[row])
+    return out
+
+
+class _Calibrated:
+    """The calibrations of one base score; each map and weight is computed once.
+
+    Maps are (S, G, n): what domain g would make of each score.
+    """
+
+    def __init__(self, base: Base, given: CalibrationInput, hard: Callable[[str], Weights]) -> None:
+        self._given = given
+        self._base = base
+        self._geometry = geometry_of(base)
+        self._hard = hard
+        self._shrunk_maps: dict[float, Array] = {}
+        self._scores = given.scores[base].astype(np.float64)
+
+    def write(self, config: ScoreConfig, into: Array) -> None:
+        if config.calibration is None:
+            into[:] = self._scores
+            return
+        if config.calibration == "conf":
+            maps = self._shrunk(config.prior_strength)
+        else:
+            maps = self._over_median if config.calibration == "ratio" else self._standardised
+        np.einsum("sgn,sgn->sn", self._weights(config.assignment), maps, out=into)
+
+    def _weights(self, assignment: str | None) -> Weights:
+        if assignment == "soft":
+            return self._soft
+        weights = self._hard(self._geometry) if assignment == "hard" else self._given.oracle
+        assert weights is not None
+        return weights
+
+    @cached_property
+    def _soft(self) -> Weights:
+        # The temperature is a median of leave-one-out scores. The LDN ratio's is about 1, as
+        # published, which leaves the weights nearly uniform.
+        typical = self._given.calibration[temperature_base(self._base)].astype(np.float64)
+        temperature = _median(np.sort(typical, axis=1))[:, 0]
+        return soft_weights(self._given.domain_distance[self._geometry], temperature)
+
+    def _shrunk(self, strength: float) -> Array:
+        if strength not in self._shrunk_maps:
+            sizes = np.diff(self._given.domain_starts)[:, None]
+            maps = sizes * self._domain_maps
+            if strength > 0:
+                maps += strength * self._pooled_map[:, None]
+                maps /= sizes + strength
+            else:
+                maps /= sizes
+            self._shrunk_maps[strength] = maps
+        return self._shrunk_maps[strength]
+
+    @cached_property
+    def _over_median(self) -> Array:
+        medians = np.stack([_median(part) for part in self._domains], axis=1)
+        return self._scores[:, None] / np.maximum(medians, _SPREAD_FLOOR)
+
+    @cached_property
+    def _standardised(self) -> Array:
+        # One clip has no spread of its own: the pooled spread stands in for it.
+        parts = [part if part.shape[1] > 1 else self._pooled for part in self._domains]
+        spreads = np.stack([part.std(axis=1) for part in parts], axis=1) + _SPREAD_FLOOR
+        means = np.stack([part.mean(axis=1) for part in self._domains], axis=1)
+        return (self._scores[:, None] - means[:, :, None]) / spreads[:, :, None]
+
+    @cached_property
+    def _domain_maps(self) -> Array:
+        return np.stack([self._map_of(part) for part in self._domains], axis=1)
+
+    def _map_of(self, support: Array) -> Array:
+        return quantile_maps(support, self._scores, self._order, signed=self._base.signed)
+
+    @cached_property
+    def _pooled_map(self) -> Array:
+        if len(self._domains) == 1:
+            return self._domain_maps[:, 0]
+        return self._map_of(self._pooled)
+
+    @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        return np.argsort(self._scores, axis=1)
+
+    @cached_property
+    def _pooled(self) -> Array:
+        """Sorted calibration scores of all domains."""
+        return np.sort(self._given.calibration[self._base].astype(np.float64), axis=1)
+
+    @cached_property
+    def _domains(self) -> list[Array]:
+        """Sorted calibration scores of each domain."""
+        scores = self._given.calibration[self._base].astype(np.float64)
+        return [np.sort(scores[:, a:b], axis=1) for a, b in pairwise(self._given.domain_starts)]
+
+
+def _median(ascending: Array) -> Array:
+    """(S, 1) medians of sorted rows."""
+    n = ascending.shape[1]
+    return (ascending[:, (n - 1) // 2, None] + ascending[:, n // 2, None]) / 2

@@ -1,0 +1,291 @@
+"""ScoreConfig: one way to score a clip. The name *is* the configuration.
+
+The grammar (``{}`` marks a number, ``|`` a choice, ``<base>`` a code of :mod:`daco.method.bases`)::
+
+    raw-k{k}                                mean cosine distance to the k nearest normals
+    ldn-ratio-K{K}                          local density normalisation over K neighbours
+    <base>                                  any other base score, as it is
+    conf-soft|hard|oracle-m{m}-<base>       per-domain quantile maps, prior strength m
+    ratio-soft|hard|oracle-<base>           divided by the domain's median
+    zscore-soft|hard|oracle-<base>          standardised in the domain
+
+Inside a name the code of k nearest normals is ``k{k}``, that of the LDN ratio ``ldnK{K}``.
+``ratio`` needs scores that are never negative. ``oracle`` reads the true domain of a test
+clip; it is a diagnostic and is part of no grid.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+
+from daco.errors import ConfigError
+from daco.method.bases import SCORERS, Base, parse_base
+
+CALIBRATIONS = ("conf", "ratio", "zscore")
+ASSIGNMENTS = ("soft", "hard", "oracle")
+
+DEFAULT_CONFIG = "conf-soft-m0-k1"
+"""Full per-domain equalisation: the paper's fixed a-priori default."""
+
+RECOMMENDED_CONFIG = "beam-varmin-K4"
+"""VarMin in every band, as it is: what the best published training-free systems since score with.
+On a readout without bands it is ``varmin-K4``."""
+
+RAW_CONFIG = "raw-k1"
+"""Plain nearest neighbours: what calibration is compared with."""
+
+_CALIBRATED = re.compile(
+    r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d{0,308}|\d{1,308}\.\d{1,400})"
+    r"|(ratio|zscore)-(soft|hard|oracle))"
+    r"-(.+)"
+)
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """A base score, and optionally a calibration of it per domain.
+
+    Parameters
+    ----------
+    scorer : str
+        The base anomaly score, one of `daco.method.bases.SCORERS`.
+    neighbours : int
+        ``k`` of the k-NN distance, ``K`` of the local density, the number of principal
+        directions; 0 for scorers that have no number.
+    calibration : {"conf", "ratio", "zscore"} or None
+        How scores are made comparable between domains; None leaves them raw.
+    assignment : {"soft", "hard", "oracle"} or None
+        How a test clip is assigned to domains. None when there is no calibration.
+    prior_strength : float
+        ``m``: the pooled map's weight in clips. Only ``conf`` has one.
+    bandwise : bool
+        The base score is taken in every band by itself and averaged over bands.
+    members : tuple of Base
+        What ``zmin`` fuses.
+
+    Examples
+    --------
+    >>> from daco import ScoreConfig
+    >>> config = ScoreConfig.parse("conf-soft-m30-k1")
+    >>> config.calibration, config.prior_strength, config.family
+    ('conf', 30, 'conf-soft')
+    >>> config.name
+    'conf-soft-m30-k1'
+    >>> ScoreConfig.parse("zscore-hard-beam-varmin-K4").family
+    'zscore-hard-beam-varmin'
+    """
+
+    scorer: str
+    neighbours: int
+    calibration: str | None = None
+    assignment: str | None = None
+    prior_strength: float = 0
+    bandwise: bool = False
+    members: tuple[Base, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require(self.scorer in SCORERS, "scorer", tuple(SCORERS), self.scorer)
+        facts = SCORERS[self.scorer]
+        whole = isinstance(self.neighbours, int | np.integer) and not isinstance(
+            self.neighbours, bool
+        )
+        if facts.letter:
+            _require(whole and self.neighbours >= 1, "neighbours", "an int >= 1", self.neighbours)
+        else:
+            _require(whole and self.neighbours == 0, "neighbours", "0", self.neighbours)
+        _require(facts.local or not self.bandwise, "bandwise", "False", self.bandwise)
+        fused = self.scorer == "zmin"
+        known = parse_base(self.base.name) == self.base if fused else not self.members
+        _require(known, "members", "two or more different bases" if fused else "()", self.members)
+        _require(
+            self.calibration in (None, *CALIBRATIONS), "calibration", CALIBRATIONS, self.calibration
+        )
+        if self.calibration is None:
+            _require(self.assignment is None, "assignment", "None for raw scores", self.assignment)
+        else:
+            _require(self.assignment in ASSIGNMENTS, "assignment", ASSIGNMENTS, self.assignment)
+            dividing = self.calibration == "ratio" and facts.signed
+            _require(not dividing, "scorer", "one that is never negative", self.scorer)
+        finite = isinstance(
+            self.prior_strength, int | float | np.number
+        ) and 0 <= self.prior_strength < float("inf")
+        _require(finite, "prior_strength", "a finite number >= 0", self.prior_strength)
+        if self.calibration != "conf":
+            _require(self.prior_strength == 0, "prior_strength", "0", self.prior_strength)
+
+    @cached_property
+    def base(self) -> Base:
+        """The base score under the calibration: configurations share it."""
+        return Base(self.scorer, self.neighbours, self.bandwise, self.members)
+
+    @property
+    def name(self) -> str:
+        """The published name; ``ScoreConfig.parse(name).name == name``."""
+        if self.calibration is None:
+            return self.base.name
+        strength = f"-m{_number(self.prior_strength)}" if self.calibration == "conf" else ""
+        return f"{self.calibration}-{self.assignment}{strength}-{self.base.code}"
+
+    @property
+    def family(self) -> str:
+        """The method family that block statistics resample (k, K, d and m are pooled)."""
+        if self.calibration is None:
+            return self.base.family
+        published = {"raw": "", "ldn-ratio": "-ldn"}
+        stacked = published.get(self.base.family, f"-{self.base.family}")
+        return f"{self.calibration}-{self.assignment}{stacked}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def of(
+        cls,
+        base: Base,
+        calibration: str | None = None,
+        assignment: str | None = None,
+        prior_strength: float = 0,
+    ) -> ScoreConfig:
+        """A base score with a calibration of it."""
+        fields = (calibration, assignment, prior_strength, base.bandwise, base.members)
+        return cls(base.scorer, base.neighbours, *fields)
+
+    @classmethod
+    def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
+        """The configuration a name stands for."""
+        if isinstance(name, ScoreConfig):
+            return name
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"A configuration is a name such as {DEFAULT_CONFIG!r}. Got {name!r} "
+                f"({type(name).__name__}) instead."
+            )
+        config = _parse(name)
+        if config is None or config.name != name:
+            raise ConfigError(f"Unknown configuration {name!r}.{_hint(name, config)}")
+        return config
+
+
+def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list[ScoreConfig]:
+    """Configurations from names, in order; a repeated one is an error.
+
+    Examples
+    --------
+    >>> from daco.method.config import parse_grid
+    >>> [config.family for config in parse_grid(["raw-k1", "ldn-diff-K1"])]
+    ['raw', 'ldn-diff']
+    """
+    if isinstance(configs, str | ScoreConfig):
+        configs = [configs]
+    if not isinstance(configs, Iterable):
+        raise ConfigError(
+            f"A grid is a sequence of configurations, for instance paper_grid(). Got {configs!r}."
+        )
+    grid = [ScoreConfig.parse(config) for config in configs]
+    if not grid:
+        raise ConfigError("The grid is empty. Give at least one configuration name.")
+    seen: set[ScoreConfig] = set()
+    for config in grid:
+        if config in seen:
+            raise ConfigError(f"The grid names {config.name!r} twice. Remove one of them.")
+        seen.add(config)
+    return grid
+
+
+def paper_grid(size: int = 51) -> list[ScoreConfig]:
+    """The paper's configurations in published order.
+
+    Parameters
+    ----------
+    size : {51, 45}
+        45 is the transfer study's grid; 51 adds local density normalisation.
+
+    Examples
+    --------
+    >>> import daco
+    >>> [str(config) for config in daco.paper_grid()[:3]]
+    ['raw-k1', 'conf-soft-m0-k1', 'conf-soft-m10-k1']
+    >>> len(daco.paper_grid(45))
+    45
+    """
+    if isinstance(size, float) or size not in (45, 51):
+        raise ConfigError(f"The 'size' parameter of paper_grid must be 45 or 51. Got {size!r}.")
+    return [ScoreConfig.parse(name) for name in _paper_names()[:size]]
+
+
+def blind_pool(size: int = 9) -> list[ScoreConfig]:
+    """The paper's pools for choosing per machine without labels: k=1, soft assignment.
+
+    Nine configurations; seven without local density normalisation. The degenerate
+    ``ldn-diff-K16``, which a balance criterion cannot see through, is in neither.
+    """
+    if size not in (7, 9):
+        raise ConfigError(f"The 'size' parameter of blind_pool must be 7 or 9. Got {size!r}.")
+    names = ["raw-k1", *(f"conf-soft-m{m}-k1" for m in _STRENGTHS), "ratio-soft-k1"]
+    names += ["ldn-ratio-K1", "conf-soft-m0-ldnK1"]
+    return [ScoreConfig.parse(n) for n in names[:size]]
+
+
+_STRENGTHS = (0, 10, 30, 100, 300)
+
+
+@cache
+def _paper_names() -> tuple[str, ...]:
+    names: list[str] = []
+    for k in (1, 2, 4):
+        names.append(f"raw-k{k}")
+        for assignment in ("soft", "hard"):
+            names += [f"conf-{assignment}-m{m}-k{k}" for m in _STRENGTHS]
+            names += [f"ratio-{assignment}-k{k}", f"zscore-{assignment}-k{k}"]
+    names += [f"ldn-{variant}-K{density}" for variant in ("ratio", "diff") for density in (1, 16)]
+    return (*names, "conf-soft-m0-ldnK1", "conf-soft-m30-ldnK1")
+
+
+def _parse(name: str) -> ScoreConfig | None:
+    """The configuration, also of a name that is not spelled the one way it is written."""
+    if match := _CALIBRATED.fullmatch(name):
+        calibration, assignment = match[1] or match[4], match[2] or match[5]
+        strength = (float(match[3]) if "." in match[3] else int(match[3])) if match[3] else 0
+        base = parse_base(match[6])
+        if base is None:
+            return None
+        if calibration == "ratio" and base.signed:
+            raise ConfigError(
+                f"{name!r} divides by a median, and {base.name!r} may be negative. Calibrate it "
+                "with 'conf' or 'zscore'."
+            )
+        return ScoreConfig.of(base, calibration, assignment, strength)
+    base = parse_base(name.removeprefix("raw-"))
+    return None if base is None else ScoreConfig.of(base)
+
+
+def _hint(name: str, config: ScoreConfig | None) -> str:
+    if config is not None:  # understood, but not spelled the one way it is written
+        return f" Did you mean {config.name!r}?"
+    from daco.method.grids import (
+        frontier_grid,  # it names more than the paper's, and builds on this
+    )
+
+    folded = {known.name.lower(): known.name for known in frontier_grid()}
+    nearest = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)
+    return f" Did you mean {folded[nearest[0]]!r}?"
+
+
+def _number(value: float) -> str:
+    if value == int(value):
+        return str(int(value))
+    return np.format_float_positional(float(value), trim="-")
+
+
+def _require(holds: bool, parameter: str, allowed: str | Sequence[str], got: object) -> None:
+    if not holds:
+        allowed = allowed if isinstance(allowed, str) else " or ".join(map(repr, allowed))
+        raise ConfigError(
+            f"The {parameter!r} parameter of ScoreConfig must be {allowed}. Got {got!r} instead."
+        )

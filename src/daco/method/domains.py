@@ -1,0 +1,87 @@
+"""Stage 1: which domain a clip belongs to. Soft, hard and oracle weights; separability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError
+
+Weights = NDArray[np.float64]
+
+TEMPERATURE_FLOOR = 1e-12
+"""A bank of duplicates has a typical distance of 0; softmax needs a positive temperature."""
+
+
+def soft_weights(domain_distance: ArrayLike, temperature: ArrayLike) -> Weights:
+    """Softmax of ``-distance / temperature`` over the domains.
+
+    Parameters
+    ----------
+    domain_distance : (..., G, n)
+        Distance of each clip to its nearest normal in each of G domains.
+    temperature : float or (...)
+        The typical distance; the paper takes the median leave-one-out score.
+
+    Examples
+    --------
+    >>> from daco.method.domains import soft_weights
+    >>> soft_weights([[0.1, 0.4], [0.3, 0.4]], temperature=0.1).round(3)
+    array([[0.881, 0.5  ],
+           [0.119, 0.5  ]])
+    """
+    distance = np.asarray(domain_distance, np.float64)
+    temperature = np.maximum(np.asarray(temperature, np.float64), TEMPERATURE_FLOOR)
+    logits = distance / -temperature[..., None, None]
+    logits -= logits.max(axis=-2, keepdims=True)
+    weights: Weights = np.exp(logits, out=logits)
+    weights /= weights.sum(axis=-2, keepdims=True)
+    return weights
+
+
+def hard_weights(domain_distance: ArrayLike) -> Weights:
+    """1 for the nearest domain, 0 for the others; a tie falls to the first in name order.
+
+    Examples
+    --------
+    >>> from daco.method.domains import hard_weights
+    >>> hard_weights([[0.1, 0.4], [0.3, 0.4]])
+    array([[1., 1.],
+           [0., 0.]])
+    """
+    distance = np.asarray(domain_distance)
+    return _one_hot(distance.argmin(axis=-2), distance.shape[-2])
+
+
+def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Weights:
+    """1 for the true domain: a diagnostic, never available for a clip of unknown domain."""
+    return _one_hot(np.asarray(domain_codes), n_domains)
+
+
+def separability(domain_distance: ArrayLike, domain_codes: ArrayLike) -> float:
+    """Balanced accuracy of naming a training clip's domain by its nearest other clip.
+
+    0.5 for two domains means that they cannot be told apart, 1 that they never mix.
+
+    Parameters
+    ----------
+    domain_distance : (G, n)
+        Distance of each training clip to its nearest *other* clip in each domain; inf where
+        a domain has no other clip.
+    domain_codes : (n,)
+        The true domain of each clip.
+    """
+    distance, codes = np.asarray(domain_distance), np.asarray(domain_codes)
+    if distance.ndim != 2 or codes.shape != distance.shape[1:]:
+        raise InputError(
+            f"domain_distance must be (domains, clips) with one domain code per clip. Got shapes "
+            f"{distance.shape} and {codes.shape} instead."
+        )
+    right = distance.argmin(axis=0) == codes
+    return float(np.mean([right[codes == g].mean() for g in np.unique(codes)]))
+
+
+def _one_hot(codes: NDArray[Any], n_domains: int) -> Weights:
+    return (codes[..., None, :] == np.arange(n_domains)[:, None]).astype(np.float64)

@@ -1,0 +1,296 @@
+"""Pseudo-anomalies of one machine: what stands for its faults where there is no anomaly.
+
+Two kinds, one value. Injected faults were added to recordings (:mod:`daco.synthetic.injection`) and
+embedded like them. Where there are only embeddings, normal clips are moved in the embedding space:
+a part of their features takes the values of other normal clips of the same domain, so that every
+feature stays plausible and their combination is new. How far they are moved is stated in units of
+the machine: the distance of a normal clip to its most similar other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.data.clips import some, stem_of
+from daco.data.table import EmbeddingTable
+from daco.errors import DataError, InputError, NotEnoughClipsError
+from daco.method.bank import Domains, NormalBank
+from daco.method.config import RAW_CONFIG
+from daco.method.distances import unit_rows
+from daco.validation import Floats, as_embeddings, encode_domains
+
+INJECTED = "injected faults"
+EMBEDDED = "embedding-space pseudo-anomalies"
+
+SAME = 1e-6
+"""Cosine distance below which two embeddings are of one recording: rounding is less, and the
+closest two recordings of the machines it was tried on were farther apart."""
+
+PER_DOMAIN = 20
+STRENGTHS = (0.5, 1.0, 2.0)
+"""How far pseudo-anomalies are from the clip they were made of, in typical distances between
+neighbours: among the normals, beside them, clear of them. Farther, all detectors are right."""
+
+REPEATS = 3
+SHUFFLED, SWAPPED = "shuffled", "swapped"
+_SHARES = {SHUFFLED: (0.02, 0.2), SWAPPED: (0.1, 0.5)}
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoAnomalies:
+    """Normal clips that are held out, and the pseudo-anomalies made of them.
+
+    Attributes
+    ----------
+    basis : str
+        What they are: `INJECTED` or `EMBEDDED`.
+    clean : (h, D)
+        The held-out clips.
+    rows : (h,) int
+        The row of each among the machine's normals; -1 where it is not among them.
+    domains : (h,) str
+        The domain of each.
+    vectors : (m, D)
+        The pseudo-anomalies.
+    origin : (m,) int
+        The clip each was made of, an index into `clean`.
+    kinds : (m,) str
+        What was done to it.
+    """
+
+    basis: str
+    clean: Floats
+    rows: Indices
+    domains: NDArray[Any]
+    vectors: Floats
+    origin: Indices
+    kinds: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+def injected(
+    faults: EmbeddingTable,
+    names: Sequence[str],
+    domains: Domains | None = None,
+    *,
+    readout: str | None = None,
+    X: ArrayLike | None = None,
+) -> PseudoAnomalies:
+    """Injected faults as pseudo-anomalies of a machine.
+
+    Parameters
+    ----------
+    faults : EmbeddingTable
+        As :func:`daco.synthetic.injection.inject_recordings` makes it, the rows of one machine.
+        Nothing but ``path``, ``domain``, ``fault`` and the vectors is read.
+    names : sequence of str
+        The paths of the machine's normals, row by row.
+    domains : N labels, optional
+        Of the normals. A recording that is among them has their domain, another its own.
+    readout : str, optional
+        By default the table's first.
+    X : (N, D), optional
+        Embeddings of the normals, by which a recording is found: the one within `SAME` of its
+        clean vector, whatever it is called. Names decide between copies, and count alone only
+        for the nearest of all normals (it may have been embedded with another precision).
+        Without X a recording is found by its path, or by its name without folder and ending
+        where only one has that name: that can be another recording, or miss one renamed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.method.pseudo_anomalies import injected
+    >>> from daco.data.table import EmbeddingTable
+    >>> faults = EmbeddingTable.from_arrays(
+    ...     np.eye(4), domain="old", path=["a.wav", "a.wav", "b.wav", "b.wav"],
+    ...     fault=["", "rub", "", "rub"])
+    >>> made = injected(faults, ["x/b.wav", "x/c.wav"], ["old", "old"])
+    >>> made.rows, made.kinds, made.origin
+    (array([-1,  0]), array(['rub', 'rub'], dtype='<U3'), array([0, 1]))
+    >>> injected(faults, ["x/b.wav", "x/c.wav"], ["old", "old"], X=np.eye(4)[[3, 0]]).rows
+    array([ 1, -1])
+    """
+    matrix, kinds = faults.matrix(readout), _faults_of(faults)
+    paths = [str(path) for path in faults.columns["path"]]
+    is_clean = kinds == ""
+    if not is_clean.any() or is_clean.all():
+        raise DataError("The table of faults needs clean rows and faulted ones: daco inject.")
+    at = {path: row for row, path in enumerate(np.array(paths)[is_clean])}
+    lost = [path for path in paths if path not in at]
+    if lost or len(at) != int(is_clean.sum()):
+        raise DataError(
+            "Every recording of a table of faults has one clean row. "
+            f"Not so: {some(dict.fromkeys(lost)) or 'some are there twice'}."
+        )
+    if X is None:
+        rows = _named(list(at), names)
+    else:
+        rows = _found(matrix[is_clean], list(at), as_embeddings(X), names)
+    given = [str(each) for each in faults.columns["domain"][is_clean]]
+    labels = [str(each) for each in np.asarray(domains)] if domains is not None else None
+    own = [
+        given[index] if labels is None or row < 0 else labels[row] for index, row in enumerate(rows)
+    ]
+    faulted = [path for path, clean in zip(paths, is_clean, strict=True) if not clean]
+    return PseudoAnomalies(
+        basis=INJECTED,
+        clean=matrix[is_clean],
+        rows=rows,
+        domains=np.array(own),
+        vectors=matrix[~is_clean],
+        origin=np.array([at[path] for path in faulted], np.intp),
+        kinds=kinds[~is_clean],
+    )
+
+
+def moved_normals(
+    X: ArrayLike,
+    domains: Domains | None = None,
+    *,
+    per_domain: int = PER_DOMAIN,
+    strengths: Sequence[float] = STRENGTHS,
+    repeats: int = REPEATS,
+    seed: int = 0,
+) -> PseudoAnomalies:
+    """Normal clips moved away from where normal clips are, in the embedding space.
+
+    A clip x and a vector z that has some of x's features replaced by those of other normal clips
+    of its domain span a plane; x is turned in it, towards z, until its cosine distance from where
+    it was is a strength times the domain's median distance between nearest neighbours. That is
+    ``x + t (z - x)`` with the t that makes all pseudo-anomalies of a strength equally far.
+    ``shuffled`` takes 2 to 20 % of the features, each from a clip of its own; ``swapped`` takes
+    10 to 50 % of them from one clip.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Embeddings of the normals.
+    domains : N labels, optional
+    per_domain : int
+        Clips that are moved, in each domain.
+    strengths : sequence of float
+        In typical distances between neighbours.
+    repeats : int
+        How often each way of moving is tried at each strength.
+    seed : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.method.pseudo_anomalies import moved_normals
+    >>> X = np.random.default_rng(0).normal(size=(40, 16)) + 1
+    >>> made = moved_normals(X, ["old"] * 30 + ["new"] * 10, repeats=1)
+    >>> len(made.clean), len(made), sorted(set(made.kinds.tolist()))
+    (30, 180, ['shuffled', 'swapped'])
+    """
+    X = as_embeddings(X)
+    if not strengths or not all(0 < each < np.inf for each in strengths):
+        raise InputError(f"Strengths are numbers above 0. Got {list(strengths)!r}.")
+    if min(per_domain, repeats) < 1:
+        raise InputError("per_domain and repeats must be at least 1.")
+    if len(X) < 2:
+        raise NotEnoughClipsError("Pseudo-anomalies are made of 2 normal clips or more. Got 1.")
+    names, codes = encode_domains(domains, len(X))
+    typical = NormalBank(X, domains).leave_one_out(RAW_CONFIG)[:, 0]
+    rng = np.random.default_rng(seed)
+    held: list[int] = []
+    vectors: list[Floats] = []
+    kinds: list[str] = []
+    for code in range(len(names)):
+        members = np.flatnonzero(codes == code)
+        distance = float(np.median(typical[members]))
+        for row in np.sort(rng.permutation(members)[:per_domain]).tolist():
+            held.append(row)
+            others = (
+                members[members != row] if len(members) > 1 else np.delete(np.arange(len(X)), row)
+            )
+            for kind in _SHARES:
+                for _ in range(repeats):
+                    towards = _mixture(X, row, others, kind, rng)
+                    for strength in strengths:
+                        vectors.append(_turned(X[row], towards, strength * distance))
+                        kinds.append(kind)
+    each = len(_SHARES) * repeats * len(strengths)
+    return PseudoAnomalies(
+        basis=EMBEDDED,
+        clean=X[held],
+        rows=np.array(held, np.intp),
+        domains=np.array([str(names[codes[row]]) for row in held]),
+        vectors=np.stack(vectors).astype(X.dtype),
+        origin=np.repeat(np.arange(len(held)), each),
+        kinds=np.array(kinds),
+    )
+
+
+def _mixture(X: Floats, row: int, others: Indices, kind: str, rng: np.random.Generator) -> Floats:
+    """A clip with some features of other clips."""
+    low, high = _SHARES[kind]
+    taken = np.asarray(rng.random(X.shape[1]) < rng.uniform(low, high))
+    taken[rng.integers(X.shape[1])] = True
+    count = X.shape[1] if kind == SHUFFLED else 1
+    donors = rng.choice(others, count)
+    given = X[donors, np.arange(X.shape[1])]
+    return np.where(taken, given, X[row])
+
+
+def _turned(clip: Floats, mixture: Floats, distance: float) -> NDArray[np.float64]:
+    """A clip turned towards another vector until its cosine distance from itself is `distance`."""
+    x, towards = clip.astype(np.float64), mixture.astype(np.float64)
+    length = np.linalg.norm(x)
+    if length == 0:
+        return towards
+    along = x / length
+    across = towards - (towards @ along) * along
+    size = np.linalg.norm(across)
+    if size <= 1e-12 * length:  # the features were the same: there is nowhere to turn
+        return x
+    cosine = max(-1.0, 1 - distance)
+    sine = np.sqrt(max(0.0, 1 - cosine**2))
+    return np.asarray(length * (cosine * along + sine * (across / size)))
+
+
+def _faults_of(table: EmbeddingTable) -> NDArray[np.str_]:
+    if "fault" not in table.columns:
+        raise DataError("The table has no column 'fault'. Make one with daco inject.")
+    return np.array(["" if each is None else str(each) for each in table.columns["fault"]])
+
+
+def _found(clean: Floats, paths: Sequence[str], X: Floats, names: Sequence[str]) -> Indices:
+    """The row of each clean vector among the normals, by sound; -1 where it is not there."""
+    if len(X) != len(names) or X.shape[1] != clean.shape[1]:
+        raise InputError(
+            f"There are {len(names)} names of normals and X has the shape {X.shape}; the faults "
+            f"have {clean.shape[1]} values. Give X row by row as the names, in the same readout."
+        )
+    bank, known = unit_rows(X.astype(np.float64)), [str(name) for name in names]
+    found = []
+    for vector, path in zip(unit_rows(clean.astype(np.float64)), paths, strict=True):
+        distances = 1 - bank @ vector
+        nearest = float(distances.min())
+        near = np.flatnonzero(distances <= max(SAME, nearest)).tolist()
+        near.sort(key=lambda row: (known[row] != path, stem_of(known[row]) != stem_of(path)))
+        named = len(near) == 1 and stem_of(known[near[0]]) == stem_of(path)
+        found.append(near[0] if nearest <= SAME or named else -1)
+    return np.array(found, np.intp)
+
+
+def _named(paths: Sequence[str], names: Sequence[str]) -> Indices:
+    """The row of each path among the names: the same path, else the only one of that stem."""
+    rows = {str(name): row for row, name in enumerate(names)}
+    stems: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        stems.setdefault(stem_of(str(name)), []).append(row)
+    found = []
+    for path in paths:
+        alike = stems.get(stem_of(path), [])
+        found.append(rows.get(path, alike[0] if len(alike) == 1 else -1))
+    return np.array(found, np.intp)

@@ -1,0 +1,434 @@
+"""The label-free viability veto: cut the configurations that cannot hear synthetic faults.
+
+A criterion that compares normal clips with each other cannot see whether a configuration detects
+anything. The paper's veto asks labelled development machines; this one asks pseudo-anomalies
+(:mod:`daco.method.pseudo_anomalies`) of the machine itself, and no function here has an argument
+for a label.
+
+It is a veto and no ranker: what it measures says little about the order of configurations that
+do hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError, NotEnoughClipsError
+from daco.evaluation.metrics import grid_metrics, harmonic_mean
+from daco.method.bank import Domains, Grid, NormalBank
+from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
+from daco.validation import as_embeddings, encode_domains
+
+CHANCE = 0.5
+
+KEPT_SHARES = {INJECTED: 4 / 5, EMBEDDED: 2 / 3}
+"""Of the reference's advantage over chance, the least that a viable configuration keeps. Less is
+asked where clips were moved in the embedding space: by the very distance that scorers measure, so
+that scorers differ more in it than they do on sounds."""
+
+HEARD = 0.6
+"""AUC of plain nearest neighbours from which on a kind of pseudo-anomaly counts. What the embedding
+itself does not hold can tell no configurations apart: it only adds noise to all of them."""
+
+LEAST_ADVANTAGE = 0.05
+"""Where even the reference is this close to chance, nothing was heard and nothing is cut."""
+
+MIN_CLIPS = 4
+"""Normals of a domain: half of them are held out, and two must stay for a local density."""
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoScores:
+    """How well each configuration tells pseudo-anomalies of one machine from its normals.
+
+    Attributes
+    ----------
+    configs : tuple of str
+    basis : str
+        What the pseudo-anomalies are.
+    domains : tuple of str
+    auc : (C, G) float
+        Of each domain's pseudo-anomalies against the held-out clips they were made of; ties
+        count half.
+    pauc : (C, G) float
+        The partial AUC up to a false-alarm rate of 0.1 (McClish), against all normals of the
+        domain: a tenth of the held-out clips is one clip or none.
+    kinds : tuple of str
+    by_kind : (C, K) float
+        The AUC of each kind of pseudo-anomaly, mean over domains.
+    heard : tuple of str
+        The kinds that the embedding holds; `auc` and `pauc` are over these. All of them, where
+        it holds none.
+    plain : (2 G,) float
+        AUC and partial AUC by domain of plain nearest neighbours (``raw-k1``), in the grid or not.
+    clips : dict
+        Held-out clips by domain.
+    anomalies : int
+        Of all kinds.
+    left_out : tuple of str
+        Domains with too few normals to be judged.
+    strangers : int
+        Held-out clips that are not among the normals: no row of the bank is held out for them.
+    """
+
+    configs: tuple[str, ...]
+    basis: str
+    domains: tuple[str, ...]
+    auc: FloatArray
+    pauc: FloatArray
+    kinds: tuple[str, ...]
+    by_kind: FloatArray
+    heard: tuple[str, ...]
+    plain: FloatArray
+    clips: dict[str, int]
+    anomalies: int
+    left_out: tuple[str, ...] = ()
+    strangers: int = 0
+
+    @property
+    def score(self) -> FloatArray:
+        """The pseudo score: harmonic mean over domains of AUC and partial AUC; chance is 0.5."""
+        return np.asarray(harmonic_mean(self._quantities, axis=1))
+
+    @property
+    def _quantities(self) -> FloatArray:
+        return np.hstack([self.auc, self.pauc])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "basis": self.basis,
+            "clips": self.clips,
+            "anomalies": self.anomalies,
+            "heard": list(self.heard),
+            "left_out": list(self.left_out),
+            "strangers": self.strangers,
+            "configs": [
+                {
+                    "config": name,
+                    "score": float(score),
+                    **{f"auc_{d}": float(v) for d, v in zip(self.domains, auc, strict=True)},
+                    **{f"pauc_{d}": float(v) for d, v in zip(self.domains, pauc, strict=True)},
+                    **{f"auc_of_{k}": float(v) for k, v in zip(self.kinds, kinds, strict=True)},
+                }
+                for name, score, auc, pauc, kinds in zip(
+                    self.configs, self.score, self.auc, self.pauc, self.by_kind, strict=True
+                )
+            ],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Viability:
+    """What the veto cut, and why.
+
+    Attributes
+    ----------
+    configs : tuple of str
+    kept : (C,) bool
+        False for what was cut.
+    score : (C,) float
+        The pseudo score, over all machines.
+    median, plain : float
+        The pseudo scores of the grid's median configuration and of plain nearest neighbours.
+    limit : float
+        The score below which a configuration is cut; nan where the veto abstained.
+    basis : str
+        What the scores rest on: ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
+    reasons : dict
+        A sentence for each configuration that was cut.
+    notes : tuple of str
+        What to know about the evidence.
+    """
+
+    configs: tuple[str, ...]
+    kept: BoolArray
+    score: FloatArray
+    median: float
+    plain: float
+    limit: float
+    basis: str
+    reasons: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """The configurations that were cut, in the order of the grid."""
+        return tuple(self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "basis": self.basis,
+            "median": self.median,
+            "plain": self.plain,
+            "limit": None if np.isnan(self.limit) else self.limit,
+            "cut": self.reasons,
+            "notes": list(self.notes),
+            "configs": [
+                {"config": name, "score": float(score), "kept": bool(kept)}
+                for name, score, kept in zip(self.configs, self.score, self.kept, strict=True)
+            ],
+        }
+
+
+def pseudo_scores(
+    X: ArrayLike,
+    domains: Domains | None,
+    anomalies: PseudoAnomalies,
+    configs: Grid,
+    *,
+    bands: int = 1,
+) -> PseudoScores:
+    """Score pseudo-anomalies of one machine with every configuration of a grid.
+
+    The clips they were made of are held out, and the bank is made of all other normals. Where
+    that would take more than half of a domain (ten target clips, all of them with faults), the
+    clips are held out in turns, so that each is judged by a bank with half of its domain.
+
+    Parameters
+    ----------
+    X : (N, D)
+        Embeddings of the machine's normals.
+    domains : N labels, optional
+    anomalies : PseudoAnomalies
+        Of :func:`daco.method.pseudo_anomalies.injected` or
+        :func:`daco.method.pseudo_anomalies.moved_normals`, made from the same machine.
+    configs : grid
+    bands : int
+        Equal consecutive parts of a vector, see :class:`daco.method.bank.NormalBank`.
+
+    Raises
+    ------
+    NotEnoughClipsError
+        No domain has `MIN_CLIPS` normals and a held-out clip.
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> from daco.method.pseudo_anomalies import moved_normals
+    >>> from daco.method.viability import pseudo_scores
+    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
+    >>> domains = ["old"] * 50 + ["new"] * 10
+    >>> found = pseudo_scores(X, domains, moved_normals(X, domains), ["raw-k1", "ldn-ratio-K1"])
+    >>> found.auc.shape, found.clips
+    ((2, 2), {'new': 10, 'old': 20})
+    """
+    asked = parse_grid(configs)
+    _refuse_oracle(asked)
+    raw = ScoreConfig.parse(RAW_CONFIG)
+    grid = asked if raw in asked else [*asked, raw]
+    X = as_embeddings(X)
+    moved, clean = as_embeddings(anomalies.vectors), as_embeddings(anomalies.clean)
+    names, codes = encode_domains(domains, len(X))
+    labels = [str(name) for name in names]
+    sizes = np.bincount(codes, minlength=len(names))
+    held = np.array([_code_of(domain, labels) for domain in anomalies.domains], np.intp)
+    judged = [
+        code for code in range(len(names)) if sizes[code] >= MIN_CLIPS and (held == code).any()
+    ]
+    if not judged:
+        raise NotEnoughClipsError(
+            f"The veto needs a domain with {MIN_CLIPS} normal clips, some of them held out. "
+            f"There are {', '.join(f'{n} {d}' for d, n in zip(labels, sizes, strict=True))}."
+        )
+    kinds = tuple(dict.fromkeys(anomalies.kinds.tolist()))
+    for code in judged:
+        if set(anomalies.kinds[held[anomalies.origin] == code].tolist()) != set(kinds):
+            raise InputError(f"{labels[code]} lacks some kinds of pseudo-anomalies: {kinds}.")
+    parts: list[_Part] = []
+    for fold in _folds(held, anomalies.rows, sizes):
+        away = anomalies.rows[fold]
+        stays = np.ones(len(X), bool)
+        stays[away[away >= 0]] = False
+        bank = NormalBank(X[stays], codes[stays], bands=bands)
+        own = bank.leave_one_out(grid)
+        made = np.flatnonzero(np.isin(anomalies.origin, fold))
+        scores = bank.score(np.concatenate([clean[fold], moved[made]]), grid)
+        of_clean, of_made = scores[: len(fold)], scores[len(fold) :]
+        for code in judged:
+            inside = held[anomalies.origin[made]] == code
+            still = of_clean[held[fold] == code]
+            if len(still) and inside.any():
+                others = own[codes[stays] == code]
+                parts.append(
+                    _Part(code, still, others, of_made[inside], anomalies.kinds[made][inside])
+                )
+    plain = grid.index(raw)
+    by_kind = np.stack([_separation(parts, judged, (kind,))[0].mean(axis=1) for kind in kinds], 1)
+    heard = tuple(kind for kind, auc in zip(kinds, by_kind[plain], strict=True) if auc >= HEARD)
+    auc, pauc = _separation(parts, judged, heard or kinds)
+    return PseudoScores(
+        configs=tuple(config.name for config in asked),
+        basis=anomalies.basis,
+        domains=tuple(labels[code] for code in judged),
+        auc=auc[: len(asked)],
+        pauc=pauc[: len(asked)],
+        kinds=kinds,
+        by_kind=by_kind[: len(asked)],
+        heard=heard or kinds,
+        plain=np.concatenate([auc[plain], pauc[plain]]),
+        clips={labels[code]: int((held == code).sum()) for code in judged},
+        anomalies=int(np.isin(held[anomalies.origin], judged).sum()),
+        left_out=tuple(labels[code] for code in range(len(names)) if code not in judged),
+        strangers=int((np.isin(held, judged) & (anomalies.rows < 0)).sum()),
+    )
+
+
+def viability_veto(
+    scores: PseudoScores | Sequence[PseudoScores], *, kept_share: float | None = None
+) -> Viability:
+    """Cut every configuration that hears much less than the others and than its own embedding.
+
+    A configuration is kept if its pseudo score is above chance by at least `kept_share` of what
+    the reference is above chance: the median configuration of the grid, or plain nearest
+    neighbours on the same embeddings (``raw-k1``) where they hear less. The median stands as
+    long as half of the grid works; plain neighbours see to it that a grid full of sharper
+    scorers does not cut everything else. Neither knows whether a machine, a network or a fault
+    level is easy or hard, so no score has to be known beforehand. Where the reference is hardly
+    above chance the veto abstains.
+
+    Parameters
+    ----------
+    scores : PseudoScores, or one for each machine
+        Of the same grid and the same basis. Over machines they are averaged as the official
+        score is: the harmonic mean of all domains of all machines.
+    kept_share : float in [0, 1], optional
+        By default `KEPT_SHARES` of the basis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.method.viability import PseudoScores, viability_veto
+    >>> auc = np.array([[0.84], [0.82], [0.61]])
+    >>> made = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (),
+    ...     np.empty((3, 0)), (), np.array([0.84, 0.84]), {"all": 20}, 360)
+    >>> veto = viability_veto(made)
+    >>> veto.kept, veto.reasons["c"]  # doctest: +NORMALIZE_WHITESPACE
+    (array([ True,  True, False]), 'pseudo score 61.0, below the limit of 75.6: the median of the
+    grid has 82.0, plain nearest neighbours have 84.0 (injected faults)')
+    """
+    machines = [scores] if isinstance(scores, PseudoScores) else list(scores)
+    if not machines:
+        raise InputError("The veto needs the pseudo scores of at least one machine.")
+    configs, basis = machines[0].configs, machines[0].basis
+    if any((each.configs, each.basis) != (configs, basis) for each in machines):
+        raise InputError(
+            "The machines' pseudo scores are of different grids, or some rest on injected faults "
+            "and some do not. Use one grid and one basis for all."
+        )
+    share = KEPT_SHARES[basis] if kept_share is None else kept_share
+    if not 0 <= share <= 1:
+        raise InputError(f"The 'kept_share' of the veto must be in [0, 1]. Got {share!r}.")
+    values = np.asarray(harmonic_mean(np.hstack([each._quantities for each in machines]), axis=1))
+    median = float(np.median(values))
+    plain = float(harmonic_mean(np.concatenate([each.plain for each in machines])))
+    reference, notes = min(median, plain), _notes(machines)
+    limit = CHANCE + share * (reference - CHANCE)
+    if reference - CHANCE < LEAST_ADVANTAGE:
+        limit = float("nan")
+        notes.append(
+            f"The veto abstains: a pseudo score of {100 * reference:.1f} is next to chance, so "
+            "that these pseudo-anomalies are hardly heard at all."
+        )
+    kept = ~np.asarray(values < limit)  # all of them, where there is no limit
+    others = (
+        f"the median of the grid has {100 * median:.1f}, plain nearest neighbours have "
+        f"{100 * plain:.1f} ({basis})"
+    )
+    reasons = {
+        name: f"pseudo score {100 * value:.1f}, below the limit of {100 * limit:.1f}: {others}"
+        for name, value, keep in zip(configs, values, kept, strict=True)
+        if not keep
+    }
+    return Viability(configs, kept, values, median, plain, limit, basis, reasons, tuple(notes))
+
+
+def _folds(
+    held: NDArray[np.intp], rows: NDArray[np.intp], sizes: NDArray[np.intp]
+) -> Iterator[NDArray[np.intp]]:
+    """Held-out clips by turns, so that half of every domain's normals stay at each of them."""
+    turns = 1
+    for code, size in enumerate(sizes):
+        gone = int(((held == code) & (rows >= 0)).sum())
+        turns = max(turns, -(-gone // max(1, int(size) // 2)))
+    turn = np.empty(len(held), np.intp)
+    for code in np.unique(held):
+        members = np.flatnonzero(held == code)
+        turn[members] = np.arange(len(members)) % turns
+    for each in range(turns):
+        yield np.flatnonzero(turn == each)
+
+
+class _Part(NamedTuple):
+    """Scores of one domain at one turn, each (clips, C)."""
+
+    code: int
+    clean: FloatArray
+    others: FloatArray
+    made: FloatArray
+    kinds: NDArray[np.str_]
+
+
+def _separation(
+    parts: Sequence[_Part], judged: Sequence[int], kinds: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
+    """AUC and partial AUC, (C, G), of some kinds: means over the turns of each domain."""
+    found: dict[int, list[tuple[FloatArray, FloatArray]]] = {code: [] for code in judged}
+    for part in parts:
+        made = part.made[np.isin(part.kinds, kinds)]
+        if len(made):
+            auc = _metrics(part.clean, made)[:, 0]
+            pauc = _metrics(np.concatenate([part.others, part.clean]), made)[:, 1]
+            found[part.code].append((auc, pauc))
+    means = np.stack([np.mean(found[code], axis=0) for code in judged], axis=-1)
+    return means[0], means[1]
+
+
+def _metrics(normals: FloatArray, anomalies: FloatArray) -> FloatArray:
+    """AUC and partial AUC of every configuration, (C, 2), as the challenge computes them."""
+    marks = np.repeat([0, 1], [len(normals), len(anomalies)])
+    return grid_metrics(np.concatenate([normals, anomalies]), marks, ["all"] * len(marks)).values
+
+
+def _code_of(domain: Any, known: list[str]) -> int:
+    if str(domain) not in known:
+        raise InputError(
+            f"A held-out clip is of the domain {str(domain)!r}. The normals have "
+            f"{', '.join(map(repr, known))}."
+        )
+    return known.index(str(domain))
+
+
+def _notes(machines: list[PseudoScores]) -> list[str]:
+    notes = []
+    few = sorted({domain for each in machines for domain in each.left_out})
+    if few:
+        notes.append(
+            f"Not judged, with fewer than {MIN_CLIPS} normals or none held out: {', '.join(few)}."
+        )
+    strangers = sum(each.strangers for each in machines)
+    if strangers:
+        clips = sum(sum(each.clips.values()) for each in machines)
+        notes.append(
+            f"{strangers} of {clips} recordings {'is' if strangers == 1 else 'are'} not among the "
+            f"normals of the study: nothing was held out for {'it' if strangers == 1 else 'them'}."
+        )
+    return notes
+
+
+def _refuse_oracle(grid: list[ScoreConfig]) -> None:
+    for config in grid:
+        if config.assignment == "oracle":
+            raise InputError(
+                f"{config.name!r} reads true domains; a veto must not. Remove it from the grid."
+            )

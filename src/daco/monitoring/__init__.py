@@ -1,0 +1,1 @@
+"""A detector at work: watched folders, alarms, drift, notifications, store and service."""

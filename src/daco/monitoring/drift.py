@@ -1,0 +1,223 @@
+"""Does the calibration still hold: the realised false-alarm rate against the nominal one.
+
+A model promises that at most a stated share of normal clips is called anomalous. In the field
+nobody says which clips were normal, so that the share of recent clips called anomalous is all
+there is to look at. When it is above the promised rate by more than chance explains, either the
+calibration no longer fits (another microphone, season, product: add normals), or the machine
+really is failing. A number cannot tell the two apart; a person who listens can.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from daco.detector.thresholds import require_rate
+from daco.errors import InputError
+
+WINDOW = 200
+"""Recent clips that are looked at."""
+
+FEWEST = 30
+"""Clips below which nothing is called stale: a handful of odd ones is an alarm, not a drift."""
+
+LEVEL = 0.001
+"""Probability of as many false alarms or more at the nominal rate, below which it is not chance.
+
+Small, because it is looked at again after every clip.
+"""
+
+CAUTION = (
+    "A rising rate may also be real faults: listen to the flagged clips before adding normals."
+)
+
+Judged = tuple[bool, Mapping[str, float]]
+"""Whether a clip was called anomalous, and how strongly it belongs to each domain."""
+
+
+@dataclass(frozen=True)
+class DomainDrift:
+    """The clips that belong most to one domain; `realised` and `bound` are None without any."""
+
+    n: int
+    realised: float | None
+    bound: float | None
+    stale: bool
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Recent decisions against the promised rate.
+
+    Attributes
+    ----------
+    n : int
+        Clips looked at.
+    nominal, realised : float
+        The rate promised, and the share of the clips called anomalous.
+    bound : float
+        The largest share that chance explains: at the nominal rate more than that happens with
+        a probability of at most `LEVEL`, by the binomial distribution.
+    by_domain : dict of DomainDrift
+        A domain of few clips can drift unseen in the total. Each is tested at `LEVEL` divided
+        by the number of domains.
+    stale : bool
+        The total or a domain is above its bound, on at least `FEWEST` clips.
+    sentence, remedy, caution : str
+        For a person: what was seen, the command that mends it, and when not to use it.
+    """
+
+    n: int
+    nominal: float
+    realised: float
+    bound: float
+    by_domain: Mapping[str, DomainDrift]
+    stale: bool
+    sentence: str
+    remedy: str
+    caution: str = CAUTION
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def drift_of(
+    judged: Sequence[Judged],
+    nominal: float,
+    *,
+    domains: Sequence[str] | Mapping[str, int] = (),
+    model: str = "MODEL.daco",
+) -> Drift | None:
+    """Hold recent decisions of one model against the rate it was calibrated for.
+
+    Parameters
+    ----------
+    judged : sequence of (bool, mapping)
+        Recent clips, all judged by the same model: whether it was called anomalous, and its
+        domain weights.
+    nominal : float in (0, 1)
+        The model's false-alarm rate.
+    domains : sequence of str
+        Those to tell apart; by default those in the weights.
+    model : str
+        The model's file, for the remedy.
+
+    Returns
+    -------
+    Drift or None
+        None without any clip.
+
+    Notes
+    -----
+    With n normals behind it a threshold holds its rate on average over many such calibrations;
+    a single one on ten clips may well realise twice the rate from the first day. The bound
+    takes the nominal rate as exact, so that such a machine is called stale as well. The remedy
+    is the same: more normals.
+
+    Examples
+    --------
+    >>> from daco.monitoring.drift import drift_of
+    >>> judged = [(row % 5 == 0, {"source": 0.9, "target": 0.1}) for row in range(200)]
+    >>> drift = drift_of(judged, 0.1, model="press.daco")
+    >>> drift.stale, drift.realised, drift.bound
+    (True, 0.2, 0.17)
+    >>> print(drift.sentence)
+    calibration is stale: realised false-alarm rate 0.20 at nominal 0.10 over the last 200 clips
+    >>> print(drift.remedy)
+    daco update press.daco NEW_NORMALS --domain source
+    """
+    require_rate(nominal)
+    if not judged:
+        return None
+    names = list(domains) or sorted({name for _, weights in judged for name in weights})
+    of_domain: dict[str, list[bool]] = {name: [] for name in names}
+    for anomalous, weights in judged:
+        if weights:
+            closest = max(weights, key=lambda name: weights[name])
+            of_domain.setdefault(closest, []).append(bool(anomalous))
+    level = LEVEL / max(1, len(of_domain))
+    by_domain = {name: _domain_drift(flags, nominal, level) for name, flags in of_domain.items()}
+    n, count = len(judged), sum(bool(anomalous) for anomalous, _ in judged)
+    bound = largest_by_chance(n, nominal) / n
+    total_stale = n >= FEWEST and count / n > bound
+    stale_domains = [name for name, each in by_domain.items() if each.stale]
+    return Drift(
+        n=n,
+        nominal=float(nominal),
+        realised=count / n,
+        bound=bound,
+        by_domain=by_domain,
+        stale=total_stale or bool(stale_domains),
+        sentence=_sentence(n, count / n, nominal, total_stale, stale_domains, by_domain),
+        remedy=_remedy(model, stale_domains, of_domain),
+    )
+
+
+def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:
+    """The largest count out of n that chance explains at a rate.
+
+    The smallest k such that more than k happen with a probability of at most `level`.
+
+    Examples
+    --------
+    >>> from daco.monitoring.drift import largest_by_chance
+    >>> largest_by_chance(200, 0.1), largest_by_chance(3, 0.1)
+    (34, 3)
+    """
+    from scipy.special import bdtrc
+
+    if n < 0:
+        raise InputError(f"The number of clips must not be negative. Got {n!r}.")
+    low, high = -1, n  # more than high: never; more than low: more often than `level`
+    while high - low > 1:
+        middle = (low + high) // 2
+        if bdtrc(middle, n, rate) <= level:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _domain_drift(flags: Sequence[bool], nominal: float, level: float) -> DomainDrift:
+    n = len(flags)
+    if not n:
+        return DomainDrift(0, None, None, stale=False)
+    realised, bound = sum(flags) / n, largest_by_chance(n, nominal, level) / n
+    return DomainDrift(n, realised, bound, stale=n >= FEWEST and realised > bound)
+
+
+def _sentence(
+    n: int,
+    realised: float,
+    nominal: float,
+    total_stale: bool,
+    stale_domains: Sequence[str],
+    by_domain: Mapping[str, DomainDrift],
+) -> str:
+    rates = "realised false-alarm rate {:.2f} at nominal {} over the last {} clips"
+    promised = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
+    if total_stale:
+        return "calibration is stale: " + rates.format(realised, promised, n)
+    if stale_domains:
+        name = stale_domains[0]
+        part = by_domain[name]
+        assert part.realised is not None
+        return (
+            f"calibration is stale in domain {name}: "
+            f"{rates.format(part.realised, promised, part.n)} of that domain"
+        )
+    if n < FEWEST:
+        return f"too few clips to hold the calibration against: {n}, {FEWEST} are needed"
+    return "calibration holds: " + rates.format(realised, promised, n)
+
+
+def _remedy(
+    model: str, stale_domains: Sequence[str], of_domain: Mapping[str, Sequence[bool]]
+) -> str:
+    """The command that adds normals to the domain that needs them most."""
+    among = stale_domains or list(of_domain)
+    most = max(among, key=lambda name: sum(of_domain[name]), default="DOMAIN")
+    return f"daco update {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}"

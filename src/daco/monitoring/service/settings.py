@@ -1,0 +1,206 @@
+"""Settings of the service, checked before anything is started."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from daco.audio.decode import AudioLimits
+from daco.errors import InputError
+from daco.monitoring.alarms import AlarmRule
+
+Keep = Literal["alarms", "all", "none"]
+
+MACHINE_ID = re.compile(r"[\w.-]{1,100}")
+"""What the stem of a model file must look like to be a machine's id."""
+
+SHORTEST_TOKEN = 16
+MEGABYTE = 1_000_000
+
+_TOKEN = re.compile(r"[!-~]+", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the service is told at its start.
+
+    Parameters
+    ----------
+    models : Path
+        Folder of ``*.daco`` files.
+    database : str
+        URL, see `daco.monitoring.store`.
+    host, port
+        Where to listen. Anything but a loopback address needs a `token`.
+    token : str, optional
+        What clients have to show; at least 16 printable characters.
+    allowed_hosts : tuple of str
+        Names besides ``localhost`` under which the service is reached on a loopback address,
+        behind a proxy; they need a `token`.
+    clips : Path, optional
+        Where uploaded recordings are kept.
+    keep_audio : {"alarms", "all", "none"}
+        Which of them: those found anomalous, all, or none.
+    audio_bytes : int
+        Of kept recordings; the oldest go first.
+    keep_days : float, optional
+        Clips and alarms older than this are forgotten.
+    normals : Path, optional
+        Where the normals' recordings lie, so that they can be listened to.
+    watched : tuple of Path
+        Folders of ``daco watch`` on the same database whose recordings may be listened to.
+    rule : AlarmRule
+    workers : int
+        Processes that decode and score.
+    max_body : int
+        Bytes of one upload.
+    weights : mapping
+        Checkpoint by name of network, where it was not downloaded.
+    job_seconds, job_memory
+        What decoding and scoring one recording may take: seconds, and bytes beyond what a
+        worker has at its start.
+    waiting : int
+        Recordings that may wait for a worker; the next is answered 503.
+    uploads, buffered_bytes : int
+        Uploads that are received or waiting at one time, and the bytes they may hold together.
+    read_seconds : float
+        In which a request must have arrived.
+    connections : int
+        Open at one time.
+    silent_after : float
+        Seconds without a clip after which a machine counts as silent.
+    """
+
+    models: Path
+    database: str
+    host: str = "127.0.0.1"
+    port: int = 8477
+    token: str | None = field(default=None, repr=False)
+    allowed_hosts: tuple[str, ...] = ()
+    clips: Path | None = None
+    keep_audio: Keep = "alarms"
+    audio_bytes: int = 2_000 * MEGABYTE
+    keep_days: float | None = None
+    normals: Path | None = None
+    watched: tuple[Path, ...] = ()
+    rule: AlarmRule = field(default_factory=AlarmRule)
+    workers: int = 2
+    max_body: int = 32 * MEGABYTE
+    weights: Mapping[str, str] = field(default_factory=dict)
+    job_seconds: float = 20.0
+    job_memory: int = 1_000 * MEGABYTE
+    waiting: int = 16
+    uploads: int = 64
+    buffered_bytes: int = 256 * MEGABYTE
+    read_seconds: float = 20.0
+    connections: int = 512
+    silent_after: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if not self.models.is_dir():
+            raise InputError(f"{self.models} is not a folder. Give the folder of your models.")
+        for folder in (self.normals, *self.watched):
+            if folder is not None and not folder.is_dir():
+                raise InputError(f"{folder} is not a folder. Give one of recordings.")
+        if self.keep_audio not in get_args(Keep):
+            raise InputError(f"keep_audio must be alarms, all or none. Got {self.keep_audio!r}.")
+        if self.keep_audio != "none" and self.clips is None:
+            raise InputError("Keeping recordings needs a folder for them: name it, or keep none.")
+        _check_numbers(self)
+        _check_access(self)
+
+    @property
+    def on_loopback(self) -> bool:
+        """Only programs on this computer can connect."""
+        return is_loopback(self.host)
+
+    @property
+    def audio_limits(self) -> AudioLimits:
+        """What a recording may be: ten minutes, and no more samples than memory is set aside."""
+        return AudioLimits(
+            bytes=self.max_body, values=1 << 25, seconds=600.0, samples=1 << 25, max_rate=384_000
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this computer only.
+
+    Examples
+    --------
+    >>> from daco.monitoring.service.settings import is_loopback
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "")]
+    [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The token in a file, or in ``$DACO_TOKEN``; None where neither is given."""
+    if file is None:
+        return environment.get("DACO_TOKEN") or None
+    try:
+        text = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise InputError(f"{file}: the token cannot be read ({reason}).") from None
+    if not text:
+        raise InputError(f"{file}: there is no token in it. Write one: openssl rand -hex 32.")
+    return text
+
+
+def _check_numbers(settings: Settings) -> None:
+    for name, low, high in (
+        ("port", 0, 65535),
+        ("workers", 1, 256),
+        ("max_body", 1000, 1 << 30),
+        ("waiting", 1, 10_000),
+        ("uploads", 1, 10_000),
+        ("connections", 1, 100_000),
+        ("audio_bytes", 0, 1 << 50),
+        ("silent_after", 1, 1e9),
+        ("read_seconds", 0.01, 3600),
+        ("job_seconds", 0.001, 3600),
+        ("job_memory", 1 << 20, 1 << 40),
+    ):
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            raise InputError(f"{name} must be between {low} and {high}. Got {value!r} instead.")
+    if settings.keep_days is not None and not 0 < settings.keep_days < 1e5:
+        raise InputError(f"keep_days must be a number of days. Got {settings.keep_days!r}.")
+    if settings.buffered_bytes < settings.max_body:
+        raise InputError("buffered_bytes must hold at least one upload of max_body bytes.")
+    if settings.job_memory < 4 * settings.max_body:
+        raise InputError("job_memory must be at least four times max_body.")
+
+
+def _check_access(settings: Settings) -> None:
+    token = settings.token
+    if token is not None and (len(token) < SHORTEST_TOKEN or not _TOKEN.fullmatch(token)):
+        raise InputError(
+            f"A token is at least {SHORTEST_TOKEN} printable characters without spaces. Make one "
+            "with: openssl rand -hex 32."
+        )
+    for host in settings.allowed_hosts:
+        if not _HOST.fullmatch(host):
+            raise InputError(f"{host!r} is no host name. Give it without scheme and port.")
+    if token is None and not settings.on_loopback:
+        raise InputError(
+            f"Listening on {settings.host!r} lets others reach the service, which needs a token: "
+            "--token-file FILE or $DACO_TOKEN. Make one with: openssl rand -hex 32."
+        )
+    if token is None and settings.allowed_hosts:
+        raise InputError(
+            "A service that is reached under another name than localhost needs a token: "
+            "--token-file FILE or $DACO_TOKEN. Make one with: openssl rand -hex 32."
+        )

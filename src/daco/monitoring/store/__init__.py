@@ -1,0 +1,44 @@
+"""Storage of judged clips and alarms in SQLite or PostgreSQL: ``Store.open`` a URL.
+
+SQLAlchemy Core, no ORM. SQLite is for one computer (WAL does not work on network drives);
+PostgreSQL needs its driver, ``pip install "psycopg[binary]"``.
+"""
+
+from __future__ import annotations
+
+from daco.errors import MissingExtraError
+
+try:
+    import sqlalchemy  # noqa: F401
+except ImportError:
+    raise MissingExtraError(
+        'Storing results needs SQLAlchemy: pip install "daco-asd[serve]".'
+    ) from None
+
+from daco.monitoring.store.engine import StoreError
+from daco.monitoring.store.outbox import EVENTS, Delivery, Outbox
+from daco.monitoring.store.records import (
+    Added,
+    MachineSummary,
+    NewClip,
+    Source,
+    StoredAlarm,
+    StoredClip,
+)
+from daco.monitoring.store.retention import Pruned
+from daco.monitoring.store.store import Store
+
+__all__ = [
+    "EVENTS",
+    "Added",
+    "Delivery",
+    "MachineSummary",
+    "NewClip",
+    "Outbox",
+    "Pruned",
+    "Source",
+    "Store",
+    "StoreError",
+    "StoredAlarm",
+    "StoredClip",
+]

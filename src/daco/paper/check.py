@@ -1,0 +1,244 @@
+"""Printed and recomputed side by side: whether they agree, and whether that was expected."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from daco.errors import DacoError
+from daco.paper import (  # noqa: F401  (they enter their recipes)
+    agreement,
+    counts,
+    forward,
+    records,
+)
+from daco.paper.artifacts import Artifacts, open_artifacts
+from daco.paper.printed import NUMBER, PLACES, Figure, decimals, figures
+from daco.paper.recipe import Recomputed, recompute
+
+_BOUNDS: dict[str, Callable[[float, float], bool]] = {
+    "below": lambda value, bound: value < bound,
+    "above": lambda value, bound: value > bound,
+    "at least": lambda value, bound: value >= bound,
+}
+_SLACK = 1e-9  # 0.125 printed as 0.12 lies half a digit away, and binary fractions a little more
+
+
+class Status(StrEnum):
+    """What became of a figure; `MEANINGS` says what each word means."""
+
+    OK = "ok"
+    READ = "read"
+    DIFFERS = "differs"
+    AUDIO = "needs audio"
+    CODE = "needs code"
+    TEAMS = "needs teams"
+    CITED = "cited"
+    MISSING = "missing"
+
+
+MEANINGS = {
+    Status.OK: "recomputed from the artifacts, equal to the printed digits",
+    Status.READ: "stated by an artifact, equal to the printed digits; not recomputed",
+    Status.DIFFERS: "not equal to the printed digits; [n]: erratum n says why",
+    Status.AUDIO: "not in the artifacts: needs the recordings",
+    Status.CODE: "not in the artifacts: needs the official evaluator's code",
+    Status.TEAMS: "not in the artifacts: needs the scores of the other teams",
+    Status.CITED: "a number of others: the organisers, the authors of LDN",
+    Status.MISSING: "its artifact is missing or damaged",
+}
+"""What each status means, for the reader of a table."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A printed figure beside what the artifacts say.
+
+    Attributes
+    ----------
+    figure : Figure
+    status : Status
+    recomputed : Recomputed or None
+        None where nothing could be computed.
+    note : str
+        Why it is so, where there is more to say.
+    """
+
+    figure: Figure
+    status: Status
+    recomputed: Recomputed | None
+    note: str = ""
+
+    @property
+    def expected(self) -> bool:
+        """Whether it is as it should be: agreeing, or differing as an erratum says."""
+        if self.figure.erratum is not None:
+            return self.status is Status.DIFFERS
+        return self.status not in (Status.DIFFERS, Status.MISSING)
+
+    @property
+    def text(self) -> str:
+        """The recomputed value in the form of the printed one, with a digit or two more."""
+        if self.recomputed is None:
+            return ""
+        # 2.045 is not 2.1, but as 2.05 it would seem to be
+        more = 2 if self.status is Status.DIFFERS else 1
+        return _in_the_form_of(self.figure, self.recomputed, more)
+
+    def record(self) -> dict[str, Any]:
+        """The finding as JSON has it."""
+        figure, found = self.figure, self.recomputed
+        values: list[float | None] | str | None = None
+        if found is not None:
+            values = found.name or _for_json(found.values)
+        return {
+            "id": figure.id,
+            "place": figure.place,
+            "what": figure.what,
+            "printed": figure.printed,
+            "recomputed": values,
+            "text": self.text,
+            "error": _for_json(found.errors) if found and found.values else None,
+            "status": self.status.value,
+            "needs": found.needs if found else "",
+            "expected": self.expected,
+            "erratum": figure.erratum,
+            "note": self.note,
+            "recipe": figure.recompute,
+        }
+
+
+def check_paper(
+    folder: Path | str, progress: Callable[[int, int], None] | None = None
+) -> list[Finding]:
+    """Recompute every figure of the paper from the authors' artifacts.
+
+    Parameters
+    ----------
+    folder : path
+        A clone of ``polestvr/daco-experiments``, or a ZIP file of it.
+    progress : callable, optional
+        Called with the figures done and their number.
+
+    Returns
+    -------
+    list of Finding
+        In the order of the paper. A figure whose artifact is missing or damaged says so; the
+        others are not affected.
+
+    Raises
+    ------
+    DataError
+        The folder holds none of the artifacts.
+    """
+    artifacts = open_artifacts(folder)
+    found = []
+    for done, figure in enumerate(figures(), 1):
+        found.append(check_figure(figure, artifacts))
+        if progress is not None:
+            progress(done, len(figures()))
+    return found
+
+
+def check_figure(figure: Figure, artifacts: Artifacts) -> Finding:
+    """One figure beside what the artifacts say."""
+    if not figure.recompute:
+        return Finding(figure, Status(figure.standing), None, figure.note)
+    try:
+        found = recompute(figure.recompute, artifacts)
+    except DacoError as error:
+        return Finding(figure, Status.MISSING, None, str(error))
+    source = f"Read, not recomputed: that needs {found.needs}." if found.needs else ""
+    note = " ".join(filter(None, (source, found.note, figure.note)))
+    if agrees(figure, found) and not agrees(figure, replace(found, errors=())):
+        note = f"Within the error of {found.cause} ({max(found.errors):.2g}). {note}".rstrip()
+    if not agrees(figure, found):
+        return Finding(figure, Status.DIFFERS, found, note)
+    if figure.erratum is not None:
+        note = f"Agrees, although erratum {figure.erratum} says that it differs. {note}".rstrip()
+    return Finding(figure, Status.READ if found.needs else Status.OK, found, note)
+
+
+def agrees(figure: Figure, found: Recomputed) -> bool:
+    """Whether a recomputed value could have been printed as the figure was.
+
+    It may lie half a unit of the last printed digit away, and as much further as
+    :attr:`Recomputed.errors` grants.
+
+    Examples
+    --------
+    >>> from daco.paper.recipe import number
+    >>> figure = Figure("x", "Table II", "random configuration, sd", "2.1")
+    >>> agrees(figure, number(2.06)), agrees(figure, number(2.045))
+    (True, False)
+    """
+    if figure.rule == "name":
+        return found.name == figure.said
+    if figure.rule:
+        holds = _BOUNDS[figure.rule]
+        bound = float(figure.numbers[0])
+        return bool(found.values) and all(holds(value, bound) for value in found.values)
+    if len(found.values) != len(figure.numbers):
+        return False
+    errors = found.errors or (0.0,) * len(found.values)
+    return all(
+        abs(value - float(number)) <= 0.5 * 10.0 ** -decimals(number) + error + _SLACK
+        for value, number, error in zip(found.values, figure.numbers, errors, strict=True)
+    )
+
+
+def summary(found: Sequence[Finding]) -> dict[str, Any]:
+    """How many figures have which status, in the paper and beyond it."""
+    printed = {place.name for place in PLACES if place.in_paper}
+    parts = {
+        "paper": [each for each in found if each.figure.place in printed],
+        "beyond": [each for each in found if each.figure.place not in printed],
+    }
+    counted = {}
+    for name, part in parts.items():
+        by_status = Counter(each.status for each in part)
+        counted[name] = {
+            "figures": len(part),
+            "quantities": len(
+                {
+                    each.figure.recompute
+                    for each in part
+                    if each.recomputed is not None and not each.recomputed.needs
+                }
+            ),
+            **{status.value: by_status[status] for status in Status},
+            "differs as an erratum says": sum(
+                each.status is Status.DIFFERS and each.expected for each in part
+            ),
+        }
+    return {**counted, "unexpected": sum(not each.expected for each in found)}
+
+
+def _for_json(values: Sequence[float]) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _in_the_form_of(figure: Figure, found: Recomputed, more: int) -> str:
+    if found.name is not None:
+        return found.name
+    numbers = figure.numbers
+    if len(numbers) != len(found.values):
+        form = numbers[0] if numbers else "0"
+        return ", ".join(_formatted(value, form, more) for value in found.values)
+    values = iter(found.values)
+    return NUMBER.sub(lambda match: _formatted(next(values), match[0], more), figure.said)
+
+
+def _formatted(value: float, printed: str, more: int) -> str:
+    digits = decimals(printed)
+    sign = "+" if printed[0] in "+-" else ""
+    if math.isclose(value, round(value, digits), abs_tol=1e-12):
+        return f"{value:{sign}.{digits}f}"
+    if abs(value) < 0.5 * 10.0**-digits:
+        return f"{value:.1e}"
+    return f"{value:{sign}.{digits + more}f}"

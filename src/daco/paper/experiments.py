@@ -1,0 +1,232 @@
+"""Baselines, the balance frontier, diagnostics, false-alarm rates and cost (E1, E2, E6)."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from daco.data.dcase import MACHINES
+from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, fpr_coverage, harmonic_mean
+from daco.evaluation.statistics import partial_spearman
+from daco.paper.artifacts import (
+    ArtifactError,
+    Artifacts,
+    clips,
+    grid,
+    once,
+    read_table,
+    read_text,
+    whole,
+)
+from daco.paper.choices import config_of
+from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
+
+DEV, EVAL = MACHINES[2025]["dev"], MACHINES[2025]["eval"]
+BACKENDS = ("knn1", "sel-maha", "gmm2")
+SYSTEMS = {"raw": "raw-k1", "daco-m0": "conf-soft-m0-k1"}
+"""The names that the coverage table has for two configurations."""
+
+_COMPUTER = "the authors' computer"
+_E6 = "results/e6_efficiency.txt"
+_COST = re.compile(
+    r"^(beats|eat|panns)\s+(\d+\.\d+)\s+(\d+)\s+(\d+\.\d+)\s+\S+\s+(\d+)\s*$", re.MULTILINE
+)
+_CYCLE = re.compile(r"score\+calibrate (\d+) ms, criterion \(10 splits\) (\d+) ms")
+_COST_COLUMNS = ("parameters", "dim", "ms_per_clip", "memory")
+
+
+# E1
+
+
+@recipe
+def baseline(artifacts: Artifacts, backend: str, which: str) -> Recomputed:
+    """Dev score, or the mean AUC of a domain, of a backend on frozen embeddings."""
+    if backend == "knn1":  # the clips of raw-k1 were released
+        _, metrics = metrics_of(artifacts, "45", "dev", "raw-k1")
+        error = 0.0
+    else:
+        file = "e1_dev.csv"
+        table = read_table(artifacts, file, ("machine", "backend"), QUANTITIES)
+        wanted = list(product(DEV, BACKENDS))
+        whole(file, "rows", list(zip(table["machine"], table["backend"], strict=True)), wanted)
+        metrics = table[table["backend"] == backend][list(QUANTITIES)].to_numpy()
+        error = rounding_error(metrics)
+    if which == "score":
+        return number(harmonic_mean(metrics), error)
+    return number(metrics[:, QUANTITIES.index(which)].mean())
+
+
+# E2: the frontier and its diagnostics
+
+
+@recipe
+def gap(artifacts: Artifacts, config: str, which: str) -> Recomputed:
+    """Source minus target AUC over the dev machines: signed mean, mean absolute or median."""
+    _, metrics = metrics_of(artifacts, "45", "dev", config)
+    gaps = metrics[:, 0] - metrics[:, 1]
+    values = {"signed": gaps.mean(), "absolute": np.abs(gaps).mean(), "median": np.median(gaps)}
+    return number(values[which])
+
+
+def target_gains(artifacts: Artifacts) -> dict[str, float]:
+    """How much target AUC full equalisation gains on each of the 15 machines."""
+    gains: dict[str, float] = {}
+    for split in ("dev", "eval"):
+        names, after = metrics_of(artifacts, "45", split, config_of(artifacts, "45", "default"))
+        _, before = metrics_of(artifacts, "45", split, "raw-k1")
+        gains |= dict(zip(names, (after - before)[:, 1].tolist(), strict=True))
+    return gains
+
+
+@recipe
+def target_gain(artifacts: Artifacts, machine: str) -> Recomputed:
+    """The target AUC that full equalisation gains on a machine."""
+    return number(target_gains(artifacts)[machine], 0.0 if machine in DEV else 2 * HALF_DIGIT)
+
+
+def diagnostics(artifacts: Artifacts) -> pd.DataFrame:
+    """The authors' diagnostics by machine; accuracies in percent."""
+    file = "diagnostics.csv"
+    columns = ("assignment_acc_test_normals", "separability_train")
+    shares = ("pct_anom_above_tgt_max", "pct_anom_above_src_q90")
+    table = read_table(artifacts, file, ("machine", "split"), (*columns, *shares))
+    whole(file, "machines", list(table["machine"]), (*DEV, *EVAL))
+    table = table.set_index("machine")
+    return table.assign(assignment_acc_test_normals=100 * table["assignment_acc_test_normals"])
+
+
+@recipe
+def diagnostic(artifacts: Artifacts, machine: str, column: str) -> Recomputed:
+    """A diagnostic of one machine; accuracies and shares in percent."""
+    return read(number(diagnostics(artifacts)[column][machine]), "the recordings")
+
+
+@recipe
+def diagnostic_range(artifacts: Artifacts, column: str, *machines: str) -> Recomputed:
+    """Its lowest and highest value over machines."""
+    values = diagnostics(artifacts)[column][list(machines)]
+    return read(pair(values.min(), values.max()), "the recordings")
+
+
+@recipe
+def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
+    """Rank correlation of the domains' separability and the gain, or its p-value."""
+    gains = target_gains(artifacts)
+    separability = diagnostics(artifacts)["separability_train"][list(gains)]
+    found = partial_spearman(separability, list(gains.values()), [])
+    return number(found.rho if which == "rho" else found.p_value)
+
+
+# E2: realised false-alarm rates
+
+
+@once
+def published_rates(artifacts: Artifacts) -> pd.DataFrame:
+    """False-alarm rates by system, level and machine (rows) and domain (columns)."""
+    file = "fpr_coverage.csv"
+    text = ("machine", "domain", "system")
+    table = read_table(artifacts, file, text, ("nominal_fpr", "empirical_fpr"))
+    keys = ["system", "nominal_fpr", "machine"]
+    found = list(zip(*(table[key] for key in (*keys, "domain")), strict=True))
+    domains = ("source", "target")
+    whole(file, "rows", found, list(product(SYSTEMS, NOMINAL_LEVELS, (*DEV, *EVAL), domains)))
+    return table.pivot(index=keys, columns="domain", values="empirical_fpr").sort_index()
+
+
+@once
+def clip_rates(artifacts: Artifacts) -> pd.DataFrame:
+    """The same of the dev machines under full equalisation, from their released clips."""
+    rows = {}
+    for machine in DEV:
+        found = clips(artifacts, SYSTEMS["daco-m0"], "dev", machine)
+        for row in fpr_coverage(found.scores, found.labels, found.domains):
+            rows["daco-m0", row.level, machine] = row.rates
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _rates(artifacts: Artifacts, system: str, level: str) -> pd.DataFrame:
+    """Rates by machine; from clips where they were released with a threshold that needs none."""
+    table = published_rates(artifacts).copy()
+    table.update(clip_rates(artifacts))
+    rows = table.reset_index()
+    chosen = (rows["system"] == system) & (rows["nominal_fpr"] == float(level))
+    return rows[chosen].set_index("machine")[["source", "target"]]
+
+
+@recipe
+def imbalance(artifacts: Artifacts, system: str, level: str, which: str = "all") -> Recomputed:
+    """Mean distance of the two domains' false-alarm rates over machines."""
+    rates = _rates(artifacts, system, level)
+    if which == "dev":
+        rates = rates.loc[list(DEV)]
+    return number((rates["source"] - rates["target"]).abs().mean())
+
+
+@recipe
+def imbalance_ratio(artifacts: Artifacts, level: str, which: str = "all") -> Recomputed:
+    """Imbalance of calibrated over that of raw scores."""
+    calibrated, raw = (
+        imbalance(artifacts, system, level, which).values[0] for system in ("daco-m0", "raw")
+    )
+    return number(calibrated / raw)
+
+
+@recipe
+def realised_rate(artifacts: Artifacts, system: str, level: str) -> Recomputed:
+    """Mean false-alarm rate over machines and domains where `level` was asked."""
+    return number(_rates(artifacts, system, level).to_numpy().mean())
+
+
+@recipe
+def nominal_levels(artifacts: Artifacts) -> Recomputed:
+    """Lowest and highest nominal level."""
+    levels = published_rates(artifacts).index.get_level_values("nominal_fpr")
+    return pair(levels.min(), levels.max())
+
+
+# E6
+
+
+@once
+def _costs(artifacts: Artifacts) -> dict[str, dict[str, float]]:
+    found = {
+        name: dict(zip(_COST_COLUMNS, map(float, values), strict=True))
+        for name, *values in _COST.findall(read_text(artifacts, _E6))
+    }
+    if len(found) != 3:
+        raise ArtifactError(_E6, f"has {len(found)} of 3 backbones")
+    return found
+
+
+@recipe
+def efficiency(artifacts: Artifacts, backbone: str, column: str) -> Recomputed:
+    """Parameters, dimension, time or memory of a backbone."""
+    needs = "the network's weights" if column in ("parameters", "dim") else _COMPUTER
+    return read(number(_costs(artifacts)[backbone][column]), needs)
+
+
+@recipe
+def efficiency_range(artifacts: Artifacts, column: str) -> Recomputed:
+    """The lowest and highest of these over backbones."""
+    values = [costs[column] for costs in _costs(artifacts).values()]
+    return read(Recomputed((min(values), max(values))), _COMPUTER)
+
+
+@recipe
+def cycle_seconds(artifacts: Artifacts) -> Recomputed:
+    """Seconds of one configuration on one machine, criterion included."""
+    match = _CYCLE.search(read_text(artifacts, _E6))
+    if match is None:
+        raise ArtifactError(_E6, "has no line on the configuration cycle")
+    return read(number(sum(map(float, match.groups())) / 1000), _COMPUTER)
+
+
+@recipe
+def study_minutes(artifacts: Artifacts) -> Recomputed:
+    """Minutes that the cycles of a whole grid on all machines take."""
+    cycles = len(grid(artifacts, "beats")) * len((*DEV, *EVAL))
+    return read(number(cycles * cycle_seconds(artifacts).values[0] / 60), _COMPUTER)

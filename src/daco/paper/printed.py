@@ -1,0 +1,182 @@
+"""What the paper prints, and where it is known to err: data, transcribed once.
+
+``printed.csv`` has one row per figure and place; ``errata.csv`` one sentence per erratum.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of the paper, or of what came after it.
+
+    Attributes
+    ----------
+    name : str
+        As the figures have it, such as ``"Table II"``.
+    title : str
+    in_paper : bool
+        False for what the paper does not print: the outcome of the forward test, evidence for
+        the errata, the agreement of the artifacts with each other.
+    dense : bool
+        A table so long that only what is not ok is worth a line.
+    """
+
+    name: str
+    title: str
+    in_paper: bool = True
+    dense: bool = False
+
+
+PLACES = (
+    Place("Abstract", ""),
+    Place("Section I", "Introduction"),
+    Place("Section III", "Problem setting"),
+    Place("Section IV", "Method"),
+    Place("Section V", "Experimental setup"),
+    Place("Section VI-A", "Baselines (E1)"),
+    Place("Section VI-B", "Frontier (E2)"),
+    Place("Fig. 2", "Gain, separability"),
+    Place("Fig. 3", "What predicts"),
+    Place("Section VI-C", "Transfer (E3)"),
+    Place("Table I", "Model selection"),
+    Place("Section VI-D", "Backbones (E4)"),
+    Place("Table II", "Backbones"),
+    Place("Section VI-E", "LDN (E5)"),
+    Place("Table III", "LDN"),
+    Place("Section VI-F", "Years (E7)"),
+    Place("Table IV", "Years"),
+    Place("Section VI-G", "Cost (E6)"),
+    Place("Table V", "Efficiency"),
+    Place("Section VII", "Discussion"),
+    Place("Section VIII", "Conclusion"),
+    Place("Appendix, machines", "", dense=True),
+    Place("Appendix", "Official scores"),
+    Place("Forward test 2026", "", in_paper=False),
+    Place("Pre-registration", "", in_paper=False),
+    Place("Seven settings", "mean score", in_paper=False),
+    Place("Errata", "the evidence", in_paper=False),
+    Place("Artifacts", "contradictions", in_paper=False),
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure as it is printed.
+
+    Attributes
+    ----------
+    id : str
+        Unique, such as ``"table2.oracle.eat"``.
+    place : str
+        Name of a :class:`Place`.
+    what : str
+        What the figure is of.
+    printed : str
+        The text of the paper without its LaTeX.
+    value : str
+        What `printed` says as numbers or as a name, where it does not say so itself:
+        ``"three of five"`` is ``3/5``.
+    rule : str
+        How the recomputed value relates to it: ``""`` rounds to the printed digits, ``below``,
+        ``above``, ``at least``, or ``name`` for equal text.
+    recompute : str
+        A recipe and its arguments (:mod:`daco.paper.recipe`); empty when there is none.
+    standing : str
+        Its status where there is no recipe: ``"needs audio"``, ``"needs code"``,
+        ``"needs teams"`` or ``"cited"``.
+    erratum : int or None
+        Number of the erratum that says that this figure is wrong.
+    note : str
+        Why a figure has its standing.
+    """
+
+    id: str
+    place: str
+    what: str
+    printed: str
+    value: str = ""
+    rule: str = ""
+    recompute: str = ""
+    standing: str = ""
+    erratum: int | None = None
+    note: str = ""
+
+    @property
+    def said(self) -> str:
+        """The text that holds the numbers."""
+        return self.value or self.printed
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The printed numbers, each with its sign and digits."""
+        return () if self.rule == "name" else numbers_in(self.said)
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """Something the paper has wrong, in a sentence or two."""
+
+    number: int
+    text: str
+
+
+def numbers_in(text: str) -> tuple[str, ...]:
+    """The numbers in a text, as they are written.
+
+    >>> numbers_in("[-0.39,+0.31]"), numbers_in("54.8–57.8")
+    (('-0.39', '+0.31'), ('54.8', '57.8'))
+    """
+    return tuple(NUMBER.findall(text))
+
+
+def decimals(number: str) -> int:
+    """How many digits follow the point.
+
+    >>> decimals("58.7233"), decimals("45")
+    (4, 0)
+    """
+    return len(number.partition(".")[2])
+
+
+@cache
+def figures() -> tuple[Figure, ...]:
+    """Every figure, in the order of the paper.
+
+    Examples
+    --------
+    >>> from daco.paper import figures
+    >>> next(f.printed for f in figures() if f.id == "table2.oracle.eat")
+    '59.76'
+    """
+    found = []
+    for row in _rows("printed.csv"):
+        erratum = row.pop("erratum")
+        found.append(Figure(**row, erratum=int(erratum) if erratum else None))
+    return tuple(found)
+
+
+@cache
+def errata() -> tuple[Erratum, ...]:
+    """Every erratum, by number.
+
+    Examples
+    --------
+    >>> from daco.paper import errata
+    >>> len(errata())
+    16
+    """
+    return tuple(Erratum(int(row["number"]), row["text"]) for row in _rows("errata.csv"))
+
+
+def _rows(file: str) -> list[dict[str, str]]:
+    text = resources.files("daco.paper").joinpath(file).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

@@ -1,0 +1,1 @@
+"""A small factory of sounds and faults: demonstrations, injected faults, sensitivity."""

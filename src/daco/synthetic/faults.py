@@ -1,0 +1,219 @@
+"""Synthetic faults added to a waveform at a stated level: what a detector should hear.
+
+Six kinds, each with what a maintenance engineer would call it:
+
+- ``impacts``: hits 3 to 60 times a second that ring at 1.5 to 6 kHz for 1 to 5 ms (a spalled race);
+- ``tones``: a harmonic series of 100 to 2,500 Hz (a whine, a new mesh tone);
+- ``noise``: one octave of steady noise (a leak);
+- ``rub``: 1 to 4 bursts of noise a second, 20 to 120 ms each (a rotor that touches);
+- ``modulation``: the sound swells and fades 1 to 15 times a second (looseness, a broken bar);
+- ``resonance``: an equaliser peak (a part that came loose and rings along).
+
+The level is the same thing for all: the RMS of the *change* over the RMS of the recording. So it
+holds for what is added and for what is multiplied alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError
+from daco.synthetic.sounds import Run, ring
+
+LEVELS = (-18.0, -10.0, -4.0)
+"""Decibels at which faults are injected to compare configurations."""
+
+FAR_DB = -20.0
+"""A fault at the far microphone, relative to the near one. Not absent there: a policy that
+subtracts the far microphone must not win by what no room allows."""
+
+LOUDEST_DB = 60.0
+
+Wave = NDArray[np.float64]
+
+
+def inject(
+    wave: ArrayLike, sample_rate: int, kind: str, level_db: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """The waveform with a fault whose RMS is `level_db` decibels relative to its own.
+
+    Parameters
+    ----------
+    wave : (n,) or (channels, n)
+        Of channels, the first is the near microphone, whose RMS counts; all others are far.
+    sample_rate : int
+    kind : str
+        One of `KINDS`.
+    level_db : float
+        20 log10 of the RMS of the change over the RMS of the recording, both around their mean
+        for what is constant is not sound. Above -3 dB a modulation passes through zero.
+    rng : numpy.random.Generator
+        What the fault is like (rates, frequencies, phases).
+
+    Returns
+    -------
+    float32 array of the same shape
+        It may exceed full scale. Silence has no RMS to be relative to and stays as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.synthetic.faults import inject
+    >>> clean = np.sin(np.arange(16000, dtype=np.float32))
+    >>> faulted = inject(clean, 16000, "impacts", -10, np.random.default_rng(0))
+    >>> print(f"{20 * np.log10(np.std(faulted - clean) / np.std(clean)):.3f} dB")
+    -10.000 dB
+    """
+    if not -np.inf < level_db <= LOUDEST_DB:
+        raise InputError(f"A fault's level is a number of decibels below 60. Got {level_db!r}.")
+    clean = checked_wave(wave)
+    change = fault_signal(clean, sample_rate, kind, rng)
+    return add_fault(clean, change, level_db)
+
+
+def fault_signal(
+    wave: ArrayLike, sample_rate: int, kind: str, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """What `inject` adds at 0 dB, of the shape of `wave`: one fault for any number of levels."""
+    if kind not in _MAKERS:
+        raise InputError(f"A fault is one of {', '.join(KINDS)}. Got {kind!r} instead.")
+    if not sample_rate > 0:
+        raise InputError(f"The sample rate must be a number above 0. Got {sample_rate!r}.")
+    clean = checked_wave(wave)
+    near = np.atleast_2d(clean)[0].astype(np.float64)
+    near -= near.mean()
+    change = np.zeros_like(near)
+    wanted = np.sqrt(np.mean(near**2))
+    if len(near) > 1 and wanted > 0:
+        made = _MAKERS[kind](near, int(sample_rate), rng)
+        made = made - made.mean()
+        found = np.sqrt(np.mean(made**2))
+        change = made * (wanted / found) if found > 0 else change
+    if clean.ndim == 1:
+        return change.astype(np.float32)
+    gains = np.full((len(clean), 1), 10 ** (FAR_DB / 20))
+    gains[0] = 1
+    return (gains * change).astype(np.float32)
+
+
+def add_fault(
+    wave: NDArray[np.float32], change: NDArray[np.float32], level_db: float
+) -> NDArray[np.float32]:
+    """`wave` with a `fault_signal` at a level."""
+    return wave + np.float32(10 ** (level_db / 20)) * change
+
+
+def checked_wave(wave: ArrayLike) -> NDArray[np.float32]:
+    """A waveform as float32, (n,) or (channels, n); 16-bit samples are scaled to full scale 1."""
+    array: NDArray[Any] = np.asarray(wave)
+    if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind not in "fi":
+        raise InputError(
+            "A waveform is an array (samples,) or (channels, samples) of numbers. "
+            f"Got {array.dtype} of shape {array.shape}."
+        )
+    if array.dtype == np.int16:
+        return array.astype(np.float32) / np.float32(32768)
+    array = array.astype(np.float32, copy=False)
+    if not np.isfinite(array).all():
+        raise InputError("The waveform contains NaN or inf. Leave that recording out.")
+    return array
+
+
+# ---- the kinds: each takes the clean near microphone around its mean, and gives a change --------
+
+
+def _impacts(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+    n = len(wave)
+    period = rate / np.exp(rng.uniform(np.log(3), np.log(60)))
+    hertz, decay = _hertz(rng, 1500, 6000, rate), rng.uniform(0.001, 0.005)
+    first = rng.uniform(0, min(period, n - 1))  # at least one falls into the clip
+    places = np.arange(first, n, period)
+    places[1:] += 0.02 * period * rng.normal(size=len(places) - 1)  # rolling elements slip
+    sizes = rng.uniform(0.6, 1.4, len(places))
+    return np.asarray(ring(_run(n, rate, rng), places, sizes, hertz, decay), np.float64)
+
+
+def _tones(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+    t = np.arange(len(wave)) / rate
+    fundamental = _hertz(rng, 100, 2500, rate)
+    sound = np.zeros_like(t)
+    for order in range(1, int(rng.integers(2, 7))):
+        phase, size = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 1) / order
+        if order == 1 or order * fundamental < 0.45 * rate:
+            sound += size * np.cos(2 * np.pi * order * fundamental * t + phase)
+    return sound
+
+
+def _noise(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+    centre = _hertz(rng, 250, 4000, rate)
+    return _band_noise(rng, len(wave), rate, centre / np.sqrt(2), centre * np.sqrt(2))
+
+
+def _rub(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+    n = len(wave)
+    period, width = rate / rng.uniform(1, 4), rng.uniform(0.02, 0.12) * rate
+    centre = _hertz(rng, 1000, 4000, rate)
+    scrape = _band_noise(rng, n, rate, centre / 2, centre * 2)
+    # The middle of the first burst is inside the clip, whatever its length.
+    middles = np.arange(rng.uniform(0, min(period, n - 1)), n + width, period)
+    middles[1:] += 0.05 * period * rng.normal(size=len(middles) - 1)
+    at = np.arange(n)
+    envelope = np.zeros(n)
+    for middle, size in zip(middles, rng.uniform(0.6, 1.4, len(middles)), strict=True):
+        inside = slice(max(0, int(middle - width / 2)), max(0, int(middle + width / 2) + 2))
+        hump = np.cos(np.pi * np.clip((at[inside] - middle) / width, -0.5, 0.5)) ** 2
+        envelope[inside] = np.maximum(envelope[inside], size * hump)
+    return scrape * envelope
+
+
+def _modulation(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+    t = np.arange(len(wave)) / rate
+    hertz, phase = np.exp(rng.uniform(np.log(1), np.log(15))), rng.uniform(0, 2 * np.pi)
+    return wave * np.cos(2 * np.pi * hertz * t + phase)
+
+
+def _resonance(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+    from scipy.signal import iirpeak, lfilter
+
+    hertz, sharpness = _hertz(rng, 300, 4000, rate), rng.uniform(2, 8)
+    return np.asarray(lfilter(*iirpeak(hertz, sharpness, fs=rate), wave), np.float64)
+
+
+_MAKERS: dict[str, Callable[[Wave, int, np.random.Generator], Wave]] = {
+    "impacts": _impacts,
+    "tones": _tones,
+    "noise": _noise,
+    "rub": _rub,
+    "modulation": _modulation,
+    "resonance": _resonance,
+}
+
+KINDS = tuple(_MAKERS)
+"""The kinds of faults."""
+
+
+def _hertz(rng: np.random.Generator, low: float, high: float, rate: int) -> float:
+    """A frequency, each octave as likely; at low sample rates the range moves below Nyquist."""
+    high = min(high, 0.42 * rate)
+    return float(np.exp(rng.uniform(np.log(min(low, high / 2)), np.log(high))))
+
+
+def _band_noise(rng: np.random.Generator, n: int, rate: int, low: float, high: float) -> Wave:
+    """Gaussian noise between two frequencies, at least one bin of it."""
+    from scipy import fft
+
+    size = max(4, fft.next_fast_len(n, real=True))
+    first = min(max(1, int(np.ceil(low * size / rate))), size // 2 - 1)
+    last = max(first, min(int(high * size / rate), size // 2 - 1))
+    spectrum = np.zeros(size // 2 + 1, complex)
+    spectrum[first : last + 1] = rng.normal(size=(last + 1 - first, 2)) @ (1, 1j)
+    return np.asarray(fft.irfft(spectrum, size)[:n], np.float64)
+
+
+def _run(n: int, rate: int, rng: np.random.Generator) -> Run:
+    """The little that `daco.synthetic.sounds.ring` reads of a machine."""
+    return Run(n, rate, 0.0, 0.0, (), rng, rng)

@@ -1,0 +1,432 @@
+"""What a model would catch: the share of faulted recordings above its threshold, by fault level.
+
+Faults are injected into normal recordings of the machine (:mod:`daco.synthetic.injection`) and
+judged as the model judges recordings. A recording that the model holds as a normal is judged by the
+model without it: beside its own copy, every fault would be nearest to what it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.data.clips import ONE_DOMAIN, ClipTable, counted, some, titled
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
+from daco.embedding.frontend import Listener
+from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
+from daco.method.bank import NormalBank
+from daco.method.distances import unit_rows
+from daco.method.pseudo_anomalies import SAME, PseudoAnomalies, injected
+from daco.synthetic.faults import KINDS
+from daco.synthetic.injection import Plan, Progress, choose_recordings, inject_recordings
+
+LEVELS = tuple(float(level) for level in range(-24, 1, 3))
+"""Decibels relative to the recording."""
+
+DETECT = 0.9
+"""The share of recordings that counts as caught."""
+
+CONFIDENCE = 0.95
+FEW = 20
+_AT_ONCE = 10  # of a domain's normals, one in so many is missing from the bank at a time
+
+Counts = NDArray[np.int64]
+
+
+class Rate(NamedTuple):
+    """So many of so many clips, and the interval that 95 % of such counts are drawn from.
+
+    Examples
+    --------
+    >>> from daco.synthetic.sensitivity import Rate
+    >>> Rate(9, 10).share, [round(end, 2) for end in Rate(10, 10).interval]
+    (0.9, [0.69, 1.0])
+    """
+
+    caught: int
+    clips: int
+
+    @property
+    def share(self) -> float:
+        """The rate itself."""
+        return self.caught / self.clips
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Clopper and Pearson's exact binomial interval."""
+        from scipy.stats import beta
+
+        tail = (1 - CONFIDENCE) / 2
+        missed = self.clips - self.caught
+        low = float(beta.ppf(tail, self.caught, missed + 1)) if self.caught else 0.0
+        high = float(beta.ppf(1 - tail, self.caught + 1, missed)) if missed else 1.0
+        return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """Detection rates of a model by kind of fault, domain and level.
+
+    Attributes
+    ----------
+    machine, config, model_sha256 : str
+    threshold, false_alarm_rate : float
+        Of the model.
+    kinds : tuple of str
+    domains : tuple of str
+    levels : tuple of float
+        Ascending.
+    caught : (kinds, domains, levels) int
+        Recordings above the threshold.
+    false_alarms : (domains,) int
+        The same recordings without a fault above the threshold.
+    clips : (domains,) int
+        Recordings behind every number.
+    detect : float
+        The share that counts as caught.
+    in_model : int
+        How many of the recordings are among the model's normals, and were left out of it.
+    seed : int
+    recorded : tuple of str
+        What the machine of the recordings is called, where that is not the model's.
+    """
+
+    machine: str
+    config: str
+    model_sha256: str
+    threshold: float
+    false_alarm_rate: float
+    kinds: tuple[str, ...]
+    domains: tuple[str, ...]
+    levels: tuple[float, ...]
+    caught: Counts
+    false_alarms: Counts
+    clips: Counts
+    detect: float
+    in_model: int
+    seed: int
+    recorded: tuple[str, ...] = ()
+
+    def rate(self, kind: str, domain: str, level: float) -> Rate:
+        """The detection rate of one fault, domain and level."""
+        at = self.kinds.index(kind), self.domains.index(domain), self.levels.index(level)
+        return Rate(int(self.caught[at]), int(self.clips[at[1]]))
+
+    def false_alarm(self, domain: str) -> Rate:
+        """The share of the same recordings that the model flags without a fault."""
+        at = self.domains.index(domain)
+        return Rate(int(self.false_alarms[at]), int(self.clips[at]))
+
+    def caught_from(self, kind: str, domain: str) -> float | None:
+        """The lowest level from which on the fault is caught at every level; None if at none."""
+        found = None
+        for level in reversed(self.levels):
+            if self.rate(kind, domain, level).share < self.detect:
+                break
+            found = level
+        return found
+
+    def sentences(self) -> Iterator[str]:
+        """One sentence for each kind of fault.
+
+        ``impacts are caught from -12 dB in source, from -6 dB in target.``
+        """
+        top = self.levels[-1]
+        for kind in self.kinds:
+            verb = "are" if kind in ("impacts", "tones") else "is"
+            heard, missed = [], []
+            for domain in self.domains:
+                level = self.caught_from(kind, domain)
+                where = "" if self.domains == (ONE_DOMAIN,) else f" in {domain}"
+                if level is None:
+                    missed.append(f"{self.rate(kind, domain, top).share:.0%}{where}")
+                else:
+                    heard.append(f"from {level:g} dB{where}")
+            text = f"{kind} {verb} caught {', '.join(heard)}" if heard else f"{kind} {verb}"
+            if missed:
+                text += f"{', ' if heard else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
+            yield f"{text}."
+
+    def cautions(self) -> Iterator[str]:
+        """What the numbers do not say."""
+        if self.recorded and not self.in_model:
+            yield (
+                f"the model is of {self.machine}, the recordings are of {some(self.recorded)} and "
+                "none of them is in the model: if that is another machine, the rates say nothing "
+                "about the model's."
+            )
+        for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
+            if clips < FEW:
+                low = Rate(clips, clips).interval[0]
+                yield (
+                    f"{clips} {domain} recording{'s stand' if clips > 1 else ' stands'} behind "
+                    "each rate there: "
+                    f"even {clips} of {clips} caught may be a true rate of {low:.2f}."
+                )
+        for domain in self.domains:
+            found = self.false_alarm(domain)
+            if found.interval[0] > self.false_alarm_rate:
+                yield (
+                    f"{found.caught} of {found.clips} {domain} recordings are flagged without a "
+                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows for: "
+                    "what is caught there says little."
+                )
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per fault, domain and level; the clean recordings come first, without a fault."""
+        for domain in self.domains:
+            yield {
+                "fault": "",
+                "domain": domain,
+                "level_db": None,
+                **_row(self.false_alarm(domain)),
+            }
+        for kind in self.kinds:
+            for domain in self.domains:
+                for level in self.levels:
+                    found = self.rate(kind, domain, level)
+                    yield {"fault": kind, "domain": domain, "level_db": level, **_row(found)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "machine": self.machine,
+            "config": self.config,
+            "model_sha256": self.model_sha256,
+            "threshold": self.threshold,
+            "false_alarm_rate": self.false_alarm_rate,
+            "detect": self.detect,
+            "clips": dict(zip(self.domains, self.clips.tolist(), strict=True)),
+            "in_model": self.in_model,
+            "recorded": list(self.recorded),
+            "seed": self.seed,
+            "caught_from_db": {
+                kind: {domain: self.caught_from(kind, domain) for domain in self.domains}
+                for kind in self.kinds
+            },
+            "sentences": list(self.sentences()),
+            "cautions": list(self.cautions()),
+            "rates": list(self.rows()),
+        }
+
+
+def measure_sensitivity(
+    model: MachineModel,
+    recordings: ClipTable,
+    listener: Listener,
+    *,
+    kinds: Sequence[str] = KINDS,
+    levels: Sequence[float] = LEVELS,
+    per_domain: int = 20,
+    detect: float = DETECT,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Sensitivity:
+    """Inject faults into normal recordings and count what the model catches.
+
+    Parameters
+    ----------
+    model : MachineModel
+    recordings : ClipTable
+        Training normals of the machine; others in it are passed over.
+    listener : Listener
+        Of the model.
+    kinds, levels : sequences
+        What is injected; each recording gets the same fault at every level.
+    per_domain : int
+        Recordings of each domain, drawn by `seed` where there are more.
+    detect : float in (0, 1]
+        The share that counts as caught.
+    seed : int
+    progress : callable, optional
+        Called with the recordings done and in all.
+    """
+    if not 0 < detect <= 1:
+        raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")
+    plan = Plan(tuple(kinds), tuple(levels), seed)
+    chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, seed)
+    frontend = listener.frontend
+    faults = inject_recordings(
+        chosen,
+        listener.net,
+        plan,
+        readouts=[frontend.readout],
+        channel=frontend.channel,
+        progress=progress,
+    )
+    return detection_rates(model, faults, detect=detect)
+
+
+def detection_rates(
+    model: MachineModel, faults: EmbeddingTable, *, detect: float = DETECT
+) -> Sensitivity:
+    """What a model catches of a table of injected faults, made as the model's normals were."""
+    made = injected(faults, model.clip_names)
+    domains = tuple(dict.fromkeys(made.domains.tolist()))
+    levels = [float(each) for each in faults.columns["level_db"] if each is not None]
+    kinds, unique_levels = tuple(dict.fromkeys(made.kinds.tolist())), tuple(sorted(set(levels)))
+    same = same_recordings(model, made.clean, faults.columns["path"][_clean(faults)].tolist())
+    flagged, clean_flagged = _alarms(model, made, same)
+    at = (
+        np.array([kinds.index(kind) for kind in made.kinds]),
+        np.array([domains.index(each) for each in made.domains])[made.origin],
+        np.array([unique_levels.index(level) for level in levels]),
+    )
+    caught = np.zeros((len(kinds), len(domains), len(unique_levels)), np.int64)
+    np.add.at(caught, at, flagged)
+    of = np.array([domains.index(each) for each in made.domains])
+    clips = np.bincount(of, minlength=len(domains))
+    each = np.bincount(np.ravel_multi_index(at, caught.shape), minlength=caught.size)
+    if (each.reshape(caught.shape) != clips[None, :, None]).any():
+        raise DataError("The table of faults lacks some versions of some recordings.")
+    return Sensitivity(
+        machine=model.machine,
+        config=model.config,
+        model_sha256=model.sha256,
+        threshold=model.threshold,
+        false_alarm_rate=model.false_alarm_rate,
+        kinds=kinds,
+        domains=domains,
+        levels=unique_levels,
+        caught=caught,
+        false_alarms=np.bincount(of, weights=clean_flagged, minlength=len(domains)).astype(int),
+        clips=clips,
+        detect=detect,
+        in_model=sum(bool(len(rows)) for rows in same),
+        seed=_seed(faults.metadata),
+        recorded=_recorded(faults, model.machine),
+    )
+
+
+def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
+    """The recordings of a model's machine; of any name, if there is only one machine."""
+    groups = recordings.by_machine()
+    if len(groups) == 1:
+        return recordings
+    named = {titled(*key): table for key, table in groups.items()}
+    plain = {key[1]: table for key, table in groups.items()}
+    found = named.get(machine) or plain.get(machine)
+    if found is None:
+        raise DataError(
+            f"The model is of {machine}, the recordings are of {some(named)}. Give those of the "
+            "model's machine."
+        )
+    return found
+
+
+def same_recordings(
+    model: MachineModel, clean: ArrayLike, paths: Sequence[str]
+) -> list[NDArray[np.intp]]:
+    """For each recording the rows of the model that are the same one, by path or by sound."""
+    unit = unit_rows(np.asarray(clean, np.float64))
+    bank = unit_rows(model.embeddings.astype(np.float64))
+    alike = 1 - unit @ bank.T <= SAME
+    named = {name: row for row, name in enumerate(model.clip_names)}
+    for index, path in enumerate(paths):
+        if str(path) in named:
+            alike[index, named[str(path)]] = True
+    return [np.flatnonzero(row) for row in alike]
+
+
+def require_frontend(model: MachineModel) -> None:
+    """An error for a model that cannot hear recordings."""
+    if model.frontend is None:
+        raise ModelError(
+            "This model was fitted on embeddings of your own: daco cannot embed a recording with "
+            "a fault as its normals were embedded. Fit a model on recordings to measure what it "
+            "catches."
+        )
+
+
+def _alarms(
+    model: MachineModel, made: PseudoAnomalies, same: list[NDArray[np.intp]]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each pseudo-anomaly and each clean clip is above the threshold."""
+    flagged, clean_flagged = np.zeros(len(made), bool), np.zeros(len(made.clean), bool)
+    domains = np.array(model.domains)[model.clip_domains]
+    for fold in _turns(model, same):
+        away = np.unique(np.concatenate([same[index] for index in fold]))
+        bank = model.bank
+        if len(away):
+            stays = np.ones(len(model), bool)
+            stays[away] = False
+            bank = NormalBank(model.embeddings[stays], domains[stays], bands=model.bands)
+        rows = np.flatnonzero(np.isin(made.origin, fold))
+        queries = np.concatenate([made.clean[fold], made.vectors[rows]])
+        try:
+            scores = bank.score(queries, model.config)
+        except NotEnoughClipsError as error:
+            if not len(away):
+                raise
+            raise _too_few(model, len(away), error) from None
+        above = scores[:, 0] > model.threshold
+        clean_flagged[fold], flagged[rows] = above[: len(fold)], above[len(fold) :]
+    return flagged, clean_flagged
+
+
+def _too_few(model: MachineModel, away: int, error: Exception) -> NotEnoughClipsError:
+    """Why a model that can score new recordings cannot score its own."""
+    total = len(model)
+    enough = total + 1
+    while enough - away - enough // _AT_ONCE < total:
+        enough += 1
+    return NotEnoughClipsError(
+        f"The recordings are in the model, which has {counted(total, 'normal')}. They are left "
+        f"out of it in turns, {away} at a time, and judged by the {total - away} others: {error} "
+        f"A model of {enough} normals is enough, and so are recordings that are not in it."
+    )
+
+
+def _turns(model: MachineModel, same: list[NDArray[np.intp]]) -> Iterator[list[int]]:
+    """Recordings judged at once: their copies are at most a tenth of each domain's normals."""
+    room = {code: max(1, size // _AT_ONCE) for code, size in enumerate(model.domain_sizes.values())}
+    new = [index for index, rows in enumerate(same) if not len(rows)]
+    if new:
+        yield new
+    waiting = [index for index, rows in enumerate(same) if len(rows)]
+    while waiting:
+        turn: list[int] = []
+        missing = dict.fromkeys(room, 0)
+        for index in waiting:
+            codes = model.clip_domains[same[index]].tolist()
+            after = {code: missing[code] + codes.count(code) for code in set(codes)}
+            # One recording is always judged, if it has more copies than there is room for.
+            if not turn or all(count <= room[code] for code, count in after.items()):
+                turn.append(index)
+                missing |= after
+        yield turn
+        waiting = [index for index in waiting if index not in turn]
+
+
+def _clean(faults: EmbeddingTable) -> NDArray[np.bool_]:
+    return np.array([not each for each in faults.columns["fault"]])
+
+
+def _recorded(faults: EmbeddingTable, machine: str) -> tuple[str, ...]:
+    """Names of the machines in a table of faults, unless one of them is that of the model."""
+    pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
+    if any(machine in (name, titled(year, name)) for year, name in pairs):
+        return ()
+    return tuple(titled(*pair) for pair in pairs)
+
+
+def _row(found: Rate) -> dict[str, Any]:
+    low, high = found.interval
+    return {
+        "caught": found.caught,
+        "clips": found.clips,
+        "rate": found.share,
+        "low": low,
+        "high": high,
+    }
+
+
+def _seed(metadata: Mapping[str, str]) -> int:
+    import json
+
+    return int(json.loads(metadata.get("faults", "{}")).get("seed", 0))

@@ -1,0 +1,154 @@
+"""A plant to monitor: machines of one kind under many names, and a browser that looks at them."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from service_process import faulty, humming, model, wav
+
+from daco.monitoring.store import NewClip, Store
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1280, "height": 900}
+NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+NAMES = (
+    *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting"),
+    *("busy-line", "kept-line", "furnished", "unheard"),
+)
+MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}
+
+
+@contextmanager
+def started_browser():
+    """Debian's Chromium, or what else there is; without any the tests are skipped."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser found: install one of {', '.join(BROWSERS)}")
+    expect.set_options(timeout=20_000)  # a busy computer with two cores
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+def build_plant(root):
+    """Models of the machines, and the recordings of their normals."""
+    (root / "models").mkdir()
+    (root / "normals" / "train").mkdir(parents=True)
+    for name, title in MACHINES.items():
+        replace(model(), machine=title).save(root / "models" / f"{name}.daco")
+    for row, name in enumerate(model().clip_names):
+        (root / "normals" / name).write_bytes(wav(humming(row)))
+
+
+@contextmanager
+def opened(browser, service, place="", viewport=DESK, expected=(), **settings):
+    """The page at a place; nothing comes from elsewhere, nothing fails but what is `expected`."""
+    context = browser.new_context(viewport=viewport, **settings)
+    page = context.new_page()
+    problems, requests = [], []
+    page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(f"{service.url}/#/{place}")
+    yield page
+    context.close()
+    elsewhere = (service.url + "/", f"blob:{service.url}/")
+    assert [url for url in requests if not url.startswith(elsewhere)] == []
+    assert [text for text in problems if not any(part in text for part in expected)] == []
+
+
+def send(page, name, data):
+    page.set_input_files("#file", [{"name": name, "mimeType": "audio/wav", "buffer": data}])
+
+
+def clips_of(service, machine):
+    return service.get(f"/v1/machines/{machine}/history").json()["clips"]
+
+
+def raise_alarm(service, machine, name="loud.wav"):
+    """Three anomalous clips in a row are one alarm."""
+    for seed in range(3):
+        clip = service.score(faulty(seed), machine, name=name).json()["clip"]
+    return clip["alarm_id"]
+
+
+def add_clips(service, machine, scores, spacing=60.0):
+    """Clips as the store has them after a while: one every `spacing` seconds, until just now."""
+    threshold = model().threshold
+    judge = replace(model(), machine=MACHINES[machine]).sha256
+    now = datetime.now(UTC)
+    new = [
+        NewClip(
+            {
+                "name": f"clip_{row:05}.wav",
+                "score": score,
+                "p_value": 0.5,
+                "threshold": threshold,
+                "alarm": score > threshold,
+                "domain_weights": {"source": 0.8, "target": 0.2},
+                "nearest": model().clip_names[0],
+                "nearest_distance": 0.01,
+                "model_sha256": judge,
+            },
+            machine,
+            now - timedelta(seconds=spacing * (len(scores) - row)),
+        )
+        for row, score in enumerate(scores)
+    ]
+    with Store.open(service.database) as store:
+        store.add_many(new)
+
+
+def tab_to(page, tag, text):
+    """Press Tab until something that says `text` has the focus."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(
+            "([tag, text]) => document.activeElement.matches(tag)"
+            " && document.activeElement.textContent.trim() === text",
+            [tag, text],
+        ):
+            return
+    raise AssertionError(f"Tab does not lead to {text!r}")
+
+
+CONTRASTS = """() => {
+    const channels = colour => colour.match(/[\\d.]+/g).map(Number);
+    const luminance = ([r, g, b]) => [r, g, b].map(c => c / 255)
+        .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = node => {
+        for (let at = node; at; at = at.parentElement) {
+            const colour = channels(getComputedStyle(at).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0.5) return colour;
+        }
+        return channels(getComputedStyle(document.documentElement).backgroundColor);
+    };
+    const found = [];
+    for (const node of document.querySelectorAll("body *")) {
+        const said = [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim());
+        if (!said || !node.getClientRects().length || node.closest(".hidden, :disabled")) continue;
+        const style = getComputedStyle(node);
+        const paint = node instanceof SVGElement ? style.fill : style.color;
+        const [one, other] = [luminance(channels(paint)), luminance(behind(node))];
+        const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        if (ratio < 4.5) found.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent}`);
+    }
+    return found;
+}"""
+
+
+SMALL = """() => [...document.querySelectorAll("button, a, summary, label, input, select")]
+    .filter(node => node.getClientRects().length)
+    .filter(node => !node.closest("p, .hidden, .skip, .card, label *"))
+    .map(node => [node, node.getBoundingClientRect()])
+    .filter(([, box]) => box.height < 44 || box.width < 44)
+    .map(([node, box]) => `${node.outerHTML}: ${box.width} x ${box.height}`)"""

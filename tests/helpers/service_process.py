@@ -1,0 +1,242 @@
+"""A real ``daco serve`` for tests: its process, a model it can serve, and clips to send."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from daco.detector.model import MachineModel
+from daco.embedding.frontend import Frontend, Listener
+
+RATE = 16000
+PATIENCE = 120.0  # of a busy computer with two cores; nothing waits this long unless it is broken
+FRONTEND = Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None, 1.0)
+
+
+def wav(waveform: np.ndarray, rate: int = RATE) -> bytes:
+    """A waveform as a plain 16-bit WAV file."""
+    data = (np.clip(waveform, -1, 1) * 32767).astype("<i2").tobytes()
+    form = struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate, 2, 16)
+    head = b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + form
+    return head + b"data" + struct.pack("<I", len(data)) + data
+
+
+def humming(seed: int, seconds: float = 1.0) -> np.ndarray:
+    """A machine as it should sound; every seed is another clip of it."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(int(RATE * seconds)) / RATE
+    tones = sum(a * np.sin(2 * np.pi * f * t) for a, f in ((0.1, 100), (0.05, 300), (0.02, 900)))
+    return tones * (1 + 0.1 * rng.normal()) + rng.normal(0, 0.01, len(t))
+
+
+def normal(seed: int = 5) -> bytes:
+    """A clip that is no alarm: the model knows those of seeds 0 to 39."""
+    return wav(humming(seed))
+
+
+def faulty(seed: int = 2000) -> bytes:
+    """A clip that is one: a squeal that no normal has."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(RATE) / RATE
+    return wav(0.3 * np.sin(2 * np.pi * 5000 * t) * (t % 0.1 < 0.05) + rng.normal(0, 0.05, RATE))
+
+
+@cache
+def model(machine: str = "press", normals: int = 40, seed: int = 0) -> MachineModel:
+    """A small model of `humming`, in two domains."""
+    listener = Listener(FRONTEND)
+    waves = [humming(seed + row).astype(np.float32) for row in range(normals)]
+    X = np.concatenate([listener.hear_waveform(wave, RATE).embeddings for wave in waves])
+    names = [f"train/{machine}_{row:03}.wav" for row in range(normals)]
+    hashes = [hashlib.sha256(wav(humming(seed + row))).hexdigest() for row in range(normals)]
+    domains = ["source"] * (normals - 10) + ["target"] * 10
+    return MachineModel.fit(
+        X,
+        domains,
+        machine=machine,
+        frontend=FRONTEND,
+        clip_names=names,
+        config="conf-soft-m0-k1",
+        false_alarm_rate=0.1,
+        provenance={"created": "2026-03-01T00:00:00Z"},
+        clip_sha256=hashes,
+    )
+
+
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Until it holds; an assertion when it does not in time."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, f"{condition} did not come true in {seconds:g} s"
+        time.sleep(0.05)
+
+
+_WITH_SETTINGS = """
+import json, logging, sys
+from pathlib import Path
+from daco.monitoring.service.run import listening_socket, serve
+from daco.monitoring.service.settings import Settings
+models, database, clips, more = sys.argv[1:]
+logging.basicConfig(level=logging.INFO)
+settings = Settings(Path(models), database, clips=Path(clips), **json.loads(more))
+listener = listening_socket(settings.host, 0)
+print(f"http://{settings.host}:{listener.getsockname()[1]}/", flush=True)
+serve(settings, listener)
+"""
+
+
+class ServiceProcess:
+    """``daco serve`` on a free port, in a process group of its own; use with ``with``.
+
+    With `settings` the same service is started with bounds that the command does not offer.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        models: bool = True,
+        database: str | None = None,
+        settings: dict[str, object] | None = None,
+        **environment: str,
+    ):
+        self.folder = folder
+        self.models = folder / "models"
+        self.models.mkdir(exist_ok=True)
+        if models and not list(self.models.iterdir()):
+            model().save(self.models / "press.daco")
+        self.database = database or f"sqlite:///{folder}/daco.db"
+        self._settings = settings
+        self.log_path = folder / "log.txt"
+        self._options = options
+        self._environment = environment
+
+    def _command(self) -> list[str]:
+        clips = str(self.folder / "clips")
+        if self._settings is not None:
+            arguments = [str(self.models), self.database, clips, json.dumps(self._settings)]
+            return [sys.executable, "-c", _WITH_SETTINGS, *arguments]
+        command = [sys.executable, "-m", "daco.cli", "serve", str(self.models), "--port", "0"]
+        command += ["--db", self.database, "--clips", clips, "--workers", "2"]
+        return [*command, *self._options]
+
+    def __enter__(self) -> ServiceProcess:
+        with self.log_path.open("ab") as log:
+            start = log.tell()
+            self.process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+            )
+        wait_until(lambda: self._is_up(start))
+        return self
+
+    def _is_up(self, start: int) -> bool:
+        text = self.log_path.read_bytes()[start:].decode()
+        assert self.process.poll() is None, f"the service ended: {text}"
+        found = re.search(r"http://\S+:(\d+)/", text)
+        if found:
+            self.port = int(found[1])
+        return found is not None and "startup complete" in text
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        # Nobody of its group may be left, and none is: they end with their connections.
+        wait_until(lambda: not self.pids(), 30)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text("utf-8")
+
+    def client(self, **options: object) -> httpx.Client:
+        """A client that ignores proxies of the environment."""
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **options)
+
+    def score(self, data: bytes, machine: str = "press", **query: str) -> httpx.Response:
+        """Send one recording."""
+        with self.client() as client:
+            return client.post(
+                f"/v1/machines/{machine}/score",
+                content=data,
+                params=query,
+                headers={"Content-Type": "audio/wav"},
+            )
+
+    def get(self, path: str, **options: object) -> httpx.Response:
+        with self.client() as client:
+            return client.get(path, **options)
+
+    def raw(self, *pieces: bytes, pause: float = 0.0, seconds: float = PATIENCE) -> bytes:
+        """All that comes back for bytes that are sent as they are, until the connection ends."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
+            try:
+                for piece in pieces:
+                    connection.sendall(piece)
+                    time.sleep(pause)
+            except OSError:
+                pass  # the other side has heard enough
+            answer = b""
+            try:
+                while chunk := connection.recv(65536):
+                    answer += chunk
+            except ConnectionResetError:
+                pass
+            return answer
+
+    def pids(self) -> list[int]:
+        """Processes of its group that are alive: the service, the nursery, the workers."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (entry / "stat").read_text("utf-8").rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[2]) == self.process.pid and fields[0] != "Z":
+                found.append(int(entry.name))
+        return sorted(found)
+
+    def workers(self) -> list[int]:
+        """Those of the processes that were forked by the nursery."""
+        parents = {pid: _parent(pid) for pid in self.pids()}
+        nursery = [pid for pid, parent in parents.items() if parent == self.process.pid]
+        return [pid for pid, parent in parents.items() if parent in nursery]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return -1

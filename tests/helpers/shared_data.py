@@ -1,0 +1,39 @@
+"""Where tests find the data that nobody here wrote."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import pytest
+
+from daco.paper.artifacts import Artifacts, open_artifacts
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = {"audio": "recordings", "embeddings": "embeddings"}
+WHERE = "set DACO_SHARED to the folder that holds them"
+PUBLISHED = ROOT / "tests" / "published" / "daco-experiments.zip"
+
+
+def shared(*parts: str) -> Path:
+    """A path of the golden vectors, the published results, or the data that is not ours to give.
+
+    ``golden`` and ``published`` are part of this repository. Recordings, their embeddings,
+    weights and the paper's text are not: they lie under ``$DACO_SHARED`` or ``../shared``, and
+    the test is skipped where they do not.
+    """
+    if parts[0] == "golden":
+        return ROOT.joinpath("tests", *parts)
+    if parts[:2] == ("published", "daco-experiments"):
+        return _published().root.joinpath(*parts[2:])
+    path = Path(os.environ.get("DACO_SHARED", ROOT.parent / "shared")).joinpath(*parts)
+    if not path.exists():
+        kind = KINDS.get(parts[1], "weights") if parts[0] == "real" else "text"
+        pytest.skip(f"needs {kind} of others: {WHERE}")
+    return path
+
+
+@functools.cache
+def _published() -> Artifacts:
+    return open_artifacts(PUBLISHED)  # unpacked once in a process

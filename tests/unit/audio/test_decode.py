@@ -1,0 +1,327 @@
+"""Decoding: what comes out is right, and every bad file ends in an error that names it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.signal import resample_poly
+
+from daco.audio.decode import AudioLimits, probe, read_audio
+from daco.audio.pcm import plain_pcm16
+from daco.errors import (
+    AudioError,
+    DataError,
+    DownloadError,
+    InputError,
+    InputTypeError,
+    MissingExtraError,
+)
+
+RATE = 16000
+
+
+@pytest.fixture
+def stereo():
+    t = np.arange(RATE) / RATE
+    return np.stack(
+        [0.5 * np.sin(2 * np.pi * 440 * t), 0.25 * np.cos(2 * np.pi * 1000 * t)], 1
+    ).astype(np.float32)
+
+
+@pytest.fixture
+def stereo_wav(tmp_path, stereo):
+    path = tmp_path / "clip.wav"
+    soundfile.write(path, stereo, RATE, subtype="FLOAT")
+    return path
+
+
+def refused(path, *words, **options):
+    with pytest.raises(AudioError) as caught:
+        read_audio(path, **options)
+    message = str(caught.value)
+    assert str(path) in message
+    for word in words:
+        assert word in message
+    return message
+
+
+def wav_header(n_bytes, *, claimed=None, rate=RATE, channels=1, bits=16):
+    claimed = n_bytes if claimed is None else claimed
+    block = channels * bits // 8
+    head = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", (36 + claimed) & 0xFFFFFFFF, b"WAVE", b"fmt ",
+                       16, 1, channels, rate, (rate * block) & 0xFFFFFFFF, block, bits)  # fmt: skip
+    return head + struct.pack("<4sI", b"data", claimed)
+
+
+def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
+    np.testing.assert_array_equal(read_audio(stereo_wav), stereo[:, 0])
+    np.testing.assert_array_equal(read_audio(stereo_wav, channel=1), stereo[:, 1])
+    mixed = read_audio(stereo_wav, channel="mix")
+    np.testing.assert_allclose(mixed, stereo.mean(axis=1), atol=1e-7)
+    assert mixed.dtype == np.float32
+
+
+def test_a_channel_that_is_not_there_is_refused(stereo_wav):
+    refused(stereo_wav, "no channel 2", "has 2", channel=2)
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 32000, 48000])
+def test_resampling_keeps_the_duration_and_the_tone(stereo_wav, rate):
+    wave = read_audio(stereo_wav, sample_rate=rate)
+    assert abs(len(wave) - rate) <= 1
+    t = np.arange(len(wave)) / rate
+    inner = slice(rate // 10, -rate // 10)  # the filter rings at the edges
+    np.testing.assert_allclose(wave[inner], 0.5 * np.sin(2 * np.pi * 440 * t)[inner], atol=2e-3)
+
+
+def test_the_native_rate_and_length_are_kept(tmp_path):
+    path = tmp_path / "odd.wav"
+    soundfile.write(path, np.zeros(12_347), 44_100)
+    assert read_audio(path).shape == (12_347,)
+
+
+@pytest.mark.parametrize("extension", [".wav", ".flac", ".ogg", ".aiff", ".WAV"])
+def test_formats_are_read(tmp_path, stereo, extension):
+    path = tmp_path / f"clip{extension}"
+    soundfile.write(path, stereo, RATE)
+    info = probe(path)
+    assert (info.frames, info.sample_rate, info.channels, info.seconds) == (RATE, RATE, 2, 1.0)
+    # Vorbis is lossy; the others are 16 bits
+    np.testing.assert_allclose(read_audio(path), stereo[:, 0], atol=0.1)
+
+
+def test_blocks_join_without_a_seam(tmp_path, monkeypatch, stereo):
+    path = tmp_path / "clip.flac"
+    soundfile.write(path, stereo, RATE)
+    whole = read_audio(path, channel=1)
+    monkeypatch.setattr("daco.audio.decode._BLOCK_VALUES", 2000)
+    np.testing.assert_array_equal(read_audio(path, channel=1), whole)
+
+
+def test_a_truncated_wav_is_an_error_and_not_silence(tmp_path, stereo_wav):
+    cut = tmp_path / "cut.wav"
+    cut.write_bytes(stereo_wav.read_bytes()[:-1000])
+    refused(cut, "truncated")
+    with pytest.raises(AudioError, match="truncated"):
+        probe(cut)
+
+
+@pytest.mark.parametrize("extension", [".flac", ".ogg", ".aiff"])
+def test_other_truncated_files_are_errors(tmp_path, extension):
+    path = tmp_path / f"clip{extension}"
+    soundfile.write(path, 0.1 * np.random.default_rng(0).normal(size=4 * RATE), RATE)
+    path.write_bytes(path.read_bytes()[: os.path.getsize(path) // 2])
+    refused(path)
+
+
+def test_a_wav_written_to_a_pipe_is_read_to_its_end(tmp_path):
+    path = tmp_path / "pipe.wav"
+    path.write_bytes(wav_header(0, claimed=0xFFFFFFFF) + bytes(3200))
+    assert read_audio(path).shape == (1600,)
+
+
+def test_a_lying_header_allocates_nothing(tmp_path):
+    path = tmp_path / "lie.wav"
+    path.write_bytes(wav_header(0, claimed=0xFFFFFF00, channels=2) + bytes(400))
+    refused(path, "truncated")
+
+
+@pytest.mark.parametrize(
+    ("header", "word"),
+    [
+        ({"rate": 500}, "500 Hz"),
+        ({"rate": 1_000_000}, "1000000 Hz"),
+        ({"channels": 0}, ""),
+        ({"rate": 0}, ""),
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(tmp_path, header, word):
+    path = tmp_path / "odd.wav"
+    path.write_bytes(wav_header(3200, **header) + bytes(3200))
+    refused(path, word)
+
+
+@pytest.mark.parametrize(
+    ("limits", "word"),
+    [
+        ({"bytes": 1000}, "bytes"),
+        ({"values": 2 * RATE - 1}, "channels"),
+        ({"seconds": 0.9}, "1.0 s"),
+        ({"max_rate": 8000}, "16000 Hz"),
+    ],
+)
+def test_limits_hold_before_decoding(stereo_wav, monkeypatch, limits, word):
+    monkeypatch.setattr("soundfile.SoundFile.read", None)  # decoding would now raise a TypeError
+    refused(stereo_wav, word, limits=AudioLimits(**limits))
+
+
+def test_the_length_after_resampling_is_limited(stereo_wav):
+    limits = dataclasses.replace(AudioLimits(), samples=20_000)
+    assert len(read_audio(stereo_wav, limits=limits)) == RATE
+    refused(stereo_wav, "32000 samples", sample_rate=32_000, limits=limits)
+
+
+def test_many_channels_are_counted(tmp_path):
+    path = tmp_path / "many.flac"
+    soundfile.write(path, np.zeros((60 * 8000, 8), np.int16), 8000)
+    assert path.stat().st_size < 100_000  # silence is small, decoded it is not
+    refused(path, "8 channels", limits=AudioLimits(values=1_000_000))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_samples_that_are_no_numbers_are_refused(tmp_path, stereo, value):
+    stereo[123, 0] = value
+    path = tmp_path / "nan.wav"
+    soundfile.write(path, stereo, RATE, subtype="FLOAT")
+    refused(path, "sample 123")
+    assert np.isfinite(read_audio(path, channel=1)).all()
+
+
+def test_absurd_amplitudes_are_refused(tmp_path):
+    path = tmp_path / "loud.wav"
+    soundfile.write(path, np.full(100, 1e30), RATE, subtype="DOUBLE")
+    refused(path, "1e+30")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("empty.wav", b"", "empty"),
+        ("text.wav", b"this is no recording" * 100, "not readable"),
+        ("noise.flac", np.random.default_rng(0).bytes(5000), "not readable"),
+        ("notes.txt", b"hello", "extension '.txt'"),
+        ("voice.vox", bytes(1000), "extension '.vox'"),
+        ("head.wav", wav_header(0), "0 frames"),
+        ("short.wav", b"RIFF", "not readable"),
+        ("hollow.wav", b"RIFF\x10\x00\x00\x00WAVE" + b"junk\x00\x00\x00\x00" * 3000, ""),
+    ],
+)
+def test_what_is_no_recording_is_refused(tmp_path, name, content, word):
+    path = tmp_path / name
+    path.write_bytes(content)
+    refused(path, word)
+
+
+def test_a_wrong_extension_is_named(tmp_path, stereo):
+    path = tmp_path / "clip.flac"
+    soundfile.write(path, stereo, RATE)
+    refused(path.rename(tmp_path / "clip.wav"), "name says wav", "holds FLAC")
+
+
+def test_paths_that_are_no_files_are_refused(tmp_path):
+    refused(tmp_path / "missing.wav", "No such file")
+    (tmp_path / "folder.wav").mkdir()
+    refused(tmp_path / "folder.wav", "not a regular file")
+    os.mkfifo(tmp_path / "pipe.wav")
+    refused(tmp_path / "pipe.wav", "not a regular file")
+
+
+def test_an_impossible_rate_is_refused(stereo_wav):
+    with pytest.raises(InputError, match="sample_rate"):
+        read_audio(stereo_wav, sample_rate=0)
+
+
+# --- the short way for plain 16-bit WAV files ---
+
+
+REMARK = struct.pack("<4sI4s4sI4s", b"LIST", 16, b"INFO", b"ISFT", 4, b"Lavf")
+
+
+def pcm16_wav(values, *, rate=RATE, between=b""):
+    """A WAV file of int16 (frames, channels), with chunks between its header and its samples."""
+    values = values.astype("<i2")
+    header = wav_header(values.nbytes, rate=rate, channels=values.shape[1])
+    return header[:36] + between + header[36:] + values.tobytes()
+
+
+def every_int16(channels):
+    return np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(-1, channels)
+
+
+@pytest.mark.parametrize("between", [b"", REMARK])
+@pytest.mark.parametrize(("channels", "channel"), [(1, 0), (1, "mix"), (2, 1), (8, 5)])
+def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, channel, between):
+    content = pcm16_wav(every_int16(channels), between=between)
+    (tmp_path / "clip.wav").write_bytes(content)
+    plain = plain_pcm16(content, sample_rate=RATE, channel=channel)
+    assert plain.dtype == np.int16
+    scaled = plain.astype(np.float32) * np.float32(1 / 32768)
+    np.testing.assert_array_equal(scaled, read_audio(tmp_path / "clip.wav", channel=channel))
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({"sample_rate": 8000}, {}),
+        ({"channel": 2}, {}),
+        ({"channel": "mix"}, {}),
+        ({}, {"bytes": 1000}),
+        ({}, {"values": 65_535}),
+        ({}, {"samples": 32_767}),
+        ({}, {"seconds": 2.0}),
+        ({}, {"max_rate": 8000}),
+        ({}, {"min_rate": 20_000}),
+    ],
+)
+def test_what_is_not_plain_is_left_to_libsndfile(options, limits):
+    content = pcm16_wav(every_int16(2))
+    defaults = {"sample_rate": RATE, "channel": 0}
+    assert plain_pcm16(content, **defaults) is not None
+    assert plain_pcm16(content, **defaults | options, limits=AudioLimits(**limits)) is None
+
+
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 67), st.integers(0, 255)), max_size=3),
+    extra=st.integers(-10, 10),
+    with_list=st.booleans(),
+)
+def test_damaged_plain_files_are_never_read_differently(tmp_path_factory, edits, extra, with_list):
+    between = REMARK if with_list else b""
+    content = bytearray(pcm16_wav(np.arange(-20, 20).reshape(-1, 2), between=between))
+    for position, value in edits:
+        content[position] = value
+    content = bytes(content[: len(content) + min(0, extra)]) + bytes(max(0, extra))
+    plain = plain_pcm16(content, sample_rate=RATE, channel=1)
+    if plain is not None:
+        path = tmp_path_factory.getbasetemp() / "damaged.wav"
+        path.write_bytes(content)
+        np.testing.assert_array_equal(plain / np.float32(32768), read_audio(path, channel=1))
+
+
+def test_the_polyphase_resampler_is_scipys(tmp_path):
+    wave = np.random.default_rng(0).uniform(-0.5, 0.5, 1600).astype(np.float32)
+    soundfile.write(tmp_path / "a.wav", wave, 16_000, subtype="FLOAT")
+    got = read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="polyphase")
+    np.testing.assert_array_equal(got, resample_poly(wave, 2, 1).astype(np.float32))
+    with pytest.raises(InputError, match="'soxr' or 'polyphase'"):
+        read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="linear")
+
+
+def test_errors_carry_the_path_and_the_reason(tmp_path):
+    path = tmp_path / "a.wav"
+    path.write_bytes(b"")
+    with pytest.raises(AudioError) as caught:
+        read_audio(path)
+    assert caught.value.path == path
+    assert caught.value.reason == "the file is empty."
+    assert str(caught.value) == f"{path}: the file is empty."
+
+
+@pytest.mark.parametrize("kind", [DownloadError, MissingExtraError, InputTypeError, DataError])
+def test_every_error_survives_a_trip_to_another_process(kind):
+    error = pickle.loads(pickle.dumps(kind("it is empty.", path="a.wav")))
+    assert (str(error), error.reason, error.path) == (
+        "a.wav: it is empty.",
+        "it is empty.",
+        "a.wav",
+    )
+    alone = pickle.loads(pickle.dumps(kind("it is empty.")))
+    assert (str(alone), alone.reason, alone.path) == ("it is empty.", "it is empty.", None)

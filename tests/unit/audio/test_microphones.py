@@ -1,0 +1,418 @@
+"""Channel policies: their names, what of a file they take, and every way from file to vector."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from field_models import LOGMEL
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from small_clips import FakeNet
+from two_microphones import POLICIES, RATE, both, write
+
+from daco.audio.decode import read_audio, read_channels, resample
+from daco.audio.microphones import heard, needs_both, parse_channel, residual
+from daco.audio.pcm import plain_pcm16
+from daco.audio.subtraction import least_squares, spectral_subtraction
+from daco.backbones.logmel import LogMel
+from daco.data.clips import Clip, ClipTable
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
+from daco.detector.normals import normals_of_table
+from daco.embedding.embed import embed_clips
+from daco.embedding.frontend import Listener, embed_waves
+from daco.errors import AudioError, InputError
+
+OF_BOTH = tuple(policy for policy in POLICIES if needs_both(policy))
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("text", "policy"),
+        [
+            ("0", 0),
+            ("7", 7),
+            (3, 3),
+            (" Mix ", "mix"),
+            ("near", 0),
+            ("FAR", 1),
+            ("lsq", "lsq"),
+            ("SpecSub", "specsub"),
+            ("residual-c0.5", "residual-c0.5"),
+            ("residual-c.50", "residual-c0.5"),
+            ("residual-C00.5000", "residual-c0.5"),
+            ("residual-c1.0", "residual-c1"),
+            ("residual-c10", "residual-c10"),
+            ("residual-c0", "residual-c0"),
+            ("residual-c0.0001", "residual-c0.0001"),
+            ("residual-proj", "residual-proj"),
+        ],
+    )
+    def test_each_policy_has_one_spelling(self, text, policy):
+        found = parse_channel(text)
+        assert found == policy
+        assert type(found) is type(policy)
+        assert parse_channel(found) == parse_channel(str(found)) == policy
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("-1", "left", "", "1.0", -1, True, None, "²", 1.5, "lsq2"),
+            *("residual", "residual-c", "residual-c-1", "residual-cinf", "residual-c1e3"),
+        ],
+    )
+    def test_other_names_are_refused(self, text):
+        with pytest.raises(InputError, match="index"):
+            parse_channel(text)
+
+    @pytest.mark.parametrize(
+        ("text", "meant"),
+        [("lqs", "lsq"), ("spec-sub", "specsub"), ("residual", "residual-"), ("ner", "near")],
+    )
+    def test_what_was_meant_is_suggested(self, text, meant):
+        with pytest.raises(InputError, match=f"Did you mean '{meant}"):
+            parse_channel(text)
+
+    @given(st.floats(0, 99).map(lambda value: round(value, 4)))
+    def test_a_share_survives_its_name(self, share):
+        name = parse_channel(f"residual-c{share:.4f}")
+        ones = np.ones((1, 3), np.float32)
+        np.testing.assert_array_equal(residual(0 * ones, ones, name), np.float32(-share) * ones)
+
+
+class TestReading:
+    @pytest.fixture
+    def waves(self):
+        return both().astype(np.float32)
+
+    @pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+    def test_the_far_microphone_is_subtracted(self, tmp_path, waves, name):
+        path = write(tmp_path / name, waves)
+        near, far = read_audio(path), read_audio(path, channel="far")
+        np.testing.assert_array_equal(
+            read_audio(path, channel="lsq"), least_squares(near, far, 1024)
+        )
+        np.testing.assert_array_equal(
+            read_audio(path, channel="specsub"), spectral_subtraction(near, far, 512)
+        )
+        for policy in ("residual-c0.5", "residual-proj"):
+            np.testing.assert_array_equal(read_audio(path, channel=policy), [near, far])
+
+    @pytest.mark.parametrize("rate", [8000, 32000, 44100])
+    def test_that_is_done_at_the_networks_rate_with_windows_of_64_ms(self, tmp_path, waves, rate):
+        path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
+        near, far = (resample(wave, RATE, rate) for wave in waves)
+        got = read_audio(path, channel="lsq", sample_rate=rate)
+        np.testing.assert_array_equal(got, least_squares(near, far, 2 * round(0.032 * rate)))
+        got = read_audio(path, channel="specsub", sample_rate=rate)
+        np.testing.assert_array_equal(got, spectral_subtraction(near, far, 2 * round(0.016 * rate)))
+
+    def test_a_rate_of_its_own_matters_little(self, tmp_path, waves):
+        """Resampling is linear: before or after, nearly the same sound is left."""
+        path = write(tmp_path / "a.wav", both(seconds=4), subtype="FLOAT")
+        here = resample(read_audio(path, channel="lsq"), RATE, 32000)
+        there = read_audio(path, channel="lsq", sample_rate=32000)
+        assert np.std(here - there) < 0.01 * np.std(here)
+
+    @pytest.mark.parametrize("resampler", ["soxr", "polyphase"])
+    def test_a_channel_of_two_is_resampled_as_it_is_alone(self, tmp_path, waves, resampler):
+        path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
+        options = {"sample_rate": 22050, "resampler": resampler}
+        pair, rate = read_channels(path, channel="lsq", **options)
+        assert rate == RATE
+        for channel, wave in enumerate(pair):
+            alone = read_audio(path, channel=channel, **options)
+            np.testing.assert_array_equal(wave, alone)
+
+    def test_blocks_of_both_join_without_a_seam(self, tmp_path, monkeypatch, waves):
+        path = write(tmp_path / "a.flac", waves)
+        whole = read_audio(path, channel="residual-proj")
+        monkeypatch.setattr("daco.audio.decode._BLOCK_VALUES", 2000)
+        np.testing.assert_array_equal(read_audio(path, channel="residual-proj"), whole)
+
+    def test_of_more_channels_the_first_two_count(self, tmp_path, waves):
+        more = np.vstack([waves, np.random.default_rng(0).normal(0, 0.1, waves.shape)])
+        two = write(tmp_path / "two.wav", waves, subtype="FLOAT")
+        four = write(tmp_path / "four.wav", more, subtype="FLOAT")
+        for policy in OF_BOTH:
+            np.testing.assert_array_equal(
+                read_audio(four, channel=policy), read_audio(two, channel=policy)
+            )
+
+    def test_one_channel_is_near_and_nothing_else(self, tmp_path, waves):
+        path = write(tmp_path / "a.wav", waves[0], subtype="FLOAT")
+        np.testing.assert_array_equal(read_audio(path, channel="near"), waves[0])
+        with pytest.raises(AudioError, match=r"a\.wav: there is no channel 1.*one channel"):
+            read_audio(path, channel="far")
+        for policy in OF_BOTH:
+            with pytest.raises(AudioError) as caught:
+                read_audio(path, channel=policy)
+            message = f"{path}: there is no far microphone for {policy!r}, the recording has one"
+            assert str(caught.value).startswith(message)
+            assert "Use channel 0" in str(caught.value)
+
+    def test_a_clip_that_is_too_short_is_named(self, tmp_path, waves):
+        path = write(tmp_path / "a.wav", waves[:, :512])
+        with pytest.raises(AudioError, match=r"a\.wav: 512 samples are too few"):
+            read_audio(path, channel="lsq")
+        assert read_audio(path, channel="residual-proj").shape == (2, 512)
+
+    def test_damage_in_the_far_microphone_is_found(self, tmp_path, waves):
+        waves[1, 700] = np.nan
+        path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
+        with pytest.raises(AudioError, match="1 samples are NaN or inf, the first is sample 700"):
+            read_audio(path, channel="lsq")
+        assert np.isfinite(read_audio(path)).all()
+
+    def test_16_bits_as_stored_are_for_single_channels_only(self, tmp_path, waves):
+        content = write(tmp_path / "a.wav", waves).read_bytes()
+        assert plain_pcm16(content, sample_rate=RATE, channel=1) is not None
+        for policy in OF_BOTH:
+            assert plain_pcm16(content, sample_rate=RATE, channel=policy) is None
+
+
+MATRIX = arrays(np.float32, (3, 4), elements=st.floats(-100, 100, width=32))
+
+
+class TestResidual:
+    @given(MATRIX, MATRIX)
+    def test_a_share_of_0_is_near_and_of_1_the_difference(self, near, far):
+        np.testing.assert_array_equal(residual(near, far, "residual-c0"), near)
+        np.testing.assert_allclose(residual(near, far, "residual-c1"), near - far, atol=1e-4)
+
+    @given(MATRIX, MATRIX)
+    def test_a_projection_leaves_nothing_along_far_and_the_shortest_rest(self, near, far):
+        left = residual(near, far, "residual-proj").astype(np.float64)
+        length = np.linalg.norm(far, axis=1)
+        along = (left * far).sum(axis=1)[length > 0.01] / length[length > 0.01]
+        np.testing.assert_allclose(along, 0, atol=1e-4)  # 1e-6 of values up to 200
+        for share in (0.0, 0.5, 1.0):
+            other = residual(near, far, f"residual-c{share}")
+            assert (np.linalg.norm(left, axis=1) <= np.linalg.norm(other, axis=1) + 1e-4).all()
+
+    def test_near_is_left_of_a_dead_far_and_nothing_of_two_alike(self):
+        near = np.float32([[1, -2, 3]])
+        np.testing.assert_array_equal(residual(near, 0 * near, "residual-proj"), near)
+        np.testing.assert_allclose(residual(near, 5 * near, "residual-proj"), 0, atol=1e-6)
+
+    def test_each_clip_and_each_readout_has_its_own_share(self):
+        waves = np.stack([both(seed) for seed in range(3)])
+        net, readouts = LogMel(), ["mod", "mean"]
+        found = embed_waves(net, waves, readouts, "residual-proj")
+        for name in readouts:
+            for row, (near, far) in enumerate(waves):
+                a, b = net.embed(near[None], name)[0], net.embed(far[None], name)[0]
+                a, b = a.astype(float), b.astype(float)
+                expected = a - (a @ b) / (b @ b) * b
+                np.testing.assert_allclose(found[name][row], expected, atol=1e-4)
+
+    def test_other_policies_are_no_residuals(self):
+        with pytest.raises(InputError, match="residual-proj"):
+            residual(np.ones((1, 2)), np.ones((1, 2)), "lsq")
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    """Two-channel recordings as WAV of 16 bits and as FLAC, some at another rate."""
+    root = tmp_path_factory.mktemp("clips")
+    names = []
+    for seed, (suffix, rate) in enumerate([("wav", RATE), ("flac", RATE), ("wav", 44100)] * 2):
+        names.append(f"{seed}.{suffix}")
+        write(root / names[-1], both(seed, rate=rate), rate)
+    return ClipTable(root, tuple(Clip(name, "press") for name in names))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_table_and_a_listener_hear_a_file_alike(clips, tmp_path, policy):
+    embed_clips(clips, LogMel(), tmp_path / "e.parquet", channel=policy, readouts=["mod", "mean"])
+    table = EmbeddingTable.read(tmp_path / "e.parquet")
+    assert table.metadata["channel"] == str(policy)
+    for readout in table.readouts:
+        frontend = dataclasses.replace(LOGMEL, channel=policy, readout=readout)
+        listener = Listener(frontend)
+        for path, row in zip(clips.paths(), table.matrix(readout), strict=True):
+            for source in (path, path.read_bytes(), io.BytesIO(path.read_bytes())):
+                vector = listener.hear(source).embeddings[0]
+                np.testing.assert_allclose(vector, row, rtol=1e-5, atol=1e-5)
+            waves, _ = read_channels(path, sample_rate=RATE, channel=policy)
+            np.testing.assert_array_equal(listener.hear_waveform(waves, RATE).embeddings[0], vector)
+
+
+def test_every_policy_hears_something_else(clips, tmp_path):
+    seen = set()
+    for policy in POLICIES:
+        out = tmp_path / "e.parquet"
+        embed_clips(clips, LogMel(), out, channel=policy)
+        seen.add(EmbeddingTable.read(out).matrix().tobytes())
+    assert len(seen) == len(POLICIES)
+
+
+@pytest.fixture
+def steps(tmp_path):
+    """Clips of 8 kHz whose near and far microphones have known levels."""
+    near = np.linspace(0.1, 0.9, 10)
+    far = np.linspace(0.5, 0.3, 10)
+    for row, pair in enumerate(zip(near, far, strict=True)):
+        waves = np.repeat(np.array(pair, np.float32)[:, None], 800, axis=1)
+        write(tmp_path / "steps" / f"{row}.wav", waves, 8000, subtype="FLOAT")
+    names = tuple(Clip(f"{row}.wav", "press") for row in range(10))
+    return ClipTable(tmp_path / "steps", names), near, far
+
+
+class TestEmbedding:
+    def test_residuals_are_taken_per_readout_in_passes_of_the_batch_size(self, steps, tmp_path):
+        table, near, far = steps
+        net, out = FakeNet(), tmp_path / "e.parquet"
+        options = {"readouts": ["level", "length"], "batch_size": 4}
+        embed_clips(table, net, out, channel="residual-c0.25", **options)
+        assert {shape[0] for shape in net.batches} == {4, 2}
+        assert net.seen == 20
+        found = EmbeddingTable.read(out)
+        np.testing.assert_allclose(found.matrix()[:, 0], near - 0.25 * far, atol=1e-6)
+        np.testing.assert_array_equal(found.matrix()[:, 1], np.float32(0.75))
+        np.testing.assert_array_equal(found.matrix("length")[:, 0], np.float32(600))
+
+    def test_two_microphones_count_twice_against_the_memory_of_a_batch(
+        self, steps, tmp_path, monkeypatch
+    ):
+        table, near, _ = steps
+        monkeypatch.setattr("daco.embedding.loader.MAX_SAMPLES", 3 * 1600)
+        net = FakeNet()
+        embed_clips(table, net, tmp_path / "e.parquet", channel="residual-proj")
+        assert max(shape[0] for shape in net.batches) == 3
+        embed_clips(table, FakeNet(), tmp_path / "near.parquet", channel="near")
+        found = EmbeddingTable.read(tmp_path / "near.parquet").matrix()[:, 0]
+        np.testing.assert_allclose(found, near, rtol=1e-6)
+
+    def test_a_clip_that_spoils_a_batch_is_found_among_pairs(self, steps, tmp_path):
+        class Picky(FakeNet):
+            def embed_many(self, waveforms, readouts):
+                if np.abs(waveforms).max() > 0.85:
+                    raise InputError("too loud")
+                return super().embed_many(waveforms, readouts)
+
+        table, near, far = steps
+        out = tmp_path / "e.parquet"
+        report = embed_clips(table, Picky(), out, channel="residual-c1", on_error="skip")
+        assert report.skipped == (("9.wav", "too loud"),)
+        found = EmbeddingTable.read(out).matrix()[:, 0]
+        np.testing.assert_allclose(found, (near - far)[:9], atol=1e-6)
+
+    def test_a_recording_of_one_channel_is_skipped_with_the_reason(self, steps, tmp_path):
+        table, *_ = steps
+        soundfile.write(table.root / "3.wav", np.full(800, 0.1), 8000)
+        for policy in OF_BOTH:
+            report = embed_clips(
+                table, FakeNet(), tmp_path / "e.parquet", channel=policy, on_error="skip"
+            )
+            ((path, reason),) = report.skipped
+            assert path == "3.wav"
+            assert reason.startswith(f"there is no far microphone for {policy!r}")
+
+    def test_finished_work_of_another_policy_is_not_reused(self, steps, tmp_path):
+        table, _, far = steps
+        out = tmp_path / "e.parquet"
+
+        class Interrupted(FakeNet):
+            def embed_many(self, waveforms, readouts):
+                if self.seen >= 8:
+                    raise KeyboardInterrupt
+                return super().embed_many(waveforms, readouts)
+
+        def embedded_again(first, then):
+            with pytest.raises(KeyboardInterrupt):
+                embed_clips(table, Interrupted(), out, channel=first, shard_size=4, batch_size=1)
+            net = FakeNet()
+            return embed_clips(table, net, out, channel=then, shard_size=4, batch_size=1).embedded
+
+        assert embedded_again("near", 0) == 2  # the same by another name
+        assert embedded_again("0", "far") == 10
+        np.testing.assert_allclose(EmbeddingTable.read(out).matrix()[:, 0], far, rtol=1e-6)
+        assert embedded_again("residual-c0.5", "residual-c.6") == 10
+        assert embedded_again("residual-c.5", "residual-c0.50") == 6  # one shard in 8 passes
+
+    def test_the_metadata_tells_the_bands_of_readouts_that_keep_them(self, steps, tmp_path):
+        class Banded(FakeNet):
+            def bands(self, readout):
+                return {"level": 2, "length": 1}[readout]
+
+        table, *_ = steps
+        embed_clips(table, Banded(), tmp_path / "e.parquet", readouts=["level", "length"])
+        metadata = EmbeddingTable.read(tmp_path / "e.parquet").metadata
+        assert json.loads(metadata["bands"]) == {"level": 2}
+        assert normals_of_table(tmp_path / "e.parquet").machines[0].bands == 2
+        (plain,) = normals_of_table(tmp_path / "e.parquet", readout="length").machines
+        assert plain.bands == 1
+        embed_clips(table, Banded(), tmp_path / "f.parquet", readouts=["length"])
+        assert "bands" not in EmbeddingTable.read(tmp_path / "f.parquet").metadata
+
+
+class TestListening:
+    def listener(self, policy):
+        return Listener(dataclasses.replace(LOGMEL, channel=policy, seconds=None))
+
+    def test_a_window_is_a_clip_to_the_policy(self, tmp_path):
+        """The gain of a window is its own, as that of each normal was."""
+        waves = np.concatenate([both(seed, seconds=1) for seed in range(4)], axis=1)
+        waves[:, RATE:] *= np.float32([[1], [-1]])  # another path from the second second on
+        path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
+        for policy in OF_BOTH:
+            listener = self.listener(policy)
+            found = listener.hear(path, window=1.0)
+            assert found.seconds == 4
+            for index, vector in enumerate(found.embeddings):
+                part = waves[:, index * RATE : (index + 1) * RATE]
+                alone = listener.hear_waveform(part, RATE).embeddings[0]
+                np.testing.assert_allclose(vector, alone, rtol=1e-5, atol=1e-5)
+
+    def test_oddities_are_those_of_the_microphones(self, tmp_path):
+        """What is left after subtraction may be nearly silent without anything being wrong."""
+        near, far = both(seconds=2)
+        alike = self.listener("lsq").hear(write(tmp_path / "alike.wav", [far, far]))
+        assert alike.reasons == ()
+        assert alike.rms == pytest.approx(np.std(far), rel=1e-3)
+        dead = self.listener("lsq").hear(write(tmp_path / "dead.wav", [near, 0 * far]))
+        assert dead.reasons == ("silent: far microphone, -inf dB of full scale",)
+        loud = np.clip(20 * far, -0.999, 0.999)
+        clipped = self.listener("residual-proj").hear(write(tmp_path / "clip.wav", [near, loud]))
+        assert len(clipped.reasons) == 1
+        assert clipped.reasons[0].startswith("clipped: far microphone, ")
+
+    def test_samples_must_be_of_as_many_microphones_as_the_policy_takes(self):
+        near, far = both(seconds=1)
+        with pytest.raises(InputError, match="two rows of samples, near and far"):
+            self.listener("lsq").hear_waveform(near, RATE)
+        with pytest.raises(InputError, match="one row of samples"):
+            self.listener(0).hear_waveform(np.stack([near, far]), RATE)
+
+    def test_16_bit_samples_are_scaled(self):
+        stored = np.rint(32768 * both(seconds=1)).astype(np.int16)
+        listener = self.listener("lsq")
+        np.testing.assert_array_equal(
+            listener.hear_waveform(stored, RATE).embeddings,
+            listener.hear_waveform(stored / np.float32(32768), RATE).embeddings,
+        )
+
+    def test_a_service_warms_up_with_as_many_microphones(self):
+        nursery = pytest.importorskip("daco.monitoring.service.nursery")
+        for policy in POLICIES:
+            listener = self.listener(policy)
+            waves = [both(seed, seconds=1) for seed in range(12)]
+            given = waves if needs_both(policy) else [pair[0] for pair in waves]
+            X = np.vstack([listener.hear_waveform(each, RATE).embeddings for each in given])
+            model = MachineModel.fit(
+                X, ["day"] * 12, machine="press", frontend=listener.frontend, config="raw-k1"
+            )
+            nursery._warm_up(nursery.Detector(model, listener))
+
+
+def test_waveforms_of_one_channel_pass_through():
+    wave = both()[0]
+    for policy in (0, 1, "mix"):
+        assert heard(wave, policy, RATE) is wave

@@ -1,0 +1,203 @@
+"""Subtracting the far microphone: against loops and torch, and what must hold exactly."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import textbook_subtraction as textbook
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daco.audio.decode import subtraction
+from daco.audio.subtraction import far_gain, least_squares, magnitude_gain, spectral_subtraction
+from daco.errors import AudioError, InputError
+
+BOTH = [(least_squares, textbook.least_squares, 1024)]
+BOTH += [(spectral_subtraction, textbook.spectral_subtraction, 512)]
+
+
+def two_microphones(samples, seed=0, level=0.1):
+    """Noise that both hear, by different paths, and a hum that is at the near one."""
+    rng = np.random.default_rng(seed)
+    hall = rng.normal(0, level, samples + 30)
+    hum = 0.5 * level * np.sin(np.arange(samples) * 0.3) * rng.normal(1, 0.1, samples)
+    near = 0.8 * hall[30:] + 0.3 * hall[23:-7] + hum
+    far = hall[20:-10] - 0.2 * hall[:-30] + 0.02 * hum + rng.normal(0, 0.01 * level, samples)
+    return near.astype(np.float32), far.astype(np.float32)
+
+
+def spectra(frames, frequencies, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(2, frames, frequencies)) + 1j * rng.normal(
+        size=(2, frames, frequencies)
+    )
+
+
+class TestTheRecipe:
+    @pytest.mark.parametrize(("fast", "slow", "window"), BOTH)
+    @pytest.mark.parametrize("samples", [513, 896, 1024, 3968, 16_000])
+    def test_it_is_the_textbooks(self, fast, slow, window, samples):
+        near, far = two_microphones(samples)
+        expected = slow(near, far, window)
+        # Sums of 1024 float32 products: a few 1e-7 of the loudest sample.
+        np.testing.assert_allclose(fast(near, far), expected, rtol=0, atol=2e-6 * np.ptp(near))
+
+    @pytest.mark.parametrize(("fast", "slow", "window"), BOTH)
+    @pytest.mark.parametrize("over", [193, 255, 385, 416, 511])
+    def test_an_end_that_no_window_covers_well_is_all_that_differs(self, fast, slow, window, over):
+        hop = window // 2
+        samples = 5 * hop + over % hop
+        near, far = two_microphones(samples)
+        got, expected = fast(near, far), slow(near, far, window)
+        np.testing.assert_allclose(got[: 5 * hop], expected[: 5 * hop], rtol=0, atol=1e-6)
+
+    @pytest.mark.parametrize("samples", [16_000, 160_000, 176_000, 192_000])
+    def test_least_squares_is_what_torch_makes_of_the_recipe(self, samples):
+        torch = pytest.importorskip("torch")
+        near, far = (torch.from_numpy(wave) for wave in two_microphones(samples, seed=1))
+        scale = max(near.abs().max(), far.abs().max()) / 0.9
+        window = torch.hann_window(1024)
+        shape = {"n_fft": 1024, "hop_length": 512, "window": window}
+        C, F = (torch.stft(wave / scale, **shape, return_complex=True) for wave in (near, far))
+        H = (C * F.conj()).sum(-1) / (F.abs().square().sum(-1) + 1e-12)
+        Y = C - H[:, None] * F
+        expected = scale * torch.istft(Y, **shape, length=samples)
+        got = least_squares(near.numpy(), far.numpy())
+        np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=1e-6 * np.ptp(near.numpy()))
+
+    @pytest.mark.parametrize("subtract", [least_squares, spectral_subtraction])
+    def test_blocks_join_without_a_seam(self, subtract, monkeypatch):
+        near, far = two_microphones(9_000)
+        whole = subtract(near, far)
+        for block, kept in ((3, 1024), (3, 4), (1, 0)):
+            monkeypatch.setattr(subtraction, "_BLOCK", block)
+            monkeypatch.setattr(subtraction, "_KEPT", kept)
+            np.testing.assert_allclose(subtract(near, far), whole, rtol=0, atol=1e-7)
+
+    @pytest.mark.parametrize(("subtract", "_", "window"), BOTH)
+    def test_half_a_window_is_too_short(self, subtract, _, window):
+        near, far = two_microphones(window // 2)
+        with pytest.raises(AudioError, match=f"{window // 2} samples are too few.*channel 0"):
+            subtract(near, far)
+        assert len(subtract(*two_microphones(window // 2 + 1))) == window // 2 + 1
+
+    def test_what_are_no_two_waveforms_is_refused(self):
+        wave = np.zeros(2000, np.float32)
+        for near, far in [(wave, wave[1:]), (wave[None], wave[None])]:
+            with pytest.raises(InputError, match="one row of samples each"):
+                least_squares(near, far)
+        with pytest.raises(InputError, match="even number"):
+            least_squares(wave, wave, 511)
+
+
+class TestLeastSquares:
+    @given(st.integers(2, 60), st.integers(0, 2**32))
+    def test_a_coherent_component_is_found_and_removed_exactly(self, frames, seed):
+        """near = H far + rest, with a rest that is orthogonal to far: the rest is left."""
+        rest, far = spectra(frames, 9, seed)
+        rest -= (rest * far.conj()).sum(0) / (abs(far) ** 2).sum(0) * far
+        path = spectra(1, 9, seed + 1)[0]
+        near = path * far + rest
+        gain = far_gain([(near, far)])
+        np.testing.assert_allclose(gain, path[0], atol=1e-9)
+        np.testing.assert_allclose(near - gain * far, rest, atol=1e-9)
+
+    @given(st.integers(1, 60), st.integers(0, 2**32))
+    def test_what_is_left_has_one_less_the_squared_coherence_of_the_power(self, frames, seed):
+        near, far = spectra(frames, 9, seed)
+        near += 2 * far
+        cross = (near * far.conj()).sum(0)
+        power = (abs(near) ** 2).sum(0)
+        coherence2 = abs(cross) ** 2 / (power * (abs(far) ** 2).sum(0))
+        left = near - far_gain([(near[:5], far[:5]), (near[5:], far[5:])]) * far
+        np.testing.assert_allclose(
+            (abs(left) ** 2).sum(0), (1 - coherence2) * power, atol=1e-9 * power.max()
+        )
+
+    def test_far_alone_is_removed_whatever_its_level(self):
+        _, far = two_microphones(20_000)
+        for gain in (1, -0.5, 20):
+            left = least_squares(np.float32(gain) * far, far)
+            assert np.abs(left).max() < 2e-6 * abs(gain) * np.abs(far).max()
+
+    def test_a_different_path_is_removed_as_far_as_the_window_reaches(self):
+        rng = np.random.default_rng(0)
+        far = rng.normal(0, 0.1, 160_000)
+        path = rng.normal(size=20) * 0.8 ** np.arange(20)
+        near = np.convolve(far, path)[:160_000]
+        left = least_squares(near.astype(np.float32), far.astype(np.float32))
+        # The frames are not periodic, so that a delay of d samples leaves about d / 1024.
+        assert np.std(left) < 0.03 * np.std(near)
+
+    def test_the_machine_is_left_where_far_does_not_hear_it(self):
+        rng = np.random.default_rng(5)
+        hum = 0.1 * np.sin(np.arange(160_000) * 0.3)
+        hall = rng.normal(0, 0.3, 160_000)
+        clean = least_squares((hum + hall).astype(np.float32), hall.astype(np.float32))
+        assert np.std(clean - hum) < 0.1 * np.std(hall)
+        assert np.corrcoef(clean, hum)[0, 1] > 0.95
+
+    def test_levels_go_through(self):
+        near, far = two_microphones(5_000)
+        for gain in (1e-4, 30.0):
+            np.testing.assert_allclose(
+                least_squares(gain * near, gain * far) / gain, least_squares(near, far), atol=1e-7
+            )
+
+    def test_silence_and_one_dead_microphone(self):
+        near, far = two_microphones(5_000)
+        nothing = np.zeros_like(near)
+        assert not least_squares(nothing, nothing).any()
+        assert not least_squares(nothing, far).any()
+        np.testing.assert_allclose(least_squares(near, nothing), near, atol=1e-7)
+
+    @given(st.integers(513, 4000))
+    def test_an_untouched_clip_comes_back_at_every_length(self, samples):
+        near, _ = two_microphones(samples)
+        back = least_squares(near, np.zeros_like(near))
+        np.testing.assert_allclose(back, near, rtol=0, atol=1e-5 * np.abs(near).max())
+
+    def test_no_length_ends_in_a_click(self):
+        """At 1,000 samples the recipe divides by 1e-5: there, and only there, daco departs."""
+        near, far = two_microphones(1000)
+        assert np.abs(textbook.least_squares(near, far)).max() > 3 * np.abs(near).max()
+        for samples in range(513, 2100, 7):
+            near, far = two_microphones(samples)
+            assert np.abs(least_squares(near, far)).max() < 1.5 * np.abs(near).max(), samples
+
+    def test_a_long_recording_takes_little_more_than_its_waveforms(self):
+        near, far = np.random.default_rng(0).standard_normal((2, 4_800_000), np.float32)  # 5 min
+        tracemalloc.start()
+        least_squares(near, far)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # The padded pair and the result; all spectra of both would be 4 waveforms more.
+        assert peak < 3.1 * near.nbytes + (8 << 20)
+
+
+class TestSpectralSubtraction:
+    @pytest.mark.parametrize(
+        ("level", "left"), [(0.0, 1.0), (0.25, 0.75), (0.95, 0.05), (1.0, 0.1), (10.0, 0.1)]
+    )
+    def test_magnitudes_are_subtracted_down_to_a_tenth(self, level, left):
+        near, _ = two_microphones(6_000)
+        got = spectral_subtraction(near, np.float32(level) * near)
+        np.testing.assert_allclose(got, left * near, rtol=0, atol=2e-6 * np.abs(near).max())
+
+    @given(st.integers(0, 2**32))
+    def test_nothing_gets_louder_and_no_phase_turns(self, seed):
+        near, far = spectra(20, 9, seed).astype(np.complex64)
+        near[3] = far[4] = 0
+        gain = magnitude_gain(near, far)
+        assert gain.min() >= 0
+        assert gain.max() <= 1
+        louder = abs(near) > abs(far)
+        np.testing.assert_array_equal(gain[~louder], np.float32(0.1))
+        expected = (abs(near) - abs(far))[louder]
+        np.testing.assert_allclose(gain[louder] * abs(near)[louder], expected, atol=1e-6)
+
+    def test_silence_stays_silence(self):
+        near, far = two_microphones(5_000)
+        assert not spectral_subtraction(np.zeros_like(near), far).any()

@@ -1,0 +1,188 @@
+"""The weight-free embedding, and what importing the backbones costs and needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import daco.backbones
+from daco.backbones.logmel import LogMel, mel_filters
+from daco.errors import AudioError, InputError
+
+
+def waves(clips=2, seconds=2.0, rate=16000, seed=0):
+    shape = (clips, round(seconds * rate))
+    return (0.1 * np.random.default_rng(seed).normal(size=shape)).astype(np.float32)
+
+
+def recipe(wave):
+    """The modulation embedding of 10 s at 16 kHz in plain double precision, step by step."""
+    frames = np.stack([wave[i : i + 1024] for i in range(0, len(wave) - 1023, 512)])
+    power = np.abs(np.fft.rfft(frames * np.hanning(1024))) ** 2
+    level = 10 * np.log10(power @ mel_filters(16000, 1024).T + 1e-10)
+    moving = (level - level.mean(0)) * np.hanning(len(level))[:, None]
+    magnitude = np.abs(np.fft.rfft(moving, axis=0))
+    hertz = np.arange(len(magnitude)) * 31.25 / len(level)
+    edges = [0.2, 0.7, 1.5, 3, 5, 8, 12, 15.7]
+    rows = []
+    for low, high in pairwise(edges):
+        band = magnitude[(low <= hertz) & (hertz < high)].mean(0)
+        rows.append(np.log(1e-3 + band).reshape(16, 8).mean(1))
+    return np.concatenate(rows)
+
+
+def test_ten_seconds_follow_the_recipe():
+    wave = waves(1, 10)
+    # Single against double precision.
+    np.testing.assert_allclose(LogMel().embed(wave)[0], recipe(wave[0]), atol=2e-5)
+
+
+def test_every_readout_has_its_shape_and_dtype():
+    net, wave = LogMel(), waves(3)
+    sizes = {"mod": 112, "mean": 128, "meanstd": 256}
+    assert set(net.readouts) == set(sizes)
+    for readout, vectors in net.embed_many(wave, net.readouts).items():
+        assert vectors.shape == (3, sizes[readout])
+        assert vectors.dtype == np.float32
+        np.testing.assert_array_equal(vectors, net.embed(wave, readout))
+    np.testing.assert_array_equal(net.embed(wave), net.embed(wave, "mod"))
+    np.testing.assert_allclose(net.embed(wave, "mean"), net.grid(wave)[..., 0].mean(1), atol=1e-4)
+
+
+def test_a_clip_reads_the_same_alone_and_in_a_batch():
+    net, wave = LogMel(), waves(19)
+    for readout in net.readouts:
+        alone = np.concatenate([net.embed(one[None], readout) for one in wave])
+        np.testing.assert_allclose(alone, net.embed(wave, readout), atol=1e-5)  # as float32 rounds
+
+
+def test_a_long_clip_is_cut_into_blocks_without_a_seam():
+    wave = waves(1, 40)
+    net = LogMel()
+    inner = net.grid(wave[:, 512 * 1000 :])
+    np.testing.assert_allclose(net.grid(wave)[:, 1000:], inner, atol=1e-3)
+
+
+def test_modulation_does_not_depend_on_the_level():
+    net, wave = LogMel(), waves()
+    np.testing.assert_allclose(net.embed(wave), net.embed(wave * np.float32(0.1)), atol=1e-3)
+
+
+def test_int16_and_torch_waveforms_are_taken_as_they_are():
+    torch = pytest.importorskip("torch")
+    net = LogMel()
+    pcm = (waves() * 20000).astype(np.int16)
+    floats = pcm.astype(np.float32) / 32768
+    np.testing.assert_allclose(net.embed(pcm), net.embed(floats), atol=1e-5)  # as float32 rounds
+    np.testing.assert_array_equal(net.embed(torch.from_numpy(floats)), net.embed(floats))
+
+
+def test_silence_is_finite():
+    for readout in LogMel.readouts:
+        assert np.isfinite(LogMel().embed(np.zeros((1, 16000), np.float32), readout)).all()
+
+
+@pytest.mark.parametrize("rate", [1000, 4000, 8000, 11025, 22050, 44100, 48000, 96000])
+@pytest.mark.parametrize("seconds", [1, 3.3])
+def test_any_rate_and_length_give_112_values(rate, seconds):
+    net = LogMel(sample_rate=rate)
+    vectors = net.embed(waves(1, seconds, rate))
+    assert vectors.shape == (1, 112)
+    assert np.isfinite(vectors).all()
+    assert abs(net.frame_rate - 31.25) < 0.3
+
+
+def test_at_a_low_rate_no_mel_band_is_empty():
+    for rate in (1000, 2000, 4000, 8000):
+        filters = mel_filters(rate, round(0.064 * rate))
+        assert (filters.sum(axis=1) > 0).all()
+
+
+def test_a_flutter_is_heard_alike_at_every_rate():
+    """The same band and the same modulation band answer at 16 and at 48 kHz."""
+    for rate in (16000, 48000):
+        time = np.arange(3 * rate) / rate
+        rng = np.random.default_rng(1)
+        wave = (1 + 0.9 * np.sin(2 * np.pi * 4 * time)) * rng.normal(size=time.size)
+        values = LogMel(rate).embed(wave.astype(np.float32)[None] * 0.1).reshape(7, 16)
+        assert values.mean(1).argmax() == 3  # 3 to 5 Hz
+
+
+@pytest.mark.parametrize(
+    ("waveforms", "kind", "message"),
+    [
+        (np.zeros(16000, np.float32), InputError, "2-D"),
+        (np.zeros((0, 16000), np.float32), InputError, "at least one clip"),
+        (np.zeros((1, 16000), np.int32), InputError, "float32 or int16"),
+        (np.zeros((1, 4607), np.float32), AudioError, "at least 4608 samples"),
+        (np.full((2, 16000), np.nan, np.float32), InputError, r"waveforms\[0\]"),
+    ],
+)
+def test_unusable_waveforms_are_refused(waveforms, kind, message):
+    with pytest.raises(kind, match=message):
+        LogMel().embed(waveforms)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match="Did you mean 'logmel'"):
+        daco.backbones.load("log-mel")
+    with pytest.raises(InputError, match="precision"):
+        daco.backbones.load("logmel", precision="fp8")
+    with pytest.raises(InputError, match="no weights"):
+        daco.backbones.load("logmel", weights="some.pt")
+    with pytest.raises(InputError, match="'cls'"):
+        LogMel().embed(waves(), "cls")
+    with pytest.raises(InputError, match="1000"):
+        LogMel(sample_rate=999)
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_brings_neither_torch_nor_scipy():
+    code = (
+        "import sys, daco.backbones, daco.backbones.weights, daco.backbones.readout\n"
+        "print([m for m in ('torch', 'scipy', 'pandas', 'sklearn') if m in sys.modules])"
+    )
+    assert run(code) == "[]"
+
+
+def test_without_torch_logmel_works_and_the_others_say_what_to_install():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import numpy as np, daco.backbones as b\n"
+        "from daco.errors import MissingExtraError\n"
+        "assert b.load('logmel').embed(np.zeros((1, 16000), np.float32)).shape == (1, 112)\n"
+        "for name in b.NAMES[1:]:\n"
+        "    try:\n"
+        "        b.load(name)\n"
+        "    except MissingExtraError as error:\n"
+        "        assert 'pip install \"daco-asd[torch]\"' in str(error), error\n"
+        "    else:\n"
+        "        raise AssertionError(name)\n"
+    )
+    run(code)
+
+
+def test_a_network_needs_only_numpy_and_torch():
+    pytest.importorskip("torch")
+    code = (
+        "import sys\n"
+        "blocked = ('scipy', 'pandas', 'pyarrow', 'soundfile', 'sklearn', 'numba', 'safetensors',\n"
+        "           'soxr', 'typer', 'rich', 'matplotlib', 'pooch')\n"
+        "for name in blocked:\n"
+        "    sys.modules[name] = None\n"
+        "import numpy as np, torch, daco.backbones as b\n"
+        "from daco.backbones import mobilenet\n"
+        "shapes = mobilenet.expected_shapes()\n"
+        "net = b.load('mn04', {name: torch.ones(shape) for name, shape in shapes.items()})\n"
+        "assert net.embed(np.zeros((1, 32000), np.float32)).shape == (1, 384)\n"
+    )
+    run(code)

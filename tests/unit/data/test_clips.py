@@ -1,0 +1,538 @@
+"""Clip tables, manifests and plain folders."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from shared_data import shared
+
+from daco.audio.decode import read_audio
+from daco.audio.formats import FORMATS
+from daco.data.clips import COLUMNS, Clip, ClipTable, list_audio, read_clips, some, stem_of
+from daco.errors import DataError, InputError
+
+
+def make(root, *paths, content=b"x"):
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content)
+    return root
+
+
+def manifest(root, text, name="clips.csv"):
+    root.mkdir(exist_ok=True)
+    (root / name).write_text(text)
+    return root / name
+
+
+# -------------------------------------------------------------------------------------- table
+
+
+def test_a_clip_refuses_what_is_no_split_or_label():
+    with pytest.raises(InputError, match=r"one of train, test, supplemental. Got 'dev' instead"):
+        Clip("a.wav", "fan", split="dev")
+    with pytest.raises(InputError, match=r"0 \(normal\), 1 \(anomaly\) or None. Got 2 instead"):
+        Clip("a.wav", "fan", label=2)
+
+
+def test_clips_are_values():
+    clip = Clip("a.wav", "fan", attributes={"speed": "1"})
+    assert clip == Clip("a.wav", "fan", attributes={"speed": "1"})
+    assert len({clip, Clip("a.wav", "fan", attributes={"speed": "1"})}) == 1
+    assert pickle.loads(pickle.dumps(clip)) == clip  # worker processes get them so
+
+
+def test_a_table_is_columns_rows_and_paths(tmp_path):
+    clips = (
+        Clip("a.wav", "fan", 2024, domain="source", label=0, attributes={"speed": "1"}),
+        Clip("b.wav", "pump", 2024, split="test"),
+        Clip("c.wav", "fan", 2023, split="test", label=1),
+    )
+    table = ClipTable(tmp_path, clips)
+    assert tuple(table.columns()) == COLUMNS
+    assert list(table) == list(clips)
+    assert len(table) == 3
+    assert table.machines == ("fan", "pump")
+    assert list(table.by_machine()) == [(2024, "fan"), (2024, "pump"), (2023, "fan")]
+    assert table.paths()[1] == tmp_path / "b.wav"
+    assert table.select(machine="fan", split="test").clips == clips[2:]
+    assert table.select(label=None).clips == clips[1:2]
+    frame = table.to_pandas()
+    assert list(frame.columns) == list(COLUMNS)
+    assert frame["label"].tolist() == [0, pd.NA, 1]
+    with pytest.raises(InputError, match=r"no column 'machines'\. Did you mean 'machine'"):
+        table.select(machines="fan")
+
+
+def test_an_empty_table_has_all_columns(tmp_path):
+    assert list(ClipTable(tmp_path, ()).to_pandas().columns) == list(COLUMNS)
+
+
+def test_names_are_shortened_and_safe_to_print():
+    assert some(["a", "b"]) == "a, b"
+    assert some(map(str, range(1007)), cap=2) == "0, 1 and 1,005 more"
+    assert "\x1b" not in some(["\x1b[31mred"])
+    assert stem_of("a.b/c.0.03.WAV") == "c.0.03"
+    assert stem_of("c.0.03") == "c.0.03"
+
+
+# ------------------------------------------------------------------------------------ folders
+
+
+def test_a_flat_folder_is_one_machine_of_one_domain(tmp_path):
+    make(tmp_path / "pump 7", "b.wav", "a.FLAC", "c.Ogg", "notes.txt", ".hidden.wav", "._a.wav")
+    table = read_clips(tmp_path / "pump 7")
+    assert [clip.path for clip in table] == ["a.FLAC", "b.wav", "c.Ogg"]
+    assert {(c.machine, c.domain, c.split, c.label) for c in table} == {
+        ("pump 7", "all", "train", None)
+    }
+    assert table.oddities == ()
+
+
+AUDIO_KINDS = {
+    "a.wav": {},
+    "b.flac": {},
+    "c.ogg": {},
+    "d.oga": {"format": "OGG"},
+    "e.opus": {"format": "OGG", "subtype": "OPUS"},
+    "f.aif": {"format": "AIFF"},
+    "g.aiff": {},
+    "h.mp3": {},
+}
+
+
+def write_audio(folder, kinds):
+    folder.mkdir(parents=True, exist_ok=True)
+    wave = 0.1 * np.sin(np.arange(16000) * 0.1)
+    for name, options in kinds.items():
+        options = {"format": name.rpartition(".")[2], **options}
+        soundfile.write(folder / name, wave, 16000, **options)
+
+
+def test_every_format_that_can_be_decoded_is_listed_and_decoded(tmp_path):
+    write_audio(tmp_path, AUDIO_KINDS)
+    assert {Path(name).suffix for name in AUDIO_KINDS} == set(FORMATS)
+    table = read_clips(tmp_path)
+    assert [clip.path for clip in table] == list(AUDIO_KINDS)
+    assert table.oddities == ()
+    for path in table.paths():
+        # Lossy codecs add a frame or two of padding.
+        assert len(read_audio(path, sample_rate=16000)) == pytest.approx(16000, abs=3000)
+
+
+def test_recordings_that_cannot_be_read_are_named(tmp_path):
+    make(
+        tmp_path / "pump",
+        "a.wav",
+        "e.wav",
+        "b.M4A",
+        "sub/c.wma",
+        "d.aac",
+        "notes.txt",
+        ".hidden.m4a",
+    )
+    sentence = (
+        "3 files that daco cannot read: b.M4A, d.aac, sub/c.wma. Convert to WAV, FLAC, OGG, Opus, "
+        "AIFF or MP3."
+    )
+    assert read_clips(tmp_path / "pump").oddities == (sentence,)
+    make(tmp_path / "phone", "a.m4a", "b.m4a")
+    with pytest.raises(DataError, match=r"No recording .* 2 files that daco cannot read: a\.m4a"):
+        read_clips(tmp_path / "phone")
+    listed = manifest(tmp_path / "phone", "path\na.m4a\n")
+    assert read_clips(listed).oddities[0].startswith("1 file that daco cannot read: a.m4a.")
+
+
+def test_folders_are_domains(tmp_path):
+    make(tmp_path / "pump", "old/a.wav", "old/b.wav", "new/a.wav", "new/b.wav")
+    table = read_clips(str(tmp_path / "pump"), year=2020)
+    assert [(clip.path, clip.domain) for clip in table] == [
+        ("new/a.wav", "new"),
+        ("new/b.wav", "new"),
+        ("old/a.wav", "old"),
+        ("old/b.wav", "old"),
+    ]
+    assert {clip.year for clip in table} == {2020}
+    assert table.oddities == ()
+
+
+def test_it_is_said_which_folders_are_domains(tmp_path):
+    make(tmp_path / "pump", *(f"old/{i}.wav" for i in range(3)), "new/a.wav", "new/b.wav")
+    table = read_clips(tmp_path / "pump")
+    assert table.domain_note == (
+        "Domains come from folder level 1: new (2 clips), old (3 clips). If these are not "
+        "operating conditions, use --domain-level 0 (one domain) or a manifest."
+    )
+    assert table.remarks == (table.domain_note,)
+    make(tmp_path / "fan", *(f"{d}/{i}.wav" for d in ("source", "target") for i in range(2)))
+    assert read_clips(tmp_path / "fan").domain_note == ""  # nothing to doubt
+    make(tmp_path / "flat", "a.wav", "b.wav")
+    assert read_clips(tmp_path / "flat").domain_note == ""
+    make(tmp_path / "plant", *(f"machine{m}/{i}.wav" for m in range(6) for i in range(2)))
+    assert (
+        "Folders of machines are to be read one by one"
+        in read_clips(tmp_path / "plant").domain_note
+    )
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [("2026-05-01", "2026-05-02"), ("20260501", "20260502T1200"), ("01.05.2026", "1.6.2026")],
+)
+def test_dates_are_no_domains_unless_they_are_said_to_be(tmp_path, dates):
+    make(tmp_path / "pump", *(f"{date}/{date}-{i}.wav" for date in dates for i in range(2)))
+    table = read_clips(tmp_path / "pump")
+    assert {clip.domain for clip in table} == {"all"}
+    assert table.oddities == ()
+    assert f"Folder level 1 has dates ({', '.join(sorted(dates))})" in table.domain_note
+    assert "--domain-level 1" in table.domain_note
+    asked = read_clips(tmp_path / "pump", domain_level=1)
+    assert {clip.domain for clip in asked} == set(dates)
+
+
+@pytest.mark.parametrize("name", ["2026-13-01", "speed 2026-05-01", "1200", "v1.05.2026x"])
+def test_other_numbers_are_no_dates(tmp_path, name):
+    make(tmp_path / "pump", f"{name}/a.wav", f"{name}/b.wav")
+    assert {clip.domain for clip in read_clips(tmp_path / "pump")} == {name}
+
+
+def test_the_level_of_the_domains_can_be_said(tmp_path):
+    paths = [f"{d}/train/{c}/{i}.wav" for d in ("mo", "tu") for c in ("old", "new") for i in (0, 1)]
+    make(tmp_path / "pump", *paths)
+    found = {
+        level: {clip.domain for clip in read_clips(tmp_path / "pump", domain_level=level)}
+        for level in (0, 1, 2)
+    }
+    assert found == {0: {"all"}, 1: {"mo", "tu"}, 2: {"old", "new"}}
+    assert read_clips(tmp_path / "pump", domain_level=0).domain_note == ""
+    with pytest.raises(InputError, match="lies 3 folders deep"):
+        read_clips(tmp_path / "pump", domain_level=3)
+
+
+def test_a_level_of_domains_is_for_plain_folders(tmp_path):
+    make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
+    with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
+        read_clips(tmp_path / "fan", domain_level=0)
+    listed = manifest(tmp_path / "fan", "path\ntrain/section_00_source_train_normal_0000.wav\n")
+    with pytest.raises(InputError, match=r"domains of the manifest .* are given"):
+        read_clips(listed, domain_level=1)
+
+
+def test_a_normal_folder_says_the_label(tmp_path):
+    paths = [f"normal/{domain}/{i}.wav" for domain in ("old", "new") for i in range(2)]
+    make(tmp_path / "pump", *paths, "anomaly/new/0.wav", "abnormal/1.wav")
+    table = read_clips(tmp_path / "pump")
+    assert {clip.path for clip in table.select(split="train", label=0)} == set(paths)
+    assert table.select(label=1).columns()["split"] == ["test", "test"]
+    assert table.select(label=1).columns()["domain"] == [None, "new"]
+    assert table.oddities == ()
+
+
+def test_what_lies_beside_the_normal_clips_is_left_out(tmp_path):
+    make(tmp_path / "pump", "normal/a.wav", "normal/b.wav", "broken/c.wav", "d.wav")
+    table = read_clips(tmp_path / "pump")
+    assert [clip.path for clip in table] == ["normal/a.wav", "normal/b.wav"]
+    assert table.oddities == ("2 clips left out, not inside normal/: broken/c.wav, d.wav.",)
+    make(tmp_path / "fan", "old/a.wav", "old/b.wav", "c.wav")
+    assert read_clips(tmp_path / "fan").oddities == (
+        "1 clip left out, not inside the folders of the domains: c.wav.",
+    )
+
+
+def test_train_and_test_folders_are_splits_not_domains(tmp_path):
+    make(tmp_path / "pump", "train/old/a.wav", "train/old/b.wav", "test/normal/c.wav")
+    make(tmp_path / "pump", "test/anomaly/d.wav", "test/e.wav")
+    table = read_clips(tmp_path / "pump")
+    found = {clip.path: (clip.split, clip.label, clip.domain) for clip in table}
+    assert found == {
+        "train/old/a.wav": ("train", None, "old"),
+        "train/old/b.wav": ("train", None, "old"),
+        "test/normal/c.wav": ("test", 0, None),
+        "test/anomaly/d.wav": ("test", 1, None),
+        "test/e.wav": ("test", None, None),
+    }
+
+
+def test_folders_below_a_domain_belong_to_it(tmp_path):
+    make(tmp_path / "pump", "old/monday/a.wav", "old/tuesday/b.wav")
+    table = read_clips(tmp_path / "pump")
+    assert {clip.domain for clip in table} == {"old"}
+    assert "2 clips deeper than <domain>/ taken for clips of that domain" in table.oddities[0]
+
+
+def test_oddities_name_what_is_wrong(tmp_path):
+    make(tmp_path / "pump", "source/a.wav", "source/a.flac")
+    make(tmp_path / "pump", "source/empty.wav", content=b"")
+    assert read_clips(tmp_path / "pump").oddities == (
+        "1 clip of zero bytes: source/empty.wav.",
+        "pump: no target clip among the training clips.",
+        "pump: 1 name more than once: source/a.flac = source/a.wav.",
+    )
+    make(tmp_path / "pump", "target/a.wav")
+    assert (
+        "pump: only 1 training clip in the domain target." in read_clips(tmp_path / "pump").oddities
+    )
+    make(tmp_path / "fan", "test/a.wav")
+    assert read_clips(tmp_path / "fan").oddities == (
+        "fan: no training clip.",
+        "1 test clip without a label (fan): they can be scored, not evaluated.",
+    )
+
+
+def test_nothing_to_read_is_an_error_that_helps(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        read_clips(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"No recording \(WAV, FLAC, OGG, Opus, AIFF or MP3\) in"):
+        read_clips(tmp_path)
+    make(tmp_path, "dev_fan.zip", "dev_valve.zip")
+    with pytest.raises(DataError, match="2 archives but no recording: unzip them first"):
+        read_clips(tmp_path)
+    make(tmp_path, "a.wav")
+    with pytest.raises(DataError, match=r"is no manifest: give a folder, or a \.csv"):
+        read_clips(tmp_path / "a.wav")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_links_are_followed_once_and_broken_ones_named(tmp_path):
+    make(tmp_path / "elsewhere", "a.wav", "b.wav")
+    pump = tmp_path / "pump"
+    make(pump, "old/c.wav", "old/d.wav")
+    (pump / "new").symlink_to(tmp_path / "elsewhere")
+    (pump / "old" / "again").symlink_to(pump)
+    (pump / "old" / "gone.wav").symlink_to(tmp_path / "nothing")
+    files, oddities = list_audio(pump)
+    assert list(files) == ["new/a.wav", "new/b.wav", "old/c.wav", "old/d.wav"]
+    assert oddities == ["1 file left out, a broken link or a name that is not UTF-8: old/gone.wav."]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such names")
+def test_a_name_that_is_not_text_is_left_out(tmp_path):
+    make(tmp_path, "a.wav", "b.wav")
+    with open(os.path.join(os.fsencode(tmp_path), b"\xff.wav"), "wb") as file:
+        file.write(b"x")
+    table = read_clips(tmp_path)
+    assert len(table) == 2
+    assert "not UTF-8" in table.oddities[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such names")
+def test_a_folder_or_manifest_whose_name_is_not_text_is_refused(tmp_path):
+    folder = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"P\xfcmpe"))  # Latin-1
+    make(Path(folder), "a.wav")
+    manifest = Path(folder, "clips.csv")
+    manifest.write_text("path\na.wav\n")
+    for source in (folder, manifest):
+        with pytest.raises(DataError, match=r"P.mpe.* is not UTF-8. Rename the file or folder"):
+            read_clips(source)
+
+
+# ---------------------------------------------------------------------------------- manifests
+
+
+def test_a_manifest_needs_only_paths(tmp_path):
+    make(tmp_path / "pump", "a.wav", "sub/b.wav")
+    table = read_clips(manifest(tmp_path / "pump", "path\nsub/b.wav\na.wav\n"))
+    assert table.root == tmp_path / "pump"
+    assert table.clips == (
+        Clip("sub/b.wav", "pump", domain="all"),
+        Clip("a.wav", "pump", domain="all"),
+    )
+
+
+def test_every_column_of_a_manifest_is_understood(tmp_path):
+    make(tmp_path, *"abcdef")
+    rows = [
+        'a,2024,fan,0,source,train,normal,"{""speed"": ""1""}"',
+        "b,2024.0,fan,01,target,Test,1,",
+        "c,,fan,,,test,0.0,",
+        "d,nan,fan,00,source,supplemental,NaN,",
+        "e,2024,fan,00,source,train,0,",
+        "f,2024,fan,00,target,test,Anomaly,",
+    ]
+    text = "\n".join(["\ufeffpath,Year,machine,section,domain, split,LABEL,attributes", *rows])
+    table = read_clips(manifest(tmp_path, text), year=2025)
+    assert table.columns() == {
+        "path": list("abcdef"),
+        "year": [2024, 2024, 2025, 2025, 2024, 2024],
+        "machine": ["fan"] * 6,
+        "section": ["00", "01", "00", "00", "00", "00"],
+        "domain": ["source", "target", None, "source", "source", "target"],
+        "split": ["train", "test", "test", "supplemental", "train", "test"],
+        "label": [0, 1, 0, None, 0, 1],
+        "attributes": [{"speed": "1"}, {}, {}, {}, {}, {}],
+    }
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_and_a_spreadsheets_line_ends_are_understood(tmp_path, separator):
+    make(tmp_path, "a.wav")
+    text = "path;label\r\na.wav;0\r\n\r\n".replace(";", separator)
+    assert read_clips(manifest(tmp_path, text)).clips[0].label == 0
+
+
+def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path):
+    make(tmp_path, "other/a.wav", "lists/sub/b.wav", "lists/c.wav")
+    inside, outside = tmp_path / "lists/c.wav", tmp_path / "other/../other/a.wav"
+    text = f"path\n../other/a.wav\nsub\\b.wav\n{inside}\n"
+    table = read_clips(manifest(tmp_path / "lists", text))
+    assert [clip.path for clip in table] == ["../other/a.wav", "sub/b.wav", "c.wav"]
+    assert all(path.is_file() for path in table.paths())
+    (clip,) = read_clips(manifest(tmp_path / "lists", f"path\n{outside}\n"))
+    assert clip.path == (tmp_path / "other/a.wav").as_posix()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty. A manifest needs a header"),
+        ("file\na.wav\n", r"has no column 'path'; its columns are 'file'"),
+        ("path\n", "has a header but no rows"),
+        ("path,path\na.wav,b.wav\n", "has the column 'path' more than once"),
+        ("path,label\na.wav,0\n,1\n", r"row 2, column 'path': empty"),
+        ("path,label\na.wav,0\nb.wav,bad\n", r"row 2, column 'label': 'bad' is not 0, 1, normal"),
+        ("path,split\na.wav,dev\n", r"row 1, column 'split': 'dev' is not train or test"),
+        ("path,label\na.wav,1\n", r"row 1, column 'split': missing for an anomaly"),
+        ("path,year\na.wav,soon\n", r"row 1, column 'year': 'soon' is not a year"),
+        ("path,attributes\na.wav,x=1\n", r"row 1, column 'attributes': 'x=1' is not a JSON"),
+        ("path,machine\na.wav\n", r"row 1 has 1 value, the header has 2"),
+        ("path\na.wav\nb.wav\n./a.wav\n", r"row 3, column 'path': 'a.wav' is row 1 already"),
+        (
+            "path\na.wav\nx.wav\n../y.wav\n",
+            r"2 files of .* not found .*: row 2 'x.wav', row 3 '../y",
+        ),
+        ("path\n.\n", r"1 file of .* not found"),
+        ("path\na\0.wav\n", r"1 file of .* not found"),
+    ],
+)
+def test_manifest_errors_name_row_and_column(tmp_path, text, message):
+    make(tmp_path, "a.wav", "b.wav")
+    with pytest.raises(DataError, match=message):
+        read_clips(manifest(tmp_path, text))
+
+
+def test_missing_files_are_counted_not_poured_out(tmp_path):
+    text = "path\n" + "".join(f"{i}.wav\n" for i in range(1000))
+    with pytest.raises(DataError, match=r"1,000 files of .* row 5 '4\.wav' and 995 more\.$"):
+        read_clips(manifest(tmp_path, text))
+
+
+def test_files_that_are_no_manifests_are_errors(tmp_path):
+    (tmp_path / "a.csv").write_bytes("path\nä.wav\n".encode("latin-1"))
+    with pytest.raises(DataError, match="is not UTF-8 text"):
+        read_clips(tmp_path / "a.csv")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(DataError, match="could not be read as Parquet"):
+        read_clips(tmp_path / "a.parquet")
+
+
+def test_unknown_columns_are_odd(tmp_path):
+    make(tmp_path, "a.wav", "b.wav")
+    table = read_clips(manifest(tmp_path, "path,labels,speed\na.wav,1,2\nb.wav,1,2\n"))
+    assert table.oddities == (
+        "Column 'labels' of clips.csv ignored. Did you mean 'label'?",
+        "Column 'speed' of clips.csv ignored.",
+    )
+
+
+def test_anomalies_among_the_training_clips_are_odd(tmp_path):
+    make(tmp_path, "a", "b", "c")
+    text = "path,machine,domain,split,label\na,fan,x,train,1\nb,fan,x,train,0\nc,fan,,train,0\n"
+    assert read_clips(manifest(tmp_path, text)).oddities == (
+        "fan: 1 training clip without a domain: c.",
+        "fan: 1 training clip labelled anomaly: a.",
+    )
+
+
+def test_a_manifest_of_pandas_is_understood(tmp_path):
+    make(tmp_path, "a.wav", "b.wav")
+    frame = pd.DataFrame(
+        {
+            "path": ["a.wav", "b.wav"],
+            "split": ["test", "test"],
+            "label": [1.0, None],
+            "section": [0, 1],
+            "embedding": [[1.0], [2.0]],
+        }
+    )
+    frame.to_parquet(tmp_path / "clips.parquet")
+    table = read_clips(tmp_path / "clips.parquet")
+    assert table.columns()["label"] == [1, None]
+    assert table.columns()["section"] == ["00", "01"]
+    frame.drop(columns="embedding").to_csv(tmp_path / "clips.csv", index=False)
+    assert read_clips(tmp_path / "clips.csv").clips == table.clips
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1).filter(
+    lambda text: text.lower() not in ("nan", "none", "null", "<na>")
+)
+
+
+@given(
+    machine=words,
+    domain=st.none() | words,
+    split=st.sampled_from(["train", "test", "supplemental"]),
+    label=st.sampled_from([None, 0, 1]),
+    year=st.none() | st.integers(1000, 9999),
+    attributes=st.dictionaries(st.text(st.characters(codec="utf-8")), words, max_size=3),
+    suffix=st.sampled_from([".csv", ".parquet"]),
+)
+def test_a_written_manifest_reads_back(
+    tmp_path_factory, machine, domain, split, label, year, attributes, suffix
+):
+    root = make(tmp_path_factory.mktemp("round"), 'a, b;"c".wav', "d.wav")
+    clips = (
+        Clip('a, b;"c".wav', machine, year, "01", domain, split, label, attributes),
+        Clip("d.wav", machine),
+    )
+    path = root / f"clips{suffix}"
+    ClipTable(root, clips).write_manifest(path)
+    assert read_clips(path).clips == clips
+
+
+@pytest.mark.parametrize("name", ["clips.csv", "clips.parquet"])
+def test_a_real_table_survives_a_manifest_elsewhere(tmp_path, name):
+    table = read_clips(shared("real", "audio"), year=2023)
+    table.write_manifest(tmp_path / name)
+    again = read_clips(tmp_path / name)
+    assert [p.resolve() for p in again.paths()] == [p.resolve() for p in table.paths()]
+    expected = {**table.columns(), "path": None}
+    assert {**again.columns(), "path": None} == expected
+    first = (tmp_path / name).read_bytes()
+    table.write_manifest(tmp_path / name)
+    assert (tmp_path / name).read_bytes() == first
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_a_manifest_is_written_as_one_of_two_kinds(tmp_path):
+    table = ClipTable(tmp_path, (Clip("a.wav", "fan", attributes={"ä": "1"}),))
+    with pytest.raises(InputError, match=r"ends in \.csv or \.parquet. Got 'a\.json' instead"):
+        table.write_manifest(tmp_path / "a.json")
+    with pytest.raises(DataError, match="cannot be written"):
+        table.write_manifest(tmp_path / "nowhere" / "a.csv")
+    table.write_manifest(tmp_path / "a.csv")
+    text = Path(tmp_path / "a.csv").read_text(encoding="utf-8")
+    assert text.splitlines()[0] == ",".join(COLUMNS)
+    assert "ä" in text
+
+
+def test_truth_reaches_the_clips_of_a_manifest(tmp_path):
+    make(tmp_path, "x/section_00_0000.wav", "x/section_00_0001.wav")
+    for kind in ("data", "domain"):
+        folder = tmp_path / "evaluator" / f"ground_truth_{kind}"
+        folder.mkdir(parents=True)
+        (folder / "ground_truth_saw_section_00_test.csv").write_text(
+            "section_00_0001.wav,1\nsection_00_0000.wav,0\n"
+        )
+    text = "path,machine,split\nx/section_00_0000.wav,saw,test\nx/section_00_0001.wav,saw,test\n"
+    table = read_clips(manifest(tmp_path, text), truth=tmp_path / "evaluator")
+    assert table.columns()["label"] == [0, 1]
+    assert table.columns()["domain"] == ["source", "target"]

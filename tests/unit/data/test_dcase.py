@@ -1,0 +1,395 @@
+"""DCASE layouts, file names and attributes, with every trap known of the real data sets."""
+
+from __future__ import annotations
+
+import pytest
+from dcase_trees import anonymous, labelled_test, make, make_machine, make_truth, only, train
+from hypothesis import given
+from hypothesis import strategies as st
+from shared_data import shared
+
+from daco.data.clips import read_clips
+from daco.data.dcase import ClipName, parse_attributes, parse_name
+from daco.errors import DataError
+
+# ------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (
+            "section_00_source_train_normal_0000_vel_8_loc_B.wav",
+            ("00", "0000", "source", "train", 0, None, "vel_8_loc_B"),
+        ),
+        (
+            "section_00_target_test_anomaly_0199_noAttribute.wav",
+            ("00", "0199", "target", "test", 1, None, "noAttribute"),
+        ),
+        (
+            "section_00_source_normal_0035_weight15_BckgF",
+            ("00", "0035", "source", None, 0, None, "weight15_BckgF"),
+        ),
+        (
+            "section_00_source_test_normal_0001_ac_0.03.wav",
+            ("00", "0001", "source", "test", 0, None, "ac_0.03"),
+        ),
+        ("section_00_source_test_normal_0001_.wav", ("00", "0001", "source", "test", 0, None, "")),
+        (
+            "section_00_source_train_normal_0001.FLAC",
+            ("00", "0001", "source", "train", 0, None, ""),
+        ),
+        ("section_00_0200.wav", ("00", "0200", None, "test", None, None, "")),
+        ("section_00_machine_0001_.wav", ("00", "0001", None, "supplemental", None, "machine", "")),
+        (
+            "section_00_machine_source_0000_noAttribute.wav",
+            ("00", "0000", "source", "supplemental", None, "machine", "noAttribute"),
+        ),
+        (
+            "section_00_noise_supplemental_normal_0000.wav",
+            ("00", "0000", None, "supplemental", None, "noise", ""),
+        ),
+        (
+            "section_00_supplemental_0000.wav",
+            ("00", "0000", None, "supplemental", None, "unknown", ""),
+        ),
+    ],
+)
+def test_names_of_every_year(name, fields):
+    assert parse_name(name) == ClipName(*fields)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.wav",
+        "section_00.wav",
+        "section_00_test_0000.wav",
+        "xsection_00_0000.wav",
+        "section_00_0.0",
+    ],
+)
+def test_other_names_are_no_dcase_names(name):
+    assert parse_name(name) is None
+
+
+tails = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True).filter(
+    lambda tail: not tail.lower().endswith((".wav", ".flac", ".ogg"))
+)
+numbers = st.integers(0, 9999).map("{:04d}".format)
+
+
+@given(
+    section=st.integers(0, 99).map("{:02d}".format),
+    number=numbers,
+    domain=st.sampled_from(["source", "target"]),
+    split=st.sampled_from([None, "train", "test"]),
+    label=st.sampled_from([0, 1]),
+    tail=st.just("") | tails,
+    suffix=st.sampled_from(["", ".wav", ".WAV", ".flac", ".ogg"]),
+)
+def test_a_labelled_name_parses_back_to_its_fields(
+    section, number, domain, split, label, tail, suffix
+):
+    name = ClipName(section, number, domain, split, label, tail=tail)
+    assert parse_name(name.stem + suffix) == name
+
+
+@given(
+    number=numbers,
+    kind=st.sampled_from(["machine", "noise", "unknown"]),
+    domain=st.sampled_from([None, "source", "target"]),
+    tail=st.just("") | tails,
+)
+def test_a_supplemental_name_parses_back_to_its_fields(number, kind, domain, tail):
+    name = ClipName("00", number, domain, "supplemental", kind=kind, tail=tail)
+    assert parse_name(name.stem + ".wav") == name
+
+
+@given(st.integers(0, 9999))
+def test_an_anonymous_name_parses_back_to_its_fields(number):
+    name = ClipName("00", f"{number:04d}", split="test")
+    assert name.stem == f"section_00_{number:04d}"
+    assert parse_name(name.stem + ".wav") == name
+
+
+@given(st.text())
+def test_any_text_is_a_name_or_none(text):
+    name = parse_name(text)
+    if name is not None:
+        parse_attributes(name.tail)
+
+
+@pytest.mark.parametrize(
+    ("tail", "attributes"),
+    [
+        ("vel_8_loc_B", {"vel": "8", "loc": "B"}),
+        ("m-n_W", {"m-n": "W"}),
+        ("ac_0.03", {"ac": "0.03"}),
+        ("spd1000_BckgC", {"spd": "1000", "Bckg": "C"}),
+        ("weight15_BckgF", {"weight": "15", "Bckg": "F"}),
+        (
+            "mic_imp23absu_mic_pos_A_grind_0_bkg_A",
+            {"mic": "imp23absu", "mic_pos": "A", "grind": "0", "bkg": "A"},
+        ),
+        ("car_A2_spd_1_mic_2_mic_1", {"car": "A2", "spd": "1", "mic": "2", "mic#2": "1"}),
+        ("vol_7_5V", {"raw": "vol_7_5V"}),
+        ("wt_200_damage1", {"raw": "wt_200_damage1"}),
+        ("spd_1_", {"spd": "1"}),
+        ("noAttribute", {}),
+        ("", {}),
+        ("_", {}),
+    ],
+)
+def test_attributes_of_names_are_split_where_that_is_certain(tail, attributes):
+    assert parse_attributes(tail) == attributes
+
+
+# ----------------------------------------------------------------------------------- layouts
+
+
+@pytest.mark.parametrize("year", [2023, 2024, 2025, 2026])
+@pytest.mark.parametrize(
+    "layout",
+    ["dcase{}t2/dev_data/raw", "dcase{}t2/dev/raw", "dcase{}_t2/development", "DCASE-{}"],
+)
+@pytest.mark.parametrize("level", [0, 1, 2, 3, 4])
+def test_a_development_set_is_read_from_any_level(tmp_path, year, layout, level):
+    machine = "fan"  # of every year
+    folder = tmp_path / layout.format(year)
+    make_machine(folder, machine, test=labelled_test("_spd_1"), tail="_spd_1")
+    whole = (folder / machine / "train").relative_to(tmp_path).parts
+    source = tmp_path.joinpath(*whole[: min(level, len(whole))])
+    table = read_clips(source)
+    assert {(clip.year, clip.machine, clip.section) for clip in table} == {(year, "fan", "00")}
+    assert len(table.select(split="train", label=0)) == 5
+    assert len(table.select(split="train", domain="target")) == 2
+    assert all(path.is_file() for path in table.paths())
+    assert table.clips[0].attributes == {"spd": "1"}
+    if level < len(whole):
+        assert len(table.select(split="test", domain="target", label=1)) == 2
+        assert table.oddities == ()
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "bearingEmu",
+        "dev_bearingEmu",
+        "dev_bearingEmu/bearingEmu",
+        "bearingEmu/raw",
+        "eval_data_bearingEmu_train_r2",
+        "DCASE2026T2bearingEmu",
+    ],
+)
+def test_an_extra_folder_or_an_archives_name_does_not_rename_the_machine(tmp_path, folder):
+    root = tmp_path / "data"
+    make(root, *(f"{folder}/train/{name}" for name in train()))
+    assert read_clips(root).machines == ("bearingEmu",)
+
+
+def test_a_machine_of_ones_own_may_be_called_like_an_archive(tmp_path):
+    make(tmp_path, *(f"dev_board/train/{name}" for name in train()))
+    assert read_clips(tmp_path).machines == ("dev_board",)
+
+
+def test_train_and_test_archives_of_one_machine_merge(tmp_path):
+    make(tmp_path, *(f"eval_data_3DPrinter_train_r2/3DPrinter/train/{n}" for n in train()))
+    make(tmp_path, *(f"eval_data_3DPrinter_test/3DPrinter/test/{n}" for n in anonymous(3, 1)))
+    table = read_clips(tmp_path, year=2024)
+    assert list(table.by_machine()) == [(2024, "3DPrinter")]
+    assert len(table) == 8
+
+
+def test_only_the_name_tells_the_domain_never_the_path(tmp_path):
+    root = tmp_path / "target_anomaly_test" / "normal"
+    make(root, "fan/train/section_00_source_train_normal_0000.wav")
+    clip = only(read_clips(root))
+    assert (clip.domain, clip.label, clip.split, clip.machine) == ("source", 0, "train", "fan")
+
+
+def test_names_without_the_word_test_are_test_clips(tmp_path):
+    make_machine(tmp_path, "RoboticArm", test=["section_00_source_normal_0035_weight15_BckgF.wav"])
+    clip = only(read_clips(tmp_path), split="test")
+    assert (clip.domain, clip.label) == ("source", 0)
+    assert clip.attributes == {"weight": "15", "Bckg": "F"}
+
+
+def test_supplemental_clips_are_neither_train_nor_test(tmp_path):
+    names = [
+        "section_00_machine_0001_.wav",
+        "section_00_machine_source_0002_noAttribute.wav",
+        "section_00_noise_0003.wav",
+        "whatever.wav",
+    ]
+    make_machine(tmp_path, "bearing", test=labelled_test(), supplemental=names)
+    table = read_clips(tmp_path).select(split="supplemental")
+    kinds = {clip.path.rpartition("/")[2]: clip.attributes["supplemental"] for clip in table}
+    assert kinds == dict(zip(names, ["machine", "machine", "noise", "unknown"], strict=True))
+    assert {clip.label for clip in table} == {None}
+
+
+def test_the_same_machine_in_two_years_stays_apart(tmp_path):
+    for year in (2023, 2026):
+        make_machine(tmp_path / f"dcase{year}t2/eval_data/raw", "ToyDrone", test=anonymous())
+    table = read_clips(tmp_path)
+    assert set(table.by_machine()) == {(2023, "ToyDrone"), (2026, "ToyDrone")}
+    assert table.machines == ("ToyDrone",)
+    assert "ToyDrone is there of 2023 and 2026: other data under the same name." in table.oddities
+    with pytest.raises(DataError, match="holds the years 2023, 2026, and year is 2023"):
+        read_clips(tmp_path, year=2023)
+
+
+def test_a_given_year_wins_over_one_folder_name(tmp_path):
+    make_machine(tmp_path / "dcase2024t2", "fan")
+    table = read_clips(tmp_path, year=2025)
+    assert {clip.year for clip in table} == {2025}
+    assert "The folders name the year 2024; read as 2025, as asked." in table.oddities
+
+
+def test_a_machine_of_another_year_is_odd(tmp_path):
+    make_machine(tmp_path, "ToyCarEmu")
+    assert "ToyCarEmu is not a machine of DCASE 2023." in read_clips(tmp_path, year=2023).oddities
+
+
+def test_hidden_files_and_macos_leftovers_are_passed_over(tmp_path):
+    make_machine(tmp_path, "fan", test=labelled_test())
+    make(tmp_path, "__MACOSX/fan/train/section_00_source_train_normal_0000.wav")
+    make(tmp_path, "fan/train/._section_00_source_train_normal_0000.wav", ".cache/a.wav")
+    table = read_clips(tmp_path)
+    assert len(table) == 13
+    assert table.oddities == ()
+
+
+def test_names_that_are_not_of_the_form_never_reach_the_training_clips(tmp_path):
+    make_machine(tmp_path, "fan", test=labelled_test())
+    make(tmp_path, "fan/train/strange.wav", "fan/test/foreign.wav")
+    table = read_clips(tmp_path)
+    assert len(table) == 14
+    assert only(table, split="test", label=None).path == "fan/test/foreign.wav"
+    assert any(
+        line.startswith("2 names not of DCASE's form") and "fan/train/strange.wav" in line
+        for line in table.oddities
+    )
+
+
+def test_a_clip_in_the_folder_of_another_split_is_odd_and_its_name_counts(tmp_path):
+    make_machine(tmp_path, "fan")
+    make(tmp_path, "fan/test/section_00_source_train_normal_0999.wav")
+    table = read_clips(tmp_path)
+    assert len(table.select(split="train")) == 6
+    assert any("1 clip in a folder of another split" in line for line in table.oddities)
+
+
+@pytest.mark.parametrize("layout", ["raw/grinder/test_rename", "raw/test_rename/grinder"])
+def test_the_baselines_labelled_copies_do_not_double_the_test_set(tmp_path, layout):
+    raw = tmp_path / "raw"
+    make_machine(raw, "grinder", test=anonymous())
+    make(tmp_path, *(f"{layout}/{name}" for name in labelled_test()))
+    table = read_clips(raw)
+    assert table.machines == ("grinder",)
+    assert len(table.select(split="test")) == 8
+    assert {clip.label for clip in table.select(split="test")} == {0, 1}
+    assert (
+        "4 test clips left out in favour of the labelled copies in test_rename." in table.oddities
+    )
+    truth = make_truth(tmp_path / "evaluator", "grinder", anonymous())
+    table = read_clips(raw, truth=truth)
+    assert [clip.path for clip in table.select(split="test")] == [
+        f"grinder/test/{name}" for name in anonymous()
+    ]
+
+
+# ------------------------------------------------------------------------------ attribute files
+
+
+@pytest.mark.parametrize("dialect", ["fan/train/{}.wav", "{}"])
+def test_attribute_files_of_both_dialects_join_on_the_stem(tmp_path, dialect):
+    make_machine(tmp_path, "fan", tail="_noAttribute", test=labelled_test("_noAttribute"))
+    stems = [name.removesuffix(".wav") for name in train(tail="_noAttribute")]
+    stems += [name.removesuffix(".wav") for name in labelled_test("_noAttribute")]
+    lines = [f"{dialect.format(stem)},spd,1,mic,2,mic,{i}" for i, stem in enumerate(stems)]
+    text = "\n".join(["file_name,d1p,d1v,d2p,d2v,d3p,d3v", *lines])
+    (tmp_path / "fan/attributes_00.csv").write_text(text)
+    (tmp_path / "fan/attributes_00_train_correspondence.csv").write_text("source,target\na,b\n")
+    table = read_clips(tmp_path)
+    assert table.oddities == ()
+    assert table.select(split="train").clips[1].attributes == {"spd": "1", "mic": "2", "mic#2": "1"}
+
+
+def test_attribute_files_that_disagree_with_names_are_odd(tmp_path):
+    make_machine(tmp_path, "fan", tail="_pro_y")
+    names = train(tail="_pro_y")
+    text = "file_name,d1p,d1v\n" + "".join(f"{name},pro,Y\n" for name in names[:3])
+    text += f"{names[3]},pro,Z\nfan/train/section_00_source_train_normal_0777_pro_y.wav,pro,y\n"
+    (tmp_path / "fan/attributes_00.csv").write_text(text)
+    table = read_clips(tmp_path)
+    assert [line for line in table.oddities if "attributes" in line] == [
+        "fan: attributes_00.csv and 1 name disagree, the file counts: "
+        "section_00_target_train_normal_0000_pro_y.",
+        "fan: 1 clip not in attributes_00.csv: section_00_target_train_normal_0001_pro_y.",
+        "fan: 1 row of attributes_00.csv for clips that are not here.",
+    ]
+    assert only(table, path=f"fan/train/{names[3]}").attributes == {"pro": "Z"}
+
+
+def test_a_file_that_lists_fewer_attributes_adds_to_those_of_the_name(tmp_path):
+    make_machine(tmp_path, "fan", tail="_spd_1_mic_2")
+    rows = [f"{name},spd,1,room,A" for name in train(tail="_spd_1_mic_2")]
+    text = "\n".join(["file_name,d1p,d1v,d2p,d2v", *rows])
+    (tmp_path / "fan/attributes_00.csv").write_text(text)
+    table = read_clips(tmp_path)
+    assert table.clips[0].attributes == {"spd": "1", "mic": "2", "room": "A"}
+    assert not any("disagree" in line for line in table.oddities)
+    (tmp_path / "fan/attributes_00.csv").write_text(text.replace("spd,1", "spd,3"))
+    table = read_clips(tmp_path)
+    assert table.clips[0].attributes == {"spd": "3", "mic": "2", "room": "A"}
+    assert any("attributes_00.csv and 5 names disagree" in line for line in table.oddities)
+
+
+def test_sentences_about_an_attribute_file_name_that_file(tmp_path):
+    make_machine(tmp_path, "fan", tail="_spd_1")
+    names = train(tail="_spd_1")
+    (tmp_path / "fan/attributes_00.csv").write_text(f"file_name,d1p,d1v\n{names[0]},spd,1\n")
+    text = f"file_name,d1p,d1v\n{names[1]},spd,2\nsection_01_source_train_normal_0000,spd,1\n"
+    (tmp_path / "fan/attributes_01.csv").write_text(text)
+    stems = [name.removesuffix(".wav") for name in names]
+    assert [line for line in read_clips(tmp_path).oddities if "attributes" in line] == [
+        f"fan: attributes_01.csv and 1 name disagree, the file counts: {stems[1]}.",
+        f"fan: 3 clips not in attributes_00.csv, attributes_01.csv: {', '.join(stems[2:])}.",
+        "fan: 1 row of attributes_01.csv for clips that are not here.",
+    ]
+
+
+def test_an_attribute_file_without_attributes_or_header_changes_nothing(tmp_path):
+    make_machine(tmp_path, "fan", tail="_spd_1")
+    (tmp_path / "fan/attributes_00.csv").write_text("name\nx\n")
+    table = read_clips(tmp_path)
+    assert any("does not begin with file_name" in line for line in table.oddities)
+    assert table.clips[0].attributes == {"spd": "1"}
+    (tmp_path / "fan/attributes_00.csv").write_text("file_name\n" + "\n".join(train(tail="_spd_1")))
+    table = read_clips(tmp_path)
+    assert not any("attributes" in line for line in table.oddities)
+    assert table.clips[0].attributes == {"spd": "1"}
+
+
+# --------------------------------------------------------------------------------------- real
+
+
+def test_real_recordings():
+    table = read_clips(shared("real", "audio"), year=2023)
+    assert set(table.by_machine()) == {(2023, "bearing"), (2023, "fan")}
+    for machine in table.machines:
+        of = table.select(machine=machine)
+        assert len(of.select(split="train", domain="source", label=0)) == 40
+        assert len(of.select(split="train", domain="target", label=0)) == 10
+        for domain in ("source", "target"):
+            for label in (0, 1):
+                assert len(of.select(split="test", domain=domain, label=label)) == 5
+    assert {frozenset(clip.attributes) for clip in table} == {
+        frozenset({"vel", "loc"}),
+        frozenset({"m-n"}),
+    }
+    assert table.oddities == (
+        "bearing (2023): 1,130 rows of attributes_00.csv for clips that are not here.",
+    )

@@ -1,0 +1,308 @@
+"""MachineModel: what it scores, what its threshold holds, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from field_models import LOGMEL, normals, small_model
+
+from daco.detector.estimator import DACo, LabelFreeSearch
+from daco.detector.model import MachineModel, timestamp
+from daco.detector.thresholds import threshold_holding
+from daco.errors import ConfigError, DacoError, InputError, NotEnoughClipsError
+from daco.method.autoconfig import choose_config
+from daco.method.bank import NormalBank
+from daco.method.config import DEFAULT_CONFIG, blind_pool
+from daco.method.criterion import h0_floor
+
+POOL = [config.name for config in blind_pool()]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def clips():
+    X, _ = normals(seed=7)
+    return np.vstack([X, -X[:5]])
+
+
+@pytest.mark.parametrize("config", [*POOL, "conf-hard-m0-k2", "zscore-soft-k1", "ldn-diff-K1"])
+def test_scores_are_those_of_the_estimator(config, clips):
+    """The estimator is compared with the published method elsewhere."""
+    X, domains = normals()
+    model = MachineModel.fit(X, domains, machine="press", config=config)
+    detector = DACo(config).fit(X, domains=domains)
+    scored = model.score(clips)
+    np.testing.assert_array_equal(scored.scores, detector.anomaly_score(clips))
+    np.testing.assert_array_equal(scored.weights, detector.domain_weights(clips))
+    np.testing.assert_array_equal(
+        model.own_scores, NormalBank(X, domains).leave_one_out(config)[:, 0]
+    )
+    assert (scored.alarms == (scored.scores > model.threshold)).all()
+    assert scored.alarms[-5:].all()  # the opposite direction is anomalous to all of them
+    assert len(scored) == len(clips)
+
+
+@pytest.mark.parametrize("config", POOL)
+@pytest.mark.parametrize("rate", [0.3, 0.1, 0.05])
+def test_no_domain_has_more_false_alarms_than_stated(config, rate):
+    model = small_model(config=config, false_alarm_rate=rate)
+    assert model.threshold == threshold_holding(
+        model.own_scores, model.clip_domains, rate, bounded=config.startswith("conf")
+    )
+    assert set(model.leave_one_out_rates()) == {"source", "target"}
+    assert max(model.leave_one_out_rates().values()) <= rate
+
+
+def test_p_values_count_normals_by_domain(model, clips):
+    scored = model.score(clips)
+    for row in (0, 20, 45, 52):
+        expected = 0.0
+        for code in range(2):
+            own = model.own_scores[model.clip_domains == code]
+            share = (1 + sum(own >= scored.scores[row])) / (len(own) + 1)
+            expected += scored.weights[row, code] * share
+        assert scored.p_values[row] == pytest.approx(expected, rel=1e-12)
+    assert (scored.p_values > 0).all()
+    assert (scored.p_values <= 1).all()
+
+
+@pytest.mark.parametrize("config", POOL)
+def test_an_alarm_within_the_support_has_a_p_value_at_most_the_rate(config, clips):
+    """In every domain fewer than rate * (n + 1) normals lie above the threshold."""
+    model = small_model(config=config, false_alarm_rate=0.1)
+    scored = model.score(clips)
+    assert scored.alarms.any()
+    assert (scored.p_values[scored.alarms] <= 0.1 + 1e-12).all()
+
+
+def test_the_nearest_normal_and_the_range(model, clips):
+    scored = model.score(clips)
+    distances = 1 - _unit(clips) @ _unit(model.embeddings).T
+    assert (scored.nearest == distances.argmin(axis=1)).all()
+    np.testing.assert_allclose(scored.nearest_distance, distances.min(axis=1), atol=1e-6)
+    among = 1 - _unit(model.embeddings) @ _unit(model.embeddings).T
+    np.fill_diagonal(among, np.inf)
+    assert model.reach == pytest.approx(among.min(axis=1).max(), abs=1e-6)
+    assert (scored.out_of_range == (scored.nearest_distance > model.reach)).all()
+    assert scored.out_of_range[-5:].all()
+    assert not model.score(model.embeddings).out_of_range.any()
+
+
+def _unit(X):
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def test_another_rate_needs_no_refit(model, clips):
+    strict = model.at_rate(0.02)
+    assert strict.false_alarm_rate == 0.02
+    assert strict.threshold > model.threshold > model.at_rate(0.4).threshold
+    assert strict.bank is model.bank
+    assert strict.own_scores.base is not None  # shared, not copied
+    np.testing.assert_array_equal(strict.score(clips).scores, model.score(clips).scores)
+    assert strict.at_rate(model.false_alarm_rate).sha256 == model.sha256 != strict.sha256
+    assert strict.at_rate(0.3).threshold == small_model(false_alarm_rate=0.3).threshold
+    with pytest.raises(InputError, match="false_alarm_rate"):
+        model.at_rate(0)
+
+
+def test_too_few_clips_for_the_rate_are_said_with_the_remedy():
+    assert small_model(false_alarm_rate=0.1).cautions() == ()
+    (caution,) = small_model(false_alarm_rate=0.05).cautions()
+    assert "0.05 is below 0.0909, the smallest that 10 target clips can support" in caution
+    assert "9 more would support it" in caution
+    both = small_model(false_alarm_rate=0.01).cautions()
+    assert [text.split(" clips can")[0].split()[-1] for text in both] == ["source", "target"]
+    assert "59 more" in both[0]
+    assert small_model().floor() == {"source": 1 / 41, "target": 1 / 11}
+
+
+def test_an_update_is_a_fit_with_more_clips(model, clips):
+    X, domains = normals()
+    more, _ = normals(seed=3, n_source=2, n_target=12)
+    updated = model.updated(more[2:], "target", [f"new{row}.wav" for row in range(12)])
+    fresh = MachineModel.fit(
+        np.vstack([X, more[2:]]), [*domains, *["target"] * 12], machine="press", config=model.config
+    )
+    assert updated.threshold == fresh.threshold
+    np.testing.assert_array_equal(updated.own_scores, fresh.own_scores)
+    np.testing.assert_array_equal(updated.score(clips).scores, fresh.score(clips).scores)
+    assert updated.domain_sizes == {"source": 40, "target": 22}
+    assert updated.floor()["target"] == 1 / 23
+    assert updated.clip_names[-1] == "new11.wav"
+    assert updated.config == model.config
+    assert len(model) == 50  # the old one stays as it was
+    (record,) = updated.provenance["updates"]
+    assert record["clips"] == 12
+    assert record["domain"] == "target"
+    assert record["threshold_before"] == model.threshold
+    assert record["threshold_after"] == updated.threshold
+
+
+def test_an_update_may_bring_a_new_domain(model):
+    more, _ = normals(seed=4, n_source=6, n_target=0)
+    updated = model.updated(more, "night shift", [f"n{row}" for row in range(6)])
+    assert updated.domains == ("night shift", "source", "target")
+    assert updated.domain_sizes == {"night shift": 6, "source": 40, "target": 10}
+    assert updated.score(more).weights.shape == (6, 3)
+
+
+def test_of_a_long_history_the_last_updates_are_kept(model):
+    clip = model.embeddings[:1]
+    few = MachineModel.fit(clip.repeat(2, 0) + np.eye(2, 8), machine="m", config="raw-k1")
+    for number in range(103):
+        few = few.updated(clip + number, "all", [f"{number}"])
+    assert len(few.provenance["updates"]) == 100
+    assert few.provenance["earlier_updates"] == 3
+    assert few.provenance["updates"][-1]["clips"] == 1
+
+
+def test_arrays_are_read_only(model):
+    for name in ("embeddings", "own_scores", "clip_domains"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(model, name)[0] = 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.threshold = 0.0
+
+
+def test_the_users_array_stays_writeable():
+    X, domains = normals()
+    MachineModel.fit(X, domains, machine="press", config="raw-k1")
+    X[0] = 0
+
+
+def test_a_bank_without_domains_is_one_domain(clips):
+    model = MachineModel.fit(normals()[0], machine="press")
+    assert model.domains == ("all",)
+    assert model.config == DEFAULT_CONFIG
+    assert "one domain" in model.reason
+    assert (model.score(clips).weights == 1).all()
+
+
+class TestAuto:
+    def test_the_default_stays_within_the_noise(self):
+        X, domains = normals(n_source=60, n_target=16)
+        choice = choose_config(NormalBank(X, domains))
+        search = LabelFreeSearch().fit(X, domains=domains)
+        table = dict(zip(search.results_["config"], search.results_["criterion"], strict=True))
+        assert choice.criterion == pytest.approx(table)
+        floor = h0_floor(30, 8, 50, 1000, 1, reuse_clips=True)
+        # two simulations of 1,000 banks or more: the sd of an sd is 2.2 % of it
+        assert choice.floor == pytest.approx(floor.mean, abs=4 * floor.sd / 1000**0.5)
+        assert choice.noise == pytest.approx(floor.sd, rel=0.12)
+        gap = table[DEFAULT_CONFIG] - min(table.values())
+        within = gap <= choice.noise
+        assert choice.config == (DEFAULT_CONFIG if within else search.best_config_)
+        assert f"noise {choice.noise:.3f}" in choice.reason
+
+    def test_a_clearly_better_one_is_taken(self):
+        """Far domains of equal spread, a raw score: nothing to calibrate, and the clips of a
+        small domain make the default's own map a noisy one."""
+        found = {}
+        for seed in range(40):
+            rng = np.random.default_rng(seed)
+            X = rng.normal(size=(230, 3))
+            X[200:] += 30
+            choice = choose_config(NormalBank(X, ["a"] * 200 + ["b"] * 30))
+            found[choice.config] = choice
+        assert len(found) > 1
+        for config, choice in found.items():
+            best = min(choice.criterion, key=choice.criterion.__getitem__)
+            if config != DEFAULT_CONFIG:
+                assert config == best
+                gap = choice.criterion[DEFAULT_CONFIG] - choice.criterion[best]
+                assert gap > choice.noise
+                assert "; the default has" in choice.reason
+
+    def test_one_clip_in_a_domain_is_too_few(self):
+        X, _ = normals()
+        choice = choose_config(NormalBank(X, ["a"] * 49 + ["b"]))
+        assert choice.config == DEFAULT_CONFIG
+        assert "1 clip of b" in choice.reason
+        assert choice.to_dict()["pool"] == []
+
+    def test_a_named_configuration_is_not_chosen(self):
+        model = small_model(config="raw-k2")
+        assert model.reason == "named by the user"
+        assert model.provenance["selection"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": "conf-oracle-m0-k1"}, "true domain"),
+        ({"config": "raw-k300"}, "neighbours"),
+        ({"config": "raw-k" + "9" * 5000}, "at most 64 characters"),
+        ({"config": "raw-1"}, "Unknown configuration"),
+        ({"false_alarm_rate": 1.0}, "false_alarm_rate"),
+        ({"machine": ""}, "machine"),
+        ({"machine": "x\0y"}, "machine"),
+        ({"machine": "\ud800"}, "UTF-8"),
+        ({"clip_names": ["a"]}, "clip_names"),
+        ({"clip_names": ["a" * 2000] * 50}, "clip name"),
+        ({"provenance": {"x": float("nan")}}, "plain JSON"),
+        ({"provenance": {"x": object()}}, "plain JSON"),
+        ({"frontend": dataclasses.replace(LOGMEL, backbone="siren")}, "No such network"),
+        ({"frontend": dataclasses.replace(LOGMEL, sample_rate=10**9)}, "sample rate"),
+        ({"frontend": dataclasses.replace(LOGMEL, channel="0")}, "channel"),
+        ({"frontend": dataclasses.replace(LOGMEL, channel=-1)}, "channel"),
+        ({"frontend": dataclasses.replace(LOGMEL, weights_sha256="abc")}, "SHA-256"),
+        ({"frontend": dataclasses.replace(LOGMEL, seconds=-1.0)}, "seconds"),
+    ],
+)
+def test_what_no_model_can_be_is_refused(change, message):
+    with pytest.raises(DacoError, match=message):
+        small_model(**change)
+
+
+def test_too_many_clips_and_domains_are_refused():
+    with pytest.raises(InputError, match="at most 10,000 normals"):
+        MachineModel.fit(np.ones((10_001, 1)), machine="m")
+    many = np.random.default_rng(0).normal(size=(130, 3))
+    with pytest.raises(InputError, match="64 domains"):
+        MachineModel.fit(many, [str(i // 2) for i in range(130)], machine="m", config="raw-k1")
+    with pytest.raises(NotEnoughClipsError):
+        MachineModel.fit(np.ones((1, 3)), machine="m")
+    with pytest.raises(ConfigError):
+        MachineModel.fit(np.ones((5, 3)), machine="m", config="raw")
+
+
+def test_clips_of_another_size_are_refused(model):
+    with pytest.raises(InputError, match="9 features"):
+        model.score(np.zeros((1, 9)))
+    with pytest.raises(InputError, match="9 features"):
+        model.updated(np.zeros((1, 9)), "target", ["x"])
+
+
+def test_numbers_too_large_for_float32_are_named():
+    with pytest.raises(InputError, match="too large for float32"):
+        MachineModel.fit(np.full((4, 2), 1e300), machine="m")
+
+
+def test_the_time_can_be_set(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    assert timestamp() == "1970-01-01T00:00:00Z"
+    X, domains = normals()
+    model = MachineModel.fit(X, domains, machine="press", config="raw-k1")
+    assert model.provenance["created"] == "1970-01-01T00:00:00Z"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
+    assert timestamp().startswith("20")
+
+
+def test_scoring_needs_neither_pandas_nor_scikit_learn():
+    """A model is loaded and used where only the engine is wanted: a worker, a small device."""
+    code = (
+        "import sys; import daco.detector.model, daco.detector.modelfile\n"
+        "print([m for m in ('pandas', 'sklearn', 'matplotlib', 'torch') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"

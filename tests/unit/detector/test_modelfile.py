@@ -1,0 +1,669 @@
+"""The model file: the same bytes every time, whole or not at all, and hard to fool."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from field_models import LOGMEL, normals, small_model
+from shared_data import ROOT
+
+import daco.detector.modelfile as modelfile
+from daco.detector.model import MachineModel
+from daco.detector.modelfile import MAX_HEADER, decode, encode, is_model, read_model
+from daco.detector.thresholds import threshold_holding
+from daco.errors import DacoError, DataError, InputError, ModelError
+from daco.method.bank import NormalBank
+from daco.method.config import blind_pool
+
+POOL = [config.name for config in blind_pool()]
+TENSORS = ("own_scores", "embeddings", "clip_domains", "clip_names")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model(frontend=LOGMEL, config="conf-soft-m0-k1", false_alarm_rate=0.05)
+
+
+@pytest.fixture(scope="module")
+def content(model):
+    return encode(model)
+
+
+@pytest.fixture
+def parts(content):
+    """Header and body of a sound file, to be spoilt."""
+    length = struct.unpack_from("<Q", content)[0]
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def put_together(header, body, *, document=None, rehash=True):
+    """The bytes of a file; with the hash an attacker would write, so that later checks speak."""
+    header = copy.deepcopy(header)
+    metadata = header.get("__metadata__")
+    if document is not None:
+        metadata["model"] = modelfile._canonical(document)
+    if rehash and isinstance(metadata, dict) and isinstance(metadata.get("model"), str):
+        canonical = modelfile._canonical(json.loads(metadata["model"]))
+        text = f"daco-model {metadata.get('schema')}\n{canonical}\n".encode()
+        metadata["sha256"] = hashlib.sha256(text + body).hexdigest()
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def document_of(header):
+    return json.loads(header["__metadata__"]["model"])
+
+
+def refused(data, message=None):
+    with pytest.raises(DacoError, match=message) as caught:
+        decode(data)
+    assert str(caught.value).isprintable()  # whatever the file holds, a terminal is not steered
+    assert len(str(caught.value)) < 500
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("config", [*POOL, "conf-hard-m12.5-k2", "zscore-hard-k4"])
+    def test_everything_comes_back(self, config, tmp_path):
+        model = small_model(config=config, frontend=LOGMEL)
+        path = tmp_path / "press.daco"
+        model.save(path)
+        loaded = MachineModel.load(path)
+        for name in ("machine", "config", "frontend", "domains", "clip_names", "reason"):
+            assert getattr(loaded, name) == getattr(model, name)
+        for name in ("embeddings", "own_scores", "clip_domains"):
+            np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+        assert loaded.threshold == model.threshold
+        assert loaded.false_alarm_rate == model.false_alarm_rate
+        assert dict(loaded.provenance) == json.loads(json.dumps(model.provenance))
+        assert loaded.sha256 == model.sha256
+        clips = normals(seed=5)[0]
+        for name, values in vars(model.score(clips)).items():
+            np.testing.assert_array_equal(vars(loaded.score(clips))[name], values)
+        loaded.save(tmp_path / "again.daco")
+        assert (tmp_path / "again.daco").read_bytes() == path.read_bytes()
+
+    def test_the_same_inputs_give_the_same_bytes_in_another_process(self, content):
+        code = (
+            "import sys; sys.path.insert(0, 'tests/helpers')\n"
+            "from field_models import *\n"
+            "from daco.detector.modelfile import encode\n"
+            "options = {'config': 'conf-soft-m0-k1', 'false_alarm_rate': 0.05}\n"
+            "sys.stdout.buffer.write(encode(small_model(frontend=LOGMEL, **options)))"
+        )
+        root = str(ROOT)
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=root)
+        assert found.returncode == 0, found.stderr
+        assert found.stdout == content
+
+    def test_safetensors_itself_can_read_it(self, model, tmp_path):
+        path = tmp_path / "press.daco"
+        model.save(path)
+        tensors = safetensors.numpy.load_file(path)
+        assert sorted(tensors) == sorted(TENSORS)
+        np.testing.assert_array_equal(tensors["embeddings"], model.embeddings)
+        with safetensors.safe_open(path, "np") as file:
+            metadata = file.metadata()
+        assert metadata["schema"] == "1"
+        assert metadata["sha256"] == model.sha256
+        assert json.loads(metadata["model"])["machine"] == "press"
+
+    def test_what_safetensors_writes_again_is_still_a_model(self, model, tmp_path):
+        """Another program may order the header otherwise; the content is the same."""
+        path = tmp_path / "press.daco"
+        model.save(path)
+        with safetensors.safe_open(path, "np") as file:
+            metadata = file.metadata()
+        safetensors.numpy.save_file(safetensors.numpy.load_file(path), path, metadata)
+        assert MachineModel.load(path).sha256 == model.sha256
+
+    def test_hashes_of_recordings_come_back_and_grow_with_updates(self, tmp_path):
+        hashes = ("", *(f"{row:064x}" for row in range(1, 50)))
+        model = small_model(clip_sha256=hashes)
+        model.save(tmp_path / "press.daco")
+        safetensors.numpy.load_file(tmp_path / "press.daco")
+        found = MachineModel.load(tmp_path / "press.daco")
+        assert (found.clip_sha256, found.sha256) == (hashes, model.sha256)
+        assert model.sha256 != small_model().sha256
+        X, _ = normals(7)
+        more = ["a" * 64, "b" * 64]
+        names = ["x", "y"]
+        updated = model.updated(X[:2], "source", names, clip_sha256=more)
+        assert updated.clip_sha256 == (*hashes, *more)
+        assert model.updated(X[:2], "source", names).clip_sha256 == (*hashes, "", "")
+        late = small_model().updated(X[:2], "source", names, clip_sha256=more)
+        assert late.clip_sha256 == (*[""] * 50, *more)
+        assert small_model().updated(X[:2], "source", names).clip_sha256 == ()
+
+    @pytest.mark.parametrize(
+        ("hashes", "says"), [(["a" * 64], "1 hashes for 50"), (["A" * 64] * 50, "must be a SHA")]
+    )
+    def test_hashes_that_are_none_are_refused(self, hashes, says):
+        with pytest.raises(InputError, match=says):
+            small_model(clip_sha256=hashes)
+
+    def test_names_of_any_script_and_updates(self, tmp_path):
+        model = small_model(machine="Presse №2 “süd”").updated(
+            normals(seed=2)[0][:3], "ночь", ["a b.wav", "ü/ö.wav", "line\nbreak.wav"]
+        )
+        model.save(tmp_path / "m.daco")
+        loaded = MachineModel.load(tmp_path / "m.daco")
+        assert loaded.machine == "Presse №2 “süd”"
+        assert loaded.clip_names[-3:] == ("a b.wav", "ü/ö.wav", "line\nbreak.wav")
+        assert loaded.domains == ("source", "target", "ночь")
+
+    def test_a_model_of_own_embeddings_has_no_frontend(self, tmp_path):
+        small_model().save(tmp_path / "m.daco")
+        assert MachineModel.load(tmp_path / "m.daco").frontend is None
+
+    def test_a_failed_write_leaves_the_old_file(self, model, tmp_path, monkeypatch):
+        path = tmp_path / "press.daco"
+        small_model(seed=1).save(path)
+        before = path.read_bytes()
+
+        def fail(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(DataError, match="Free some space"):
+            model.save(path)
+        assert path.read_bytes() == before
+        assert [each.name for each in tmp_path.iterdir()] == ["press.daco"]
+
+    def test_a_description_that_grows_too_large_is_refused_when_written(self):
+        with pytest.raises(ModelError, match="provenance"):
+            encode(small_model(provenance={"diary": "x" * MAX_HEADER}))
+
+
+class TestTheFileOnDisk:
+    def test_is_named_in_the_error(self, tmp_path, content):
+        path = tmp_path / "press.daco"
+        path.write_bytes(content[:-1])
+        with pytest.raises(ModelError, match=r"press\.daco: truncated"):
+            read_model(path)
+
+    def test_may_be_a_link_to_a_model_but_nothing_else(self, tmp_path, content):
+        (tmp_path / "real.daco").write_bytes(content)
+        (tmp_path / "link.daco").symlink_to("real.daco")
+        assert read_model(tmp_path / "link.daco").machine == "press"
+        (tmp_path / "dangling.daco").symlink_to("nowhere.daco")
+        (tmp_path / "loop.daco").symlink_to("loop.daco")
+        (tmp_path / "folder.daco").mkdir()
+        (tmp_path / "empty.daco").touch()
+        os.mkfifo(tmp_path / "pipe.daco")  # opening one for reading waits for a writer, for ever
+        for name, message in (
+            ("nowhere", "cannot be opened"),
+            ("dangling", "cannot be opened"),
+            ("loop", "cannot be opened"),
+            ("folder", "is a folder"),
+            ("empty", "0 bytes are too few"),
+            ("pipe", "not a regular file"),
+        ):
+            with pytest.raises(ModelError, match=message):
+                read_model(tmp_path / f"{name}.daco")
+        with pytest.raises(ModelError, match="not a regular file"):
+            read_model(type(tmp_path)("/dev/zero"))
+
+    def test_a_sparse_giant_is_not_read(self, tmp_path):
+        path = tmp_path / "giant.daco"
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+        with pytest.raises(ModelError, match="more than a model can have"):
+            read_model(path)
+
+    def test_a_glance_tells_models_from_other_files(self, tmp_path, content):
+        (tmp_path / "a").write_bytes(content)
+        (tmp_path / "b").write_bytes(b"RIFF" + bytes(100))
+        (tmp_path / "c").touch()
+        found = [is_model(tmp_path / name) for name in ("a", "b", "c", "d")]
+        assert found == [True, False, False, False]
+
+
+class TestDamage:
+    def test_cut_off_anywhere(self, content):
+        """At every byte of the length and around every border, and a sample of the rest."""
+        length = struct.unpack_from("<Q", content)[0]
+        body = 8 + length
+        borders = [0, 8, body, body + 400, body + 400 + 50 * 8 * 4, body + 400 + 1600 + 200]
+        near = {border + step for border in borders for step in range(-9, 10)}
+        lengths = near | set(range(0, len(content), 97))
+        for cut in sorted(cut for cut in lengths if 0 <= cut < len(content)):
+            refused(content[:cut], "truncated|too few|damaged|not a model")
+
+    def test_a_byte_more(self, content):
+        refused(content + b"\0", "bytes follow")
+        refused(content + content, "bytes follow")
+
+    def test_no_flipped_bit_goes_unnoticed(self, content):
+        """Thousands of mutations of one to four bytes: an error, or the very same model."""
+        rng = np.random.default_rng(0)
+        original = decode(content)
+        clips = normals(seed=5)[0]
+        scores = original.score(clips).scores
+        length = struct.unpack_from("<Q", content)[0]
+        survived = 0
+        for number in range(4000):
+            data = bytearray(content)
+            # half of them in the header, which is the smaller part and the riskier one
+            stop = 8 + length if number % 2 else len(data)
+            for at in rng.integers(0, stop, size=rng.integers(1, 5)):
+                data[at] ^= 1 << rng.integers(8)
+            if bytes(data) == content:
+                continue
+            try:
+                found = decode(bytes(data))
+            except DacoError:
+                continue
+            survived += 1
+            np.testing.assert_array_equal(found.score(clips).scores, scores)
+            assert found.threshold == original.threshold
+        assert survived < 40  # white space at the end of the header is all there is to change
+
+    def test_bytes_moved_removed_and_put_in(self, content):
+        rng = np.random.default_rng(1)
+        for _ in range(500):
+            a, b = sorted(rng.integers(0, len(content), 2))
+            for data in (
+                content[:a] + content[b:],
+                content[:a] + content[a:b][::-1] + content[b:],
+                content[:a] + rng.bytes(b - a) + content[b:],
+                content[:a] + rng.bytes(9) + content[a:],
+            ):
+                if data != content:
+                    refused(data)
+
+    def test_anything_else(self):
+        rng = np.random.default_rng(2)
+        for size in (0, 1, 7, 8, 9, 10, 100, 5000):
+            for _ in range(20):
+                refused(rng.bytes(size))
+        for text in (b"{}", b"[]", b"null", b'"x"', b"{" * 50, b"1" * 5000, b"\xff\xfe" * 4):
+            refused(struct.pack("<Q", len(text)) + text, "not a model|damaged")
+
+
+class TestTheHeader:
+    def test_of_a_newer_schema_is_refused_by_name(self, parts):
+        header, body = parts
+        header["__metadata__"]["schema"] = "4"
+        message = r"made by a newer daco \(schema 4, this one reads up to 3\): upgrade"
+        refused(put_together(header, body), message)
+        # whatever else a newer one may look like
+        other = {"__metadata__": {"format": "daco-model", "schema": "7"}, "x": []}
+        refused(put_together(other, b""), "schema 7")
+
+    def test_of_the_schema_with_bands_must_name_a_number_that_divides_the_vectors(self, parts):
+        header, body = parts
+        header["__metadata__"]["schema"] = "2"
+        refused(put_together(header, body), "the description must hold .*bands")
+        document = json.loads(header["__metadata__"]["model"])
+        for bands, message in (
+            ("2", "bands cannot be"),
+            (7, "bands"),
+            (0, "bands"),
+            (True, "bands"),
+        ):
+            header["__metadata__"]["model"] = json.dumps(document | {"bands": bands})
+            refused(put_together(header, body), message)
+
+    def test_of_the_schema_with_hashes_must_have_one_of_each_clip(self):
+        hashes = [f"{row:064x}" for row in range(50)]
+        content = encode(small_model(clip_sha256=hashes))
+        start = 8 + struct.unpack_from("<Q", content)[0]
+        header, body = json.loads(content[8:start]), content[start:]
+        assert header["__metadata__"]["schema"] == "3"
+        header["clip_sha256"]["shape"] = [25, 64]
+        refused(put_together(header, body), "50 clips need 50 hashes of 32 bytes")
+        del header["clip_sha256"]
+        refused(put_together(header, body), "a model holds the tensors .*clip_sha256")
+
+    @pytest.mark.parametrize("schema", ["", "0", "-1", "1.0", "one", "²", "9" * 5000])
+    def test_whose_schema_is_no_number_is_refused(self, parts, schema):
+        header, body = parts
+        header["__metadata__"]["schema"] = schema
+        refused(put_together(header, body), "schema must be a number")
+
+    def test_of_another_program_is_refused(self, parts):
+        header, body = parts
+        for metadata in (None, {}, [], "x", {"format": "pt"}, {"format": 1}):
+            refused(put_together({**header, "__metadata__": metadata}, body), "not a model of daco")
+        del header["__metadata__"]
+        refused(put_together(header, body), "not a model of daco")
+
+    def test_may_not_be_larger_than_its_bound_whatever_the_file_holds(self, content):
+        for length in (MAX_HEADER + 1, 2**31, 2**63, 2**64 - 1):
+            refused(struct.pack("<Q", length) + content[8:], "not a model of daco, or damaged")
+        padding = MAX_HEADER + 1
+        refused(struct.pack("<Q", padding) + b"{" + b" " * padding, "not a model of daco")
+        refused(struct.pack("<Q", len(content)) + content[8:], "truncated")
+
+    def test_may_name_no_key_twice(self, parts):
+        header, body = parts
+        text = json.dumps(header)
+        for twice in (
+            text[:-1] + ', "embeddings": ' + json.dumps(header["embeddings"]) + "}",
+            text.replace('"dtype": "F32"', '"dtype": "F32", "dtype": "F32"'),
+            text.replace('"schema": "1"', '"schema": "9", "schema": "1"'),
+        ):
+            data = struct.pack("<Q", len(twice)) + twice.encode() + body
+            refused(data, "names a key twice")
+        document = header["__metadata__"]["model"]
+        header["__metadata__"]["model"] = document.replace('{"config"', '{"config":"x","config"', 1)
+        refused(put_together(header, body, rehash=False), "description names a key twice")
+
+    def test_may_not_be_deep(self, parts):
+        header, body = parts
+        deep = "[" * 100_000 + "]" * 100_000
+        for text in (deep, '{"x": ' + deep + "}"):
+            refused(struct.pack("<Q", len(text)) + text.encode(), "no JSON")
+        document = document_of(header)
+        nested: list = []
+        for _ in range(20):
+            nested = [nested]
+        document["provenance"]["x"] = nested
+        refused(put_together(header, body, document=document), "nested more than")
+
+    @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
+    def test_may_hold_no_number_that_is_none(self, parts, number):
+        header, body = parts
+        for name in ("threshold", "false_alarm_rate"):
+            text = header["__metadata__"]["model"]
+            value = json.dumps(document_of(header)[name])
+            broken = text.replace(f'"{name}":{value}', f'"{name}":{number}')
+            assert broken != text
+            spoilt = copy.deepcopy(header)
+            spoilt["__metadata__"]["model"] = broken
+            refused(put_together(spoilt, body, rehash=False), "contains|no JSON")
+
+    def test_that_is_no_utf8_is_refused(self, content, parts):
+        header, body = parts
+        refused(content[:20] + b"\xff" + content[21:], "no UTF-8")
+        text = header["__metadata__"]["model"].replace('"press"', '"\\ud800"')
+        header["__metadata__"]["model"] = text
+        refused(put_together(header, body, rehash=False), "UTF-8|hash")
+
+
+class TestTheTensors:
+    @pytest.mark.parametrize("name", TENSORS)
+    def test_must_be_there_and_no_others(self, parts, name):
+        header, body = parts
+        refused(put_together({**header, "extra": header[name]}, body), "holds the tensors")
+        renamed = {key if key != name else "\ud800": value for key, value in header.items()}
+        refused(put_together(renamed, body), "holds the tensors")
+        del header[name]
+        refused(put_together(header, body), "holds the tensors")
+
+    @pytest.mark.parametrize("name", TENSORS)
+    @pytest.mark.parametrize("dtype", ["F16", "BF16", "I64", "BOOL", "f4", "", None, 4, []])
+    def test_must_have_their_dtype(self, parts, name, dtype):
+        header, body = parts
+        header[name]["dtype"] = dtype
+        refused(put_together(header, body), f"damaged: {name} must be")
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            [],
+            [50],
+            [50, 8, 1],
+            [8, 51],
+            [-50, -8],
+            [50.0, 8],
+            ["50", 8],
+            [True, 400],
+            [0, 8],
+            [2**62, 2**62],
+            [2**31, 2**31],
+            None,
+            "50x8",
+            {"0": 50},
+        ],
+    )
+    def test_must_have_a_shape_that_fits_their_bytes(self, parts, shape):
+        header, body = parts
+        header["embeddings"]["shape"] = shape
+        refused(put_together(header, body), "damaged: embeddings")
+
+    @pytest.mark.parametrize(
+        "offsets",
+        [
+            [0, 0],
+            [400, 399],
+            [-8, 1592],
+            [400, 2001],
+            [401, 2001],
+            [2**63, 2**63 + 1600],
+            [400],
+            [400, 2000, 0],
+            [400.0, 2000],
+            ["400", 2000],
+            None,
+        ],
+    )
+    def test_must_have_offsets_in_the_file(self, parts, offsets):
+        header, body = parts
+        header["embeddings"]["data_offsets"] = offsets
+        refused(put_together(header, body), "damaged|truncated")
+
+    def test_may_not_overlap_or_leave_gaps(self, parts):
+        header, body = parts
+        moved = copy.deepcopy(header)
+        moved["own_scores"]["data_offsets"] = [8, 408]  # into the embeddings
+        refused(put_together(moved, body), "overlap")
+        twice = copy.deepcopy(header)
+        twice["clip_domains"]["data_offsets"] = [0, 200]  # the scores again
+        refused(put_together(twice, body), "overlap")
+        gap = copy.deepcopy(header)
+        for name in TENSORS[1:]:
+            gap[name]["data_offsets"] = [each + 8 for each in gap[name]["data_offsets"]]
+        refused(put_together(gap, body[:400] + bytes(8) + body[400:]), "gaps")
+        refused(put_together(header, body + bytes(8)), "bytes follow")
+
+    def test_must_agree_about_the_number_of_clips(self, parts):
+        header, body = parts
+        header["embeddings"]["shape"] = [25, 16]
+        refused(put_together(header, body), "25 embeddings, but 50")
+
+    def test_of_sizes_nobody_has_allocate_nothing(self, parts):
+        """A declared terabyte costs an error: memory follows the file, not its claims."""
+        header, body = parts
+        header["embeddings"] = {"dtype": "F32", "shape": [2**19, 2**19], "data_offsets": [0, 2**40]}
+        data = put_together(header, body)
+        tracemalloc.start()
+        refused(data, "damaged|truncated")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1 << 20
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_must_be_finite(self, parts, value):
+        header, body = parts
+        for name, dtype in (("embeddings", "<f4"), ("own_scores", "<f8")):
+            start = header[name]["data_offsets"][0]
+            bad = np.array([value], dtype).tobytes()
+            spoilt = body[: start + 16] + bad + body[start + 16 + len(bad) :]
+            refused(put_together(header, spoilt), f"{name} contain NaN or inf")
+
+    @pytest.mark.parametrize("code", [-1, 2, 2**31 - 1, -(2**31)])
+    def test_must_name_domains_that_are_known(self, parts, code):
+        header, body = parts
+        start = header["clip_domains"]["data_offsets"][0]
+        spoilt = body[:start] + np.array([code], "<i4").tobytes() + body[start + 4 :]
+        refused(put_together(header, spoilt), "none of the 2 domains")
+
+    def test_must_name_every_clip(self, parts):
+        header, body = parts
+        start, stop = header["clip_names"]["data_offsets"]
+        names = body[start:stop]
+        refused(put_together(header, body[:start] + names.replace(b"\0", b"_", 1)), "49 clip names")
+        refused(put_together(header, body[:start] + b"\xff" + names[1:]), "no UTF-8")
+        blank = b"\0" * 49 + b"x" * (len(names) - 49)
+        refused(put_together(header, body[:start] + blank), "clip name")
+
+
+class TestTheDescription:
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("machine", 5, "machine cannot be"),
+            ("machine", "", "machine is a text"),
+            ("config", "raw-k0", "Unknown configuration"),
+            ("config", "raw-k" + "9" * 5000, "at most 64 characters"),
+            ("config", "conf-oracle-m0-k1", "true domain"),
+            ("config", "conf-soft-m" + "9" * 40 + ".5-k1", "Unknown configuration"),
+            ("config", "raw-k300", "256 at most"),
+            ("config", "conf-soft-m0-k200", "needs a bank of 201 clips"),
+            ("config", None, "config cannot be"),
+            ("frontend", [], "frontend cannot be"),
+            ("frontend", {}, "not complete"),
+            ("frontend", {"backbone": "logmel"}, "not complete"),
+            ("domains", ["target", "source"], "different and sorted"),
+            ("domains", ["source", "source"], "different and sorted"),
+            ("domains", ["source"], "none of the 1 domains"),
+            ("domains", ["source", "target", "third"], "'third' has no clip"),
+            ("domains", ["source", 5], "domain is a text"),
+            ("domains", ["source", ["target"]], "domain is a text"),
+            ("domains", [], "different and sorted"),
+            ("domains", "source", "domains cannot be"),
+            ("false_alarm_rate", 1.5, "between 0 and 1"),
+            ("false_alarm_rate", 0.0, "between 0 and 1"),
+            ("false_alarm_rate", -0.1, "between 0 and 1"),
+            ("false_alarm_rate", 1, "false_alarm_rate cannot be"),
+            ("false_alarm_rate", True, "false_alarm_rate cannot be"),
+            ("threshold", "0.9", "threshold cannot be"),
+            ("threshold", None, "threshold cannot be"),
+            ("reason", ["x"], "reason cannot be"),
+            ("reason", "x" * 10_000, "reason is a text"),
+            ("provenance", [], "provenance cannot be"),
+            ("provenance", {"updates": "x"}, "list of objects"),
+            ("provenance", {"updates": [1]}, "list of objects"),
+            ("provenance", {"updates": [], "earlier_updates": -1}, "list of objects"),
+        ],
+    )
+    def test_must_be_one_that_a_model_can_have(self, parts, name, value, message):
+        header, body = parts
+        document = document_of(header) | {name: value}
+        refused(put_together(header, body, document=document), message)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("backbone", "siren", "No such network"),
+            ("backbone", ["logmel"], "No such network"),
+            ("sample_rate", 10**12, "cannot be 1000000000000 Hz"),
+            ("sample_rate", "16000", "No such network"),
+            ("channel", -1, "channel must be"),
+            ("channel", [0], "channel must be"),
+            ("precision", "fp4", "No such network"),
+            ("resampler", "best", "No such network"),
+            ("weights_sha256", "../../etc/passwd", "SHA-256"),
+            ("seconds", -1.0, "in seconds"),
+            ("readout", None, "readout is a text"),
+        ],
+    )
+    def test_must_name_a_network_that_exists(self, parts, name, value, message):
+        header, body = parts
+        document = document_of(header)
+        document["frontend"] |= {name: value}
+        refused(put_together(header, body, document=document), message)
+
+    def test_must_be_complete_and_hold_nothing_else(self, parts):
+        header, body = parts
+        document = document_of(header)
+        for name in document:
+            rest = {key: value for key, value in document.items() if key != name}
+            refused(put_together(header, body, document=rest), "description must hold")
+        refused(put_together(header, body, document=document | {"x": 1}), "description must hold")
+        header["__metadata__"]["model"] = "[]"
+        refused(put_together(header, body), "no JSON object")
+
+
+class TestTheContent:
+    def test_that_does_not_fit_its_hash_is_damaged(self, parts):
+        header, body = parts
+        document = document_of(header) | {"machine": "Press"}
+        refused(put_together(header, body, document=document, rehash=False), "fit its hash")
+        spoilt = body[:500] + bytes([body[500] ^ 1]) + body[501:]
+        refused(put_together(header, spoilt, rehash=False), "fit its hash")
+        header["__metadata__"]["sha256"] = "0" * 64
+        refused(put_together(header, body, rehash=False), "fit its hash")
+        for pin in ("", "x", "\x1b[31m", "\ud800" * 64, "0" * 63 + "O"):
+            header["__metadata__"]["sha256"] = pin
+            refused(put_together(header, body, rehash=False), "no SHA-256")
+
+    @pytest.mark.parametrize("config", POOL)
+    def test_a_bank_of_another_machine_is_noticed_though_the_hash_is_right(self, config):
+        """Two models of equal shape: the bank of one under the header of the other."""
+        first, second = (small_model(seed, config=config) for seed in (0, 1))
+        data, other = encode(first), encode(second)
+        length = struct.unpack_from("<Q", data)[0]
+        header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+        start, stop = header["embeddings"]["data_offsets"]
+        theirs = other[8 + struct.unpack_from("<Q", other)[0] :]
+        swapped = body[:start] + theirs[start:stop] + body[stop:]
+        refused(put_together(header, swapped), "are not those of the bank")
+
+    def test_a_threshold_of_ones_own_making_is_noticed(self, parts):
+        header, body = parts
+        document = document_of(header)
+        for value in (0.0, 0.5, document["threshold"] * 1.001, 0.999999):
+            spoilt = document | {"threshold": value}
+            refused(put_together(header, body, document=spoilt), "not that of its calibration")
+        spoilt = document | {"false_alarm_rate": 0.2}
+        refused(put_together(header, body, document=spoilt), "not that of its calibration")
+
+    def test_calibration_scores_of_ones_own_making_are_noticed(self, model):
+        own = np.array(model.own_scores)
+        own[:] = own.mean()
+        data = encode(_with(model, own))
+        refused(data, "are not those of the bank")
+
+    @pytest.mark.parametrize("config", [*POOL, "conf-hard-m0-k1", "zscore-soft-k2", "ldn-diff-K1"])
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_the_scores_of_another_processor_are_accepted(self, config, seed):
+        """Its products round otherwise: here, the same bank in double precision."""
+        model = small_model(seed, config=config)
+        labels = [model.domains[code] for code in model.clip_domains]
+        bank = NormalBank(model.embeddings.astype(np.float64), labels)
+        elsewhere = _with(model, bank.leave_one_out(config)[:, 0])
+        assert decode(encode(elsewhere)).threshold == elsewhere.threshold
+
+
+def _with(model, own):
+    """The model as if `own` were its calibration scores, the threshold following from them."""
+    bounded = model.config.startswith("conf")
+    threshold = threshold_holding(own, model.clip_domains, model.false_alarm_rate, bounded=bounded)
+    return replace(model, own_scores=own, threshold=threshold)
+
+
+def test_a_model_of_bands_comes_back_with_them_and_scores_the_same(tmp_path):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, 12)) + 1
+    model = MachineModel.fit(
+        X,
+        ["old"] * 50 + ["new"] * 10,
+        machine="press",
+        config="conf-soft-m0-beam-varmin-K4",
+        bands=3,
+    )
+    model.save(tmp_path / "press.daco")
+    again = MachineModel.load(tmp_path / "press.daco")
+    assert again.bands == again.bank.bands == 3
+    assert again.sha256 == model.sha256
+    query = rng.normal(size=(9, 12))
+    np.testing.assert_array_equal(again.score(query).scores, model.score(query).scores)
+    other = MachineModel.fit(
+        X, ["old"] * 50 + ["new"] * 10, machine="press", config="conf-soft-m0-varmin-K4"
+    )
+    assert (other.score(query).scores != model.score(query).scores).any()
+    assert model.updated(query, "new", [f"n{i}" for i in range(9)]).bands == 3

@@ -1,0 +1,144 @@
+"""Verdict: what a person is told, and many windows in one answer."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from field_models import LOGMEL, small_model
+
+from daco.detector.model import MachineModel
+from daco.detector.verdict import judge, judge_embeddings, parse_aggregate, verdict_of
+from daco.embedding.frontend import Heard, Listener
+from daco.errors import InputError
+
+KEYS = {
+    "name",
+    "machine",
+    "score",
+    "p_value",
+    "alarm",
+    "threshold",
+    "domain_weights",
+    "nearest",
+    "nearest_distance",
+    "reasons",
+    "seconds",
+    "windows",
+    "worst_window",
+    "model_sha256",
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model(config="conf-soft-m0-k1")
+
+
+def heard(embeddings, reasons=()):
+    starts = 10.0 * np.arange(len(embeddings))
+    return Heard(embeddings, starts, 10.0 * len(embeddings), 16000, reasons, 0.5, 0.1)
+
+
+@pytest.fixture(scope="module")
+def windows(model):
+    """Three normals of the bank, one of them turned round: the third window is the worst."""
+    clips = np.array(model.embeddings[[3, 44, 7, 12]])
+    clips[2] = -clips[2]
+    return clips
+
+
+def test_one_window_is_the_score_of_the_model(model):
+    clip = model.embeddings[44:45] * 1.01
+    scored = model.score(clip)
+    verdict = verdict_of(model, heard(clip, ("clipped: 1%",)), name="today.wav")
+    assert verdict.score == scored.scores[0]
+    assert verdict.p_value == pytest.approx(scored.p_values[0])
+    assert verdict.alarm is False
+    assert verdict.nearest == model.clip_names[44] == "train/target_0044.wav"
+    assert verdict.nearest_distance == pytest.approx(0, abs=1e-6)
+    assert verdict.domain_weights == pytest.approx(
+        {"source": scored.weights[0, 0], "target": scored.weights[0, 1]}
+    )
+    assert sum(verdict.domain_weights.values()) == pytest.approx(1)
+    assert verdict.reasons == ("clipped: 1%",)
+    assert (verdict.windows, verdict.worst_window, verdict.seconds) == (1, None, 10.0)
+    assert (verdict.name, verdict.machine) == ("today.wav", "press")
+    assert verdict.threshold == model.threshold
+    assert verdict.model_sha256 == model.sha256
+
+
+def test_as_json_it_is_plain_and_complete(model, windows):
+    document = verdict_of(model, heard(windows), name="a.wav").to_dict()
+    assert set(document) == KEYS
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert isinstance(document["reasons"], list)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "count"), [("max", 1), ("top1", 1), ("top2", 2), ("top99", 4), ("mean", 4)]
+)
+def test_of_many_windows_the_worst_are_averaged(model, windows, aggregate, count):
+    scores = model.score(windows).scores
+    worst = np.sort(scores)[::-1][:count]
+    verdict = verdict_of(model, heard(windows), name="a", aggregate=aggregate)
+    assert verdict.score == pytest.approx(worst.mean())
+    assert verdict.alarm == (worst.mean() > model.threshold)
+    assert verdict.windows == 4
+    assert verdict.worst_window == 20.0
+    weights = model.score(windows).weights[np.argsort(-scores)[:count]].mean(axis=0)
+    assert list(verdict.domain_weights.values()) == pytest.approx(weights.tolist())
+    assert verdict.p_value == pytest.approx(float(model.p_values(verdict.score, weights)))
+
+
+def test_one_bad_window_alarms_by_max_and_not_by_mean(model, windows):
+    assert verdict_of(model, heard(windows), name="a").alarm
+    assert not verdict_of(model, heard(windows), name="a", aggregate="mean").alarm
+
+
+def test_what_is_unlike_every_normal_is_out_of_range(model):
+    verdict = verdict_of(model, heard(-model.embeddings[:1], ("silent: x",)), name="a")
+    assert verdict.alarm
+    first, second = verdict.reasons
+    assert first == "silent: x"
+    assert second.startswith("out of range: farther from every normal (")
+    assert f"{model.reach:.3g}" in second
+    assert f"{verdict.nearest_distance:.3g}" in second
+
+
+def test_embeddings_are_judged_row_by_row(model, windows):
+    found = list(judge_embeddings(model, windows, ["a", "b", "c", "d"]))
+    assert [each.name for each in found] == ["a", "b", "c", "d"]
+    assert [each.score for each in found] == pytest.approx(model.score(windows).scores.tolist())
+    assert [each.alarm for each in found] == [False, False, True, False]
+    assert found[0].seconds is None
+    assert found[0].windows == 1
+
+
+@pytest.mark.parametrize("text", ["min", "top", "top0", "top-1", "topx", "Top3", "top1000000", ""])
+def test_other_words_for_windows_are_refused(text):
+    with pytest.raises(InputError, match="aggregate must be"):
+        parse_aggregate(text)
+
+
+def test_a_recording_is_heard_and_judged(tmp_path):
+    rng = np.random.default_rng(0)
+    listener = Listener(LOGMEL)
+    waves = rng.normal(0, 0.1, size=(12, 32000)).astype(np.float32)
+    X = np.vstack([listener.hear_waveform(wave, 16000).embeddings for wave in waves])
+    model = MachineModel.fit(X, machine="fan", frontend=LOGMEL, config="raw-k1")
+    path = tmp_path / "a.wav"
+    soundfile.write(path, waves[0], 16000, subtype="FLOAT")
+    verdict = judge(model, listener, path, name="a.wav")
+    assert verdict.score == pytest.approx(0, abs=1e-6)
+    assert verdict.nearest == "0"
+    assert verdict.reasons == ("short: 2 s, the normals have 10 s",)
+    cut = judge(model, listener, path.read_bytes(), name="b", window=0.5, aggregate="top2")
+    assert cut.windows == 4
+    assert cut.seconds == 2.0
+    with pytest.raises(InputError, match="aggregate"):
+        judge(model, listener, path, name="a", aggregate="most")
+    with pytest.raises(InputError, match="does not hear as the normals"):
+        judge(small_model(), listener, path, name="a")

@@ -1,0 +1,359 @@
+"""Embedding many clips: order, batches, and what happens to files that are no sound."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import soundfile
+from small_clips import RATE, FakeNet, levels, make_clips, write_clip
+
+from daco.audio.decode import read_audio
+from daco.backbones.logmel import LogMel
+from daco.data.clips import Clip, ClipTable
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
+from daco.errors import AudioError, DataError, InputError
+
+
+@pytest.fixture
+def ten(tmp_path):
+    return make_clips(tmp_path / "clips", 10, lengths=(800, 1600, 1000))
+
+
+def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path):
+    contents = set()
+    for batch_size, workers, shard_size in [(1, 1, 1), (4, 3, 4), (32, 2, 256), (2, 8, 7)]:
+        out = tmp_path / "emb.parquet"
+        report = embed_clips(
+            *(ten, FakeNet(), out),
+            readouts=["level", "length"],
+            batch_size=batch_size,
+            workers=workers,
+            shard_size=shard_size,
+        )
+        assert (report.clips, report.embedded, report.reused) == (10, 10, 0)
+        assert report.skipped == ()
+        table = EmbeddingTable.read(out)
+        assert table.column("path").tolist() == [clip.path for clip in ten]
+        np.testing.assert_allclose(table.matrix()[:, 0], levels(10), rtol=1e-6)  # float32 file
+        assert table.matrix("length")[:, 0].tolist() == [
+            [800, 1600, 1000][i % 3] for i in range(10)
+        ]
+        assert table.column("attributes")[3] == {"n": "0003.wav"}
+        contents.add(table.matrix().tobytes())
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["clips", "emb.parquet"]
+    assert len(contents) == 1
+
+
+def test_a_batch_has_one_length(ten, tmp_path):
+    net = FakeNet()
+    embed_clips(ten, net, tmp_path / "e.parquet", batch_size=3)
+    assert sorted(net.batches) == [(1, 800), (3, 800), (3, 1000), (3, 1600)]
+
+
+def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
+    embed_clips(ten, FakeNet(), tmp_path / "e.parquet", channel="mix")
+    metadata = dict(EmbeddingTable.read(tmp_path / "e.parquet").metadata)
+    assert len(metadata.pop("recordings_sha256")) == 64
+    assert metadata == {
+        "backbone": "fake",
+        "weights_sha256": "0" * 64,
+        "readouts": '["level"]',
+        "precision": "fp32",
+        "device": "cpu",
+        "channel": "mix",
+        "sample_rate": "8000",
+        "resampler": "soxr",
+        "version": __import__("daco").__version__,
+        "skipped": "[]",
+    }
+
+
+def test_one_row_group_per_shard(ten, tmp_path):
+    embed_clips(ten, FakeNet(), tmp_path / "e.parquet", shard_size=4)
+    assert pq.ParquetFile(tmp_path / "e.parquet").num_row_groups == 3
+
+
+def test_progress_counts_to_the_end(ten, tmp_path):
+    calls = []
+    embed_clips(
+        ten, FakeNet(), tmp_path / "e.parquet", shard_size=4, progress=lambda *c: calls.append(c)
+    )
+    assert calls[0] == (0, 10)
+    assert calls[-1] == (10, 10)
+    assert calls == sorted(calls)
+
+
+def write_pcm16(folder, count, rate=16_000):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for index in range(count):
+        values = rng.integers(-(1 << 15), 1 << 15, (rate, 2)).astype(np.int16)
+        soundfile.write(folder / f"{index:04d}.wav", values, rate)
+    return ClipTable(folder, tuple(Clip(f"{index:04d}.wav", "fan") for index in range(count)))
+
+
+def test_16_bits_go_to_our_networks_unscaled(tmp_path, monkeypatch):
+    table = write_pcm16(tmp_path / "clips", 6)
+    net, kinds = LogMel(), []
+    real = LogMel.embed_many
+
+    def watched(self, waveforms, readouts):
+        kinds.append(waveforms.dtype)
+        return real(self, waveforms, readouts)
+
+    monkeypatch.setattr(LogMel, "embed_many", watched)
+    embed_clips(table, net, tmp_path / "e.parquet", batch_size=4, channel=1)
+    assert set(kinds) == {np.dtype(np.int16)}
+    waves = np.stack([read_audio(path, sample_rate=16_000, channel=1) for path in table.paths()])
+    expected = np.concatenate([net.embed(waves[:4]), net.embed(waves[4:])])
+    found = EmbeddingTable.read(tmp_path / "e.parquet").matrix()
+    np.testing.assert_allclose(found, expected, atol=1e-5)  # as float32 rounds
+
+
+def test_other_networks_are_given_float32(tmp_path):
+    table = write_pcm16(tmp_path / "clips", 3, RATE)
+    embed_clips(table, FakeNet(), tmp_path / "e.parquet")
+    level = [np.abs(read_audio(path)).max() for path in table.paths()]
+    assert EmbeddingTable.read(tmp_path / "e.parquet").matrix()[:, 0].tolist() == level
+
+
+def test_a_pipe_is_skipped_and_not_waited_for(ten, tmp_path):
+    (ten.root / "0004.wav").unlink()
+    os.mkfifo(ten.root / "0004.wav")
+    report = embed_clips(ten, FakeNet(), tmp_path / "e.parquet", on_error="skip")
+    assert report.skipped == (("0004.wav", "not a regular file."),)
+
+
+class Broken(FakeNet):
+    def embed_many(self, waveforms, readouts):
+        if self.batches:
+            raise self.error
+        return super().embed_many(waveforms, readouts)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("lost the device")])
+def test_no_thread_outlives_an_error(ten, tmp_path, error):
+    net = Broken()
+    net.error = error
+    with pytest.raises(type(error)):
+        embed_clips(ten, net, tmp_path / "e.parquet", batch_size=1, shard_size=3)
+    assert not [each for each in threading.enumerate() if each.name.startswith("daco")]
+
+
+def spoil(folder):
+    """Every kind of bad file, by row, with a word of the reason."""
+    (folder / "0000.wav").write_bytes(b"")
+    (folder / "0002.wav").write_bytes(b"this is a text, not a sound\n" * 40)
+    whole = (folder / "0003.wav").read_bytes()
+    (folder / "0003.wav").write_bytes(whole[: len(whole) // 2])
+    soundfile.write(folder / "0005.wav", np.array([0.1, np.nan], np.float32), RATE, subtype="FLOAT")
+    soundfile.write(folder / "0006.flac", np.zeros(800), RATE)
+    (folder / "0006.flac").replace(folder / "0006.wav")
+    (folder / "0008.wav").unlink()
+    return {0: "empty", 2: "not readable", 3: "truncated", 5: "NaN", 6: "FLAC", 8: "No such file"}
+
+
+def test_skipped_clips_are_listed_with_their_reasons(ten, tmp_path):
+    reasons = spoil(ten.root)
+    out = tmp_path / "e.parquet"
+    report = embed_clips(ten, FakeNet(), out, on_error="skip", shard_size=4)
+    assert [path for path, _ in report.skipped] == [ten.clips[row].path for row in reasons]
+    for (_, reason), word in zip(report.skipped, reasons.values(), strict=True):
+        assert word in reason
+        assert str(ten.root) not in reason  # the path is said once
+    assert (report.clips, report.embedded) == (4, 4)
+    table = EmbeddingTable.read(out)
+    assert table.column("path").tolist() == ["0001.wav", "0004.wav", "0007.wav", "0009.wav"]
+    np.testing.assert_allclose(table.matrix()[:, 0], levels(10)[[1, 4, 7, 9]], rtol=1e-6)
+    listed = json.loads(table.metadata["skipped"])
+    assert [(each["path"], each["reason"]) for each in listed] == list(report.skipped)
+
+
+def test_failing_names_the_first_bad_file_and_keeps_what_was_finished(ten, tmp_path):
+    (ten.root / "0005.wav").write_bytes(b"")
+    out = tmp_path / "e.parquet"
+    with pytest.raises(AudioError, match=r"0005\.wav: the file is empty"):
+        embed_clips(ten, FakeNet(), out, shard_size=4)
+    assert not out.exists()
+    write_clip(ten.root / "0005.wav", 0.5)
+    net = FakeNet()
+    report = embed_clips(ten, net, out, shard_size=4)
+    assert (report.embedded, report.reused, net.seen) == (6, 4, 6)
+
+
+def test_a_failure_before_the_first_shard_leaves_nothing(ten, tmp_path):
+    (ten.root / "0000.wav").write_bytes(b"")
+    with pytest.raises(AudioError):
+        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
+    assert [each.name for each in tmp_path.iterdir()] == ["clips"]
+
+
+def test_nothing_embedded_is_an_error_and_not_an_empty_table(ten, tmp_path):
+    for clip in ten:
+        (ten.root / clip.path).write_bytes(b"")
+    with pytest.raises(DataError, match=r"None of the 10 clips.*0000\.wav: the file is empty"):
+        embed_clips(ten, FakeNet(), tmp_path / "e.parquet", on_error="skip")
+    assert not (tmp_path / "e.parquet").exists()
+
+
+class Picky(FakeNet):
+    """Refuses what is louder than 0.85 and gives NaN for what is softer than 0.15."""
+
+    def embed_many(self, waveforms, readouts):
+        if np.abs(waveforms).max() > 0.85:
+            raise InputError("waveforms are too loud")
+        found = super().embed_many(waveforms, readouts)
+        return {
+            name: np.where(found["level"][:, :1] < 0.15, np.nan, values)
+            for name, values in found.items()
+        }
+
+
+def test_a_clip_the_network_refuses_spoils_no_other_of_its_batch(ten, tmp_path):
+    report = embed_clips(ten, Picky(), tmp_path / "e.parquet", on_error="skip")
+    assert dict(report.skipped) == {
+        "0000.wav": "the fake embedding of it has NaN or inf",
+        "0009.wav": "waveforms are too loud",
+    }
+    np.testing.assert_allclose(
+        EmbeddingTable.read(report.out).matrix()[:, 0], levels(10)[1:9], rtol=1e-6
+    )
+    with pytest.raises(AudioError, match=r"0009\.wav: waveforms are too loud|0000\.wav: the fake"):
+        embed_clips(ten, Picky(), tmp_path / "f.parquet")
+
+
+def test_vectors_of_different_sizes_are_refused(ten, tmp_path):
+    class Growing(FakeNet):
+        def embed_many(self, waveforms, readouts):
+            return {"level": np.ones((len(waveforms), waveforms.shape[1] // 100), np.float32)}
+
+    with pytest.raises(DataError, match="Embed clips of different lengths separately"):
+        embed_clips(ten, Growing(), tmp_path / "e.parquet")
+
+
+def test_running_out_of_memory_says_what_to_do(ten, tmp_path):
+    class Full(FakeNet):
+        def embed_many(self, waveforms, readouts):
+            raise MemoryError
+
+    with pytest.raises(InputError, match="smaller --batch-size"):
+        embed_clips(ten, Full(), tmp_path / "e.parquet")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readouts": ["cls"]}, "no readout 'cls'. It has level, length"),
+        ({"readouts": ["level", "level"]}, "named twice"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"workers": 0}, "workers must be"),
+        ({"shard_size": 2.5}, "shard_size must be"),
+        ({"channel": "left"}, "channel must be"),
+        ({"on_error": "ignore"}, "on_error must be"),
+    ],
+)
+def test_wrong_options_are_named_before_any_work(ten, tmp_path, options, message):
+    net = FakeNet()
+    with pytest.raises(InputError, match=message):
+        embed_clips(ten, net, tmp_path / "e.parquet", **options)
+    assert net.batches == []
+    assert [each.name for each in tmp_path.iterdir()] == ["clips"]
+
+
+def test_no_clips_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no clips"):
+        embed_clips(ClipTable(tmp_path, ()), FakeNet(), tmp_path / "e.parquet")
+
+
+def test_a_second_run_on_the_same_output_is_refused(ten, tmp_path):
+    out = tmp_path / "e.parquet"
+    errors = []
+
+    class Nested(FakeNet):
+        def embed_many(self, waveforms, readouts):
+            if not errors:
+                with pytest.raises(DataError) as caught:
+                    embed_clips(ten, FakeNet(), out)
+                errors.append(str(caught.value))
+            return super().embed_many(waveforms, readouts)
+
+    report = embed_clips(ten, Nested(), out)
+    assert f"another run (process {os.getpid()}) is writing it" in errors[0]
+    assert report.clips == 10
+
+
+def test_a_table_that_cannot_be_written_is_one_sentence(ten, tmp_path):
+    with pytest.raises(DataError, match="Create the folder first"):
+        embed_clips(ten, FakeNet(), tmp_path / "missing" / "e.parquet")
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(DataError, match="Choose the name of a file"):
+        embed_clips(ten, FakeNet(), tmp_path / "folder.parquet")
+
+
+def test_a_file_size_limit_is_one_sentence_and_not_a_crash(ten, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot be written \(File too large\)"):
+            embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [each.name for each in tmp_path.iterdir()] == ["clips"]
+
+
+MEMORY_RUN = """
+import resource, sys
+from pathlib import Path
+from daco.backbones.logmel import LogMel
+from daco.data.clips import Clip, ClipTable
+from daco.embedding.embed import embed_clips
+
+root, count = Path(sys.argv[1]), int(sys.argv[2])
+names = sorted(p.name for p in root.glob("*.wav"))
+clips = tuple(Clip(names[i % len(names)], "fan") for i in range(count))
+embed_clips(ClipTable(root, clips), LogMel(), root.parent / f"{count}.parquet", workers=2)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.statistical
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
+def test_ten_times_the_clips_take_the_same_memory(tmp_path):
+    make_clips(tmp_path / "clips", 40, lengths=(4000,))
+    peak = {}
+    for count in (200, 2000):
+        command = [sys.executable, "-c", MEMORY_RUN, str(tmp_path / "clips"), str(count)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        peak[count] = int(found.stdout) / 1024
+    # 1,800 more rows of 112 float32 are 0.8 MiB; the rest is the allocators' own.
+    assert peak[2000] - peak[200] < 30, peak
+
+
+def test_only_a_parquet_file_is_ever_replaced(ten, tmp_path):
+    notes = tmp_path / "notes.parquet"
+    notes.write_text("precious")
+    for out in (notes, tmp_path / "e.csv", tmp_path, Path(".")):
+        with pytest.raises(DataError):
+            embed_clips(ten, FakeNet(), out)
+    assert notes.read_text() == "precious"
+    manifest = tmp_path / "manifest.parquet"
+    ten.write_manifest(manifest)
+    before = manifest.read_bytes()
+    with pytest.raises(DataError, match="was not made by this command"):
+        embed_clips(ten, FakeNet(), manifest)
+    assert manifest.read_bytes() == before
+    for _ in range(2):  # its own table is replaced
+        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")

@@ -1,0 +1,353 @@
+"""Listener: recordings become the vectors that `daco embed` makes, and odd sound is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import tempfile
+
+import numpy as np
+import pytest
+import soundfile
+from field_models import LOGMEL
+from scipy.signal import resample_poly
+from shared_data import shared
+
+from daco.audio.decode import AudioLimits
+from daco.audio.quality import CLIPPED_SHARE, SILENT_RMS, clipped_share, loudness
+from daco.backbones import load
+from daco.data.clips import read_clips
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
+from daco.embedding.frontend import Listener, cut
+from daco.errors import AudioError, InputError, ModelError
+
+RATE = 16000
+MN04 = "899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c"
+
+
+@pytest.fixture(scope="module")
+def listener():
+    return Listener(LOGMEL)
+
+
+def noise(seconds=10.0, level=0.1, seed=0, rate=RATE):
+    return np.random.default_rng(seed).normal(0, level, round(seconds * rate)).astype(np.float32)
+
+
+def write(path, wave, rate=RATE, **options):
+    soundfile.write(path, wave, rate, **options)
+    return path
+
+
+def test_vectors_are_those_of_daco_embed(tmp_path, listener):
+    """Real recordings, and copies at another rate, in stereo and in other formats."""
+    folder = tmp_path / "fan"
+    folder.mkdir()
+    real = sorted((shared("real", "audio", "fan", "train")).glob("*.flac"))[:2]
+    for path in real:
+        wave, rate = soundfile.read(path)
+        write(folder / f"{path.stem}.wav", wave, rate)
+        write(folder / f"{path.stem}_44.wav", resample_poly(wave, 441, 160), 44100)
+        write(folder / f"{path.stem}_stereo.flac", np.stack([wave, -wave], axis=1), rate)
+    table = read_clips(folder)
+    embed_clips(table, load("logmel"), tmp_path / "e.parquet")
+    expected = EmbeddingTable.read(tmp_path / "e.parquet")
+    assert len(expected) == 6
+    for row, path in zip(expected.matrix(), expected.column("path"), strict=True):
+        heard = listener.hear(folder / path)
+        assert heard.embeddings.shape == (1, 112)
+        # The network sees the same samples; a batch of other size may round otherwise.
+        np.testing.assert_allclose(heard.embeddings[0], row, rtol=1e-6, atol=1e-6)
+        assert heard.seconds == pytest.approx(10, abs=1e-3)
+        assert heard.sample_rate == (44100 if "_44" in path else 16000)
+        assert heard.reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        (".wav", {"subtype": "PCM_16"}),
+        (".wav", {"subtype": "PCM_24"}),
+        (".wav", {"subtype": "FLOAT"}),
+        (".flac", {}),
+        (".ogg", {}),
+        (".aiff", {}),
+        (".mp3", {}),
+    ],
+)
+@pytest.mark.parametrize("rate", [16000, 22050])
+def test_a_file_its_bytes_and_a_stream_are_heard_alike(tmp_path, listener, suffix, options, rate):
+    path = write(tmp_path / f"a{suffix}", noise(2, rate=rate), rate, **options)
+    heard = listener.hear(path)
+    content = path.read_bytes()
+    for source in (content, io.BytesIO(content)):
+        other = listener.hear(source)
+        np.testing.assert_allclose(other.embeddings, heard.embeddings, atol=1e-5)
+        assert (other.seconds, other.sample_rate) == (heard.seconds, heard.sample_rate)
+        assert other.reasons == heard.reasons
+        assert other.rms == pytest.approx(heard.rms, rel=1e-6)
+    assert heard.peak == pytest.approx(np.abs(noise(2, rate=rate)).max(), rel=0.3)
+
+
+def test_the_channel_is_the_models(tmp_path):
+    left, right = noise(2, seed=1), noise(2, seed=2)
+    path = write(tmp_path / "a.wav", np.stack([left, right], axis=1))
+    second = Listener(dataclasses.replace(LOGMEL, channel=1)).hear(path)
+    mixed = Listener(dataclasses.replace(LOGMEL, channel="mix")).hear(path)
+    alone = Listener(LOGMEL).hear(write(tmp_path / "b.wav", right))
+    np.testing.assert_allclose(second.embeddings, alone.embeddings, rtol=1e-5)
+    assert not np.allclose(mixed.embeddings, alone.embeddings, rtol=1e-3)
+    with pytest.raises(AudioError, match="no channel 1"):
+        Listener(dataclasses.replace(LOGMEL, channel=1)).hear(tmp_path / "b.wav")
+
+
+def test_a_network_with_weights(tmp_path):
+    """mn04 on a real recording: its own rate, its resampler, its hash."""
+    weights = shared("real", "mn04_as_mAP_432.pt")
+    frontend = dataclasses.replace(
+        LOGMEL,
+        backbone="mn04",
+        readout="mean",
+        sample_rate=32000,
+        resampler="polyphase",
+        weights_sha256=MN04,
+    )
+    listener = Listener(frontend, weights=weights)
+    path = sorted((shared("real", "audio", "fan", "train")).glob("*.flac"))[0]
+    table = read_clips(path.parent.parent)
+    single = dataclasses.replace(
+        table, clips=tuple(clip for clip in table if clip.path.endswith(path.name))
+    )
+    embed_clips(single, load("mn04", weights), tmp_path / "e.parquet")
+    expected = EmbeddingTable.read(tmp_path / "e.parquet").matrix()
+    np.testing.assert_allclose(listener.hear(path).embeddings, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ModelError, match=r"SHA-256 begins 000000000000; those found here begin 89"):
+        Listener(dataclasses.replace(frontend, weights_sha256="0" * 64), weights=weights)
+    with pytest.raises(ModelError, match="32000 Hz with polyphase"):
+        Listener(dataclasses.replace(frontend, sample_rate=16000), weights=weights)
+
+
+def test_a_network_that_is_not_the_models_is_refused():
+    with pytest.raises(ModelError, match="embeddings of your own"):
+        Listener(None)
+    with pytest.raises(ModelError, match="no readout 'cls'"):
+        Listener(dataclasses.replace(LOGMEL, readout="cls"))
+    with pytest.raises(ModelError, match="weights of logmel"):
+        Listener(dataclasses.replace(LOGMEL, weights_sha256=MN04))
+    with pytest.raises(ModelError, match="polyphase"):
+        Listener(dataclasses.replace(LOGMEL, resampler="polyphase"))
+    with pytest.raises(InputError, match="has no weights"):
+        Listener(LOGMEL, weights="x.pt")
+
+
+def test_models_of_many_machines_share_a_network(listener):
+    other = Listener(dataclasses.replace(LOGMEL, seconds=2.0), net=listener.net)
+    assert other.net is listener.net
+    assert other.hear_waveform(noise(10), RATE).reasons == (
+        "long: 10 s, the normals have 2 s; cut it into windows",
+    )
+    with pytest.raises(ModelError, match=r"made with mn04 in fp32\. This network is logmel"):
+        Listener(dataclasses.replace(LOGMEL, backbone="mn04"), net=listener.net)
+    with pytest.raises(ModelError, match="8000 Hz"):
+        Listener(dataclasses.replace(LOGMEL, sample_rate=8000), net=listener.net)
+
+
+def test_logmel_at_another_rate():
+    listener = Listener(dataclasses.replace(LOGMEL, sample_rate=8000))
+    assert listener.net.sample_rate == 8000
+    assert listener.hear_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
+    with pytest.raises(InputError, match="hears 8000 Hz"):
+        listener.hear_waveform(noise(1), 16000)
+    with pytest.raises(InputError, match="one row of samples"):
+        listener.hear_waveform(np.zeros((2, 8000)), 8000)
+
+
+class TestReasons:
+    def heard(self, listener, tmp_path, wave, rate=RATE, **options):
+        return listener.hear(write(tmp_path / "a.wav", wave, rate, **options))
+
+    @pytest.mark.parametrize("wave", [np.zeros(160_000), np.full(160_000, 0.25), noise(10, 2e-5)])
+    def test_silent_with_or_without_an_offset(self, listener, tmp_path, wave):
+        """A dead sensor may send a constant, or the last bit of its converter."""
+        (reason,) = self.heard(listener, tmp_path, wave, subtype="PCM_24").reasons
+        assert reason.startswith("silent: ")
+        assert reason.endswith(" dB of full scale")
+
+    def test_quiet_is_not_silent(self, listener, tmp_path):
+        heard = self.heard(listener, tmp_path, noise(10, 3 * SILENT_RMS))
+        assert heard.reasons == ()
+        assert heard.rms == pytest.approx(3 * SILENT_RMS, rel=0.05)
+
+    @pytest.mark.parametrize("rate", [16000, 48000])
+    @pytest.mark.parametrize("top", [1.0, 0.4])
+    def test_clipped_at_full_scale_or_before_the_gain(self, listener, tmp_path, rate, top):
+        seconds = np.arange(10 * rate) / rate
+        wave = np.clip(3 * top * np.sin(2 * np.pi * 180 * seconds), -top, top) * 0.99997
+        (reason,) = self.heard(listener, tmp_path, wave, rate).reasons
+        assert reason.startswith("clipped: ")
+        assert float(reason.split("%")[0].split()[-1]) > 50
+
+    def test_loud_is_not_clipped(self, listener, tmp_path):
+        """A sine of full scale is at its top one sample at a time; so is a hammer."""
+        sine = 0.99 * np.sin(2 * np.pi * 180 * np.arange(160_000) / RATE)
+        assert self.heard(listener, tmp_path, sine).reasons == ()
+        hammer = noise(10, 0.05)
+        hammer[::8000] = 0.999
+        assert self.heard(listener, tmp_path, hammer).reasons == ()
+
+    def test_no_real_recording_is_called_clipped_or_silent(self):
+        for path in sorted(shared("real", "audio").glob("*/*/*.flac"))[::9]:
+            wave, _ = soundfile.read(path, dtype="int16")
+            peak, rms = loudness(wave)
+            assert clipped_share(wave) < CLIPPED_SHARE / 10
+            assert rms > 10 * SILENT_RMS
+            assert peak < 1
+
+    def test_of_another_length_than_the_normals(self, listener, tmp_path):
+        (short,) = self.heard(listener, tmp_path, noise(2)).reasons
+        assert short == "short: 2 s, the normals have 10 s"
+        (long,) = self.heard(listener, tmp_path, noise(25)).reasons
+        assert long == "long: 25 s, the normals have 10 s; cut it into windows"
+        assert self.heard(listener, tmp_path, noise(12)).reasons == ()
+        unknown = Listener(dataclasses.replace(LOGMEL, seconds=None))
+        assert self.heard(unknown, tmp_path, noise(2)).reasons == ()
+        assert listener.hear(write(tmp_path / "b.wav", noise(25)), window=10).reasons == ()
+
+
+class TestWindows:
+    def test_cover_the_recording_to_its_end(self, listener, tmp_path):
+        wave = noise(25)
+        path = write(tmp_path / "a.wav", wave, subtype="FLOAT")
+        heard = listener.hear(path, window=10)
+        assert heard.starts.tolist() == [0, 10, 15]
+        assert heard.seconds == 25
+        for start, row in zip(heard.starts, heard.embeddings, strict=True):
+            part = wave[round(start * RATE) : round((start + 10) * RATE)]
+            alone = listener.hear_waveform(part, RATE).embeddings[0]
+            np.testing.assert_allclose(row, alone, rtol=1e-6, atol=1e-6)
+        overlapping = listener.hear(path, window=10, hop=2.5)
+        assert overlapping.starts.tolist() == [0, 2.5, 5, 7.5, 10, 12.5, 15]
+
+    def test_a_short_recording_is_one_window(self, listener, tmp_path):
+        path = write(tmp_path / "a.wav", noise(4))
+        assert listener.hear(path, window=10).starts.tolist() == [0]
+
+    def test_many_windows_are_embedded_in_batches(self, listener, tmp_path):
+        path = write(tmp_path / "a.wav", noise(60))
+        assert listener.hear(path, window=1).embeddings.shape == (60, 112)
+
+    def test_every_sample_is_heard_once_at_least(self):
+        for samples in (100, 101, 199, 200, 205):
+            for hop in (None, 0.3, 1.0):
+                starts, length = cut(samples, 10, 5.0, hop)
+                covered = np.zeros(samples, int)
+                for start in starts:
+                    covered[start : start + length] += 1
+                assert covered.min() >= 1
+                assert len(set(starts)) == len(starts)
+
+    @pytest.mark.parametrize(
+        ("window", "hop", "message"),
+        [
+            (0, None, "window must be"),
+            (-1, None, "window must be"),
+            (float("nan"), None, "window must be"),
+            (float("inf"), None, "window must be"),
+            (1, 0, "hop must be"),
+            (None, 1, "hop needs a window"),
+            (0.5, 1e-6, "too many"),
+        ],
+    )
+    def test_that_cannot_be_are_refused(self, window, hop, message):
+        with pytest.raises(InputError, match=message):
+            cut(16_000_000, 16000, window, hop)
+
+    def test_too_short_for_the_network_is_said_by_it(self, listener, tmp_path):
+        path = write(tmp_path / "a.wav", noise(5))
+        with pytest.raises(AudioError, match="at least"):
+            listener.hear(path, window=0.1)
+
+
+class TestUnusable:
+    def test_files_are_named(self, listener, tmp_path):
+        with pytest.raises(AudioError, match=r"gone\.wav: cannot be opened"):
+            listener.hear(tmp_path / "gone.wav")
+        (tmp_path / "empty.wav").touch()
+        with pytest.raises(AudioError, match=r"empty\.wav: the file is empty"):
+            listener.hear(tmp_path / "empty.wav")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "is empty"),
+            (b"hello, this is no sound at all", "not audio of a known format"),
+            (b"RIFF" + bytes(60), "not readable as audio"),
+            (b"fLaC" + bytes(60), "not readable as audio"),
+            (b"OggS" + bytes(60), "truncated|not readable"),
+        ],
+    )
+    def test_bytes_give_away_no_path(self, listener, content, message):
+        for source in (content, io.BytesIO(content)):
+            with pytest.raises(AudioError, match=message) as caught:
+                listener.hear(source)
+            assert "/" not in str(caught.value).replace("and/or", "")
+
+    def test_a_cut_off_upload_is_noticed(self, listener, tmp_path):
+        for suffix in (".wav", ".flac"):
+            content = write(tmp_path / f"a{suffix}", noise(2)).read_bytes()
+            with pytest.raises(AudioError) as caught:
+                listener.hear(content[: len(content) // 2])
+            assert str(tmp_path) not in str(caught.value)
+            assert "recording." not in str(caught.value)
+
+    def test_nothing_is_left_behind(self, listener, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        content = write(tmp_path / "a.flac", noise(2)).read_bytes()
+        (tmp_path / "a.flac").unlink()
+        listener.hear(content)
+        with pytest.raises(AudioError):
+            listener.hear(content[:1000])
+        assert list(tmp_path.iterdir()) == []
+
+    def test_limits_hold_for_all_sources(self, listener, tmp_path):
+        path = write(tmp_path / "a.wav", noise(3))
+        content = path.read_bytes()
+        small, brief = AudioLimits(bytes=1000), AudioLimits(seconds=1)
+        for source in (path, content, io.BytesIO(content)):
+            with pytest.raises(AudioError, match="limit of 1000"):
+                listener.hear(source, limits=small)
+        for source in (path, content, io.BytesIO(content)):
+            with pytest.raises(AudioError, match="limit of 1 s"):
+                listener.hear(source, limits=brief)
+
+    def test_a_stream_is_not_read_beyond_its_limit(self, listener):
+        class Endless(io.RawIOBase):
+            asked = 0
+
+            def read(self, size=-1):
+                assert 0 < size <= 1001
+                Endless.asked += size
+                return bytes(size)
+
+        with pytest.raises(AudioError, match="larger than the limit"):
+            listener.hear(Endless(), limits=AudioLimits(bytes=1000))
+        assert Endless.asked == 1001
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, as_bytes):
+    path = tmp_path / "a.flac"
+    soundfile.write(path, 0.1 * np.sin(np.arange(44100) * 0.1), 44100)
+    decoded = []
+    read = soundfile.SoundFile.read
+
+    def counting_read(sound, *arguments, **options):
+        decoded.append(read(sound, *arguments, **options))
+        return decoded[-1]
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
+    listener = Listener(LOGMEL)
+    heard = listener.hear(path.read_bytes() if as_bytes else path)
+    assert heard.sample_rate == 44100
+    assert sum(map(len, decoded)) == 44100

@@ -1,0 +1,267 @@
+"""Embedding from and to object stores: the bytes of a local run, and resuming after a kill."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import soundfile
+from object_store import ObjectStore, closed_port, object_server
+from shared_data import shared
+from small_clips import RATE, FakeNet, make_clips, write_clip
+
+from daco.backbones import load
+from daco.data.clips import ClipTable, read_clips
+from daco.data.table import EmbeddingTable
+from daco.embedding import shards
+from daco.embedding.embed import embed_clips
+from daco.errors import AudioError, DataError
+from daco.files import claims
+from daco.files.places import RemotePath, place
+
+
+@pytest.fixture(scope="module")
+def server():
+    with object_server() as found:
+        yield found
+
+
+@pytest.fixture
+def store(server):
+    return ObjectStore(*server)
+
+
+class Interrupted(FakeNet):
+    """Stops the run, as Ctrl-C does, after some clips."""
+
+    def embed_many(self, waveforms, readouts):
+        if self.seen >= 8:
+            raise KeyboardInterrupt
+        return super().embed_many(waveforms, readouts)
+
+
+def remote(store, table, key="clips"):
+    store.put_tree(table.root, key)
+    return ClipTable(place(store.uri(key)), table.clips)
+
+
+@pytest.mark.parametrize("to", ["remote", "local"])
+@pytest.mark.parametrize("of", ["remote", "local"])
+def test_real_recordings_give_the_bytes_of_a_local_run(store, tmp_path, of, to):
+    machine = shared("real", "audio", "bearing")
+    here = tmp_path / "bearing"
+    for split in ("train", "test"):
+        (here / split).mkdir(parents=True)
+        for path in sorted((machine / split).glob("*.flac"))[:6]:
+            shutil.copy(path, here / split)
+    shutil.copy(machine / "attributes_00.csv", here)
+    net = load("logmel")
+    expected = tmp_path / "expected.parquet"
+    embed_clips(read_clips(here), net, expected, shard_size=5)
+    source = store.put_tree(here, "bearing") if of == "remote" else here
+    out = store.uri("tables/emb.parquet") if to == "remote" else tmp_path / "emb.parquet"
+    table = read_clips(source)
+    report = embed_clips(table, net, out, shard_size=5)
+    assert report.embedded == 12
+    assert place(out).read_bytes() == expected.read_bytes()
+    assert store.keys("tables") == (["tables/emb.parquet"] if to == "remote" else [])
+
+
+def test_every_format_decodes_from_bytes_as_from_a_file(store, tmp_path):
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    wave = soundfile.read(shared("real", "audio", "fan").glob("train/*.flac").__next__())[0]
+    for name, subtype in {
+        "a.wav": "PCM_16",
+        "b.wav": "PCM_24",
+        "c.flac": "PCM_16",
+        "d.ogg": "VORBIS",
+    }.items():
+        soundfile.write(folder / name, wave[:32000], 16000, subtype=subtype)
+    here, there = tmp_path / "here.parquet", tmp_path / "there.parquet"
+    embed_clips(read_clips(folder), load("logmel"), here)
+    embed_clips(read_clips(store.put_tree(folder, "clips")), load("logmel"), there)
+    assert there.read_bytes() == here.read_bytes()
+
+
+def test_an_interrupted_run_goes_on_from_what_is_in_the_store(store, tmp_path):
+    table = make_clips(tmp_path / "clips", 10, lengths=(800, 1600, 1000))
+    expected = tmp_path / "e.parquet"
+    embed_clips(table, FakeNet(), expected, shard_size=4)
+    source, out = remote(store, table), store.uri("e.parquet")
+    with pytest.raises(KeyboardInterrupt):
+        embed_clips(source, Interrupted(), out, shard_size=4, batch_size=1)
+    kept = store.keys("e.parquet")
+    assert kept == [
+        "e.parquet.shards/000000000-000000004.arrow",
+        "e.parquet.shards/000000004-000000008.arrow",
+    ]
+    net = FakeNet()
+    report = embed_clips(source, net, out, shard_size=4)
+    assert (net.seen, report.reused, report.embedded) == (2, 8, 2)
+    assert store.get("e.parquet") == expected.read_bytes()
+    assert store.keys("e.parquet") == ["e.parquet"]
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["older", "just written"])
+def test_a_recording_that_changed_is_embedded_again(store, tmp_path, monkeypatch, settled):
+    """Also where size and time stayed: an object's time has whole seconds only."""
+    if settled:
+        monkeypatch.setattr(shards, "_SETTLED", -10.0)
+    table = make_clips(tmp_path / "clips", 10)
+    source, out = remote(store, table), store.uri("e.parquet")
+    with pytest.raises(KeyboardInterrupt):
+        embed_clips(source, Interrupted(), out, shard_size=4, batch_size=1)
+    if settled:
+        time.sleep(1.1)
+    write_clip(tmp_path / "new.wav", 0.125)
+    store.put("clips/0005.wav", (tmp_path / "new.wav").read_bytes())
+    net = FakeNet()
+    embed_clips(source, net, out, shard_size=4)
+    assert net.seen == 6
+    assert EmbeddingTable.read(out).matrix()[5, 0] == 0.125
+
+
+def test_recordings_that_have_not_changed_are_not_fetched_again(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "_SETTLED", -10.0)
+    source = remote(store, make_clips(tmp_path / "clips", 10))
+    out = store.uri("e.parquet")
+    with pytest.raises(KeyboardInterrupt):
+        embed_clips(source, Interrupted(), out, shard_size=4, batch_size=1)
+    fetched = []
+    real = RemotePath.fetch
+
+    def fetch(path, *limit):
+        fetched.append(path.name)
+        return real(path, *limit)
+
+    monkeypatch.setattr(RemotePath, "fetch", fetch)
+    embed_clips(source, FakeNet(), out, shard_size=4)
+    assert sorted(n for n in fetched if n.endswith(".wav")) == ["0008.wav", "0009.wav"]
+
+
+def test_a_missing_object_and_a_bad_one_are_skipped_and_listed(store, tmp_path):
+    source = remote(store, make_clips(tmp_path / "clips", 4))
+    store.client.delete_object(Bucket=store.bucket, Key="clips/0001.wav")
+    store.put("clips/0002.wav", b"RIFF, but no more")
+    with pytest.raises(AudioError, match=r"0001.wav: cannot be opened \(No such file"):
+        embed_clips(source, FakeNet(), store.uri("e.parquet"))
+    report = embed_clips(source, FakeNet(), store.uri("e.parquet"), on_error="skip")
+    assert [path for path, _ in report.skipped] == ["0001.wav", "0002.wav"]
+    assert "s3://" not in "".join(reason for _, reason in report.skipped)
+
+
+def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
+    """Whoever leaves out what cannot be read must not leave out what cannot be reached."""
+    table = make_clips(tmp_path / "clips", 3)
+    gone = f"?endpoint_override=127.0.0.1:{closed_port()}&scheme=http&region=us-east-1"
+    source = ClipTable(place(f"s3://plant/clips{gone}"), table.clips)
+    started = time.monotonic()
+    with pytest.raises(DataError, match=r"plant: cannot be reached \(Failed to connect .*\)\. Che"):
+        embed_clips(source, FakeNet(), tmp_path / "e.parquet", on_error="skip", workers=1)
+    assert time.monotonic() - started < 30
+    assert not (tmp_path / "e.parquet").exists()
+
+
+def test_what_is_no_table_of_ours_is_not_replaced(store, tmp_path):
+    table = make_clips(tmp_path / "clips", 3)
+    store.put("other.parquet", b"somebody else's")
+    with pytest.raises(DataError, match="was not made by this command"):
+        embed_clips(table, FakeNet(), store.uri("other.parquet"))
+    assert store.get("other.parquet") == b"somebody else's"
+
+
+def test_an_output_in_no_bucket_is_told_before_anything_is_embedded(store, tmp_path):
+    table, net = make_clips(tmp_path / "clips", 3), FakeNet()
+    with pytest.raises(DataError, match=r"s3://nowhere: there is no such bucket\. Create it"):
+        embed_clips(table, net, store.uri("e.parquet", bucket="nowhere"))
+    assert net.seen == 0
+
+
+class TestTwoRunsOnOneOutput:
+    def claim(self, store, pid, host="elsewhere", name="other"):
+        said = json.dumps({"host": host, "pid": pid, "time": time.time()}).encode()
+        store.put(f"e.parquet.shards/{name}.claim", said)
+
+    def test_the_second_gives_way(self, store, tmp_path):
+        self.claim(store, 17)
+        table = make_clips(tmp_path / "clips", 3)
+        with pytest.raises(DataError, match=r"another run \(process 17 on elsewhere\) is writing"):
+            embed_clips(table, FakeNet(), store.uri("e.parquet"))
+        assert store.keys() == ["e.parquet.shards/other.claim"]
+
+    def test_a_claim_that_nobody_renews_goes_stale(self, store, tmp_path, monkeypatch):
+        monkeypatch.setattr(claims, "LASTS", -10.0)
+        self.claim(store, 17)
+        embed_clips(make_clips(tmp_path / "clips", 3), FakeNet(), store.uri("e.parquet"))
+        assert store.keys() == ["e.parquet"]
+
+    def test_a_claim_is_renewed_while_a_run_lasts(self, store, monkeypatch):
+        monkeypatch.setattr(claims, "BEAT", 0.02)
+        folder = place(store.uri("e.parquet.shards"))
+        seen = set()
+        with claims.claimed(folder, place(store.uri("e.parquet"))):
+            give_up = time.monotonic() + 10
+            while len(seen) < 3 and time.monotonic() < give_up:
+                (key,) = store.keys()
+                seen.add(store.get(key))
+        assert len(seen) == 3
+        assert store.keys() == []
+
+    def test_shards_of_other_settings_are_noticed(self, store, tmp_path, monkeypatch):
+        """Who was overtaken while it slept must not mix the vectors of two networks."""
+
+        def overtaken(folder, shard):
+            shards.write_shard(folder, replace(shard, settings="of another network"))
+
+        monkeypatch.setattr("daco.embedding.embed.write_shard", overtaken)
+        table = make_clips(tmp_path / "clips", 8)
+        with pytest.raises(DataError, match="another run has changed or removed"):
+            embed_clips(table, FakeNet(), store.uri("e.parquet"), shard_size=4)
+        assert store.keys("e.parquet")[0] != "e.parquet"
+
+
+KILLED = """
+import sys, time
+from daco.backbones import load
+from daco.data.clips import read_clips
+from daco.embedding.embed import embed_clips
+
+def slowly(done, total):
+    print(done, flush=True)
+    time.sleep(0.2)
+
+embed_clips(read_clips(sys.argv[1]), load("logmel"), sys.argv[2], shard_size=2, progress=slowly)
+"""
+
+
+def test_a_driver_killed_on_one_computer_is_followed_by_another(store, tmp_path, monkeypatch):
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for index in range(8):
+        write_clip(folder / f"{index}.wav", 0.1 * (index + 1), samples=RATE)
+    expected = tmp_path / "e.parquet"
+    embed_clips(read_clips(folder), load("logmel"), expected, shard_size=2)
+    source, out = store.put_tree(folder, "clips"), store.uri("e.parquet")
+    command = [sys.executable, "-c", KILLED, source, out]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if int(line) >= 6:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert any(key.endswith(".arrow") for key in store.keys("e.parquet.shards"))
+    with monkeypatch.context() as patch:  # elsewhere, nobody can see that the process is gone
+        patch.setattr("socket.gethostname", lambda: "another")
+        with pytest.raises(DataError, match="or was killed less than 60 s ago"):
+            embed_clips(read_clips(source), load("logmel"), out, shard_size=2)
+        patch.setattr(claims, "LASTS", 0.0)
+        report = embed_clips(read_clips(source), load("logmel"), out, shard_size=2)
+    assert report.reused >= 2
+    assert store.get("e.parquet") == expected.read_bytes()

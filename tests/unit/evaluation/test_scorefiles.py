@@ -1,0 +1,246 @@
+"""Score and decision files: exact when written, strict when read."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from shared_data import shared
+
+from daco.detector.estimator import DACo
+from daco.errors import DataError, InputError
+from daco.evaluation.scorefiles import (
+    DECISIONS,
+    SCORES,
+    decision_file_name,
+    parse_file_name,
+    parse_rows,
+    read_score_files,
+    score_file_name,
+    write_decisions,
+    write_scores,
+)
+from daco.experiments.result import MachineScores
+from daco.experiments.submission import write_machine_scores
+
+NAMES = [f"section_00_{i:04d}.wav" for i in range(4)]
+
+
+def one_file(folder, text, name="anomaly_score_fan_section_00_test.csv", encoding="utf-8"):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(text.encode(encoding))
+    return folder
+
+
+def problems_of(folder):
+    found = []
+    assert read_score_files(folder, found) == []
+    return found
+
+
+# -------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("machine", ["fan", "3DPrinter", "ToyRCCar", "my_section_02_pump"])
+def test_names_lead_back_to_their_machine(machine):
+    for kind, name in (
+        (SCORES, score_file_name(machine, "01")),
+        (DECISIONS, decision_file_name(machine, "01")),
+    ):
+        assert parse_file_name(name) == (kind, machine, "01", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        (
+            "anomaly_score_DCASE2024T2fan_section_00_test_seed13711_id(0_)_Eval.csv",
+            (SCORES, "fan", "00", 2024),
+        ),
+        (
+            "decision_result_DCASE2026T2ToyCarEmu_section_00_test_seed13711_id(0_).csv",
+            (DECISIONS, "ToyCarEmu", "00", 2026),
+        ),
+        ("anomaly_score_fan_section_00_test.csv.bak", None),
+        ("anomaly_score_fan.csv", None),
+        ("result_DCASE2024T2fan_test_seed13711_id(0_)_Eval_roc.csv", None),
+    ],
+)
+def test_the_baselines_names_and_those_of_other_files(name, parsed):
+    assert parse_file_name(name) == parsed
+
+
+@pytest.mark.parametrize("machine", ["../fan", "a/b", "a\\b", "", "a\nb"])
+def test_a_machine_that_is_no_file_name_is_refused(machine):
+    with pytest.raises(InputError, match="cannot be in a file's name"):
+        score_file_name(machine)
+
+
+# ------------------------------------------------------------------------------------ writing
+
+
+def test_scores_come_back_to_the_last_bit_in_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    scores = np.concatenate([rng.normal(size=50), rng.normal(size=50) * 1e-300, [1e308, -0.0, 7]])
+    names = [f"section_00_{i:04d}_ac_0.03.wav" for i in rng.permutation(len(scores))]
+    path = write_scores(tmp_path / "new" / "folder", "fan", "00", names, scores)
+    (file,) = read_score_files(path.parent)
+    assert [f"{name}.wav" for name in file.names] == names
+    assert file.values.tobytes() == scores.tobytes()
+    assert path.read_bytes().count(b"\n") == len(names)
+    assert not list(path.parent.glob("*.tmp"))
+
+
+def test_a_clip_is_written_as_a_wav_whatever_it_was(tmp_path):
+    path = write_decisions(tmp_path, "fan", "00", ["test/a.flac", "b", "c,d.wav"], [True, 0, 1.0])
+    with path.open(newline="") as file:
+        assert list(csv.reader(file)) == [["a.wav", "1"], ["b.wav", "0"], ["c,d.wav", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "scores", "message"),
+    [
+        (NAMES[:2], [0.1], r"2 clips and values of shape \(1,\)"),
+        (NAMES[:2], [0.1, np.nan], "the score of section_00_0001.wav is nan"),
+        (NAMES[:2], [np.inf, 1], "the score of section_00_0000.wav is inf"),
+        (["a.wav", "test/a.wav"], [0.1, 0.2], "of the same name"),
+        ([], [], "no test clip"),
+    ],
+)
+def test_what_cannot_be_a_score_file_is_not_written(tmp_path, names, scores, message):
+    with pytest.raises(InputError, match=message):
+        write_scores(tmp_path, "fan", "00", names, scores)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_decision_is_zero_or_one(tmp_path):
+    with pytest.raises(InputError, match="1 for an alarm and 0 for none"):
+        write_decisions(tmp_path, "fan", "00", NAMES[:2], [0.9, 0.1])
+
+
+@pytest.mark.parametrize("config", ["raw-k1", "conf-soft-m0-k1", "ratio-hard-k1", "ldn-ratio-K1"])
+def test_decisions_of_a_run_are_those_of_the_detector(tmp_path, config):
+    """Who scores with the detector and who submits a run raises the same alarms."""
+    rng = np.random.default_rng(1)
+    X, tests = rng.normal(size=(60, 8)) + 1, rng.normal(size=(40, 8)) * 1.5 + 1
+    domains = np.array(["source"] * 40 + ["target"] * 20)
+    detector = DACo(config, 0.2).fit(X, domains=domains)
+    machine = MachineScores(
+        split="eval",
+        machine="fan",
+        section="00",
+        title="fan",
+        configs=(config,),
+        names=np.array([f"section_00_{i:04d}.wav" for i in range(40)]),
+        labels=np.full(40, -1),
+        domains=np.full(40, ""),
+        scores=detector.anomaly_score(tests)[:, None],
+        own_domains=domains,
+        own=detector.bank_.leave_one_out(config),
+    )
+    write_machine_scores(tmp_path, machine, config, 0.2)
+    scores, decisions = read_score_files(tmp_path)
+    assert (scores.kind, decisions.kind) == (SCORES, DECISIONS)
+    assert scores.values.tolist() == detector.anomaly_score(tests).tolist()
+    alarms = detector.predict(tests) == -1
+    assert 0 < alarms.sum() < 40
+    assert decisions.values.tolist() == alarms.tolist()
+
+
+# ------------------------------------------------------------------------------------ reading
+
+
+def test_real_files_are_read():
+    """Scores and decisions that others published, with their spelling of numbers."""
+    folder = shared(
+        "published", "daco-experiments", "release", "scores", "2026", "daco-ch0", "ratio-hard-k2"
+    )
+    files = read_score_files(folder)
+    assert [file.kind for file in files] == [SCORES] * 5 + [DECISIONS] * 5
+    assert {len(file.names) for file in files} == {200}
+    assert {value for file in files[5:] for value in file.values} == {0.0, 1.0}
+
+
+def test_marks_line_ends_and_spaces_do_not_matter(tmp_path):
+    text = "\ufeffsection_00_0000.wav,1.5\r\nsection_00_0001.wav, 2e-3 \r\n\r\n"
+    (file,) = read_score_files(one_file(tmp_path / "a", text))
+    assert file.names == ("section_00_0000", "section_00_0001")
+    assert file.values.tolist() == [1.5, 0.002]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "filename,score\na.wav,1\n",
+            "not a number (these files have no header): line 1 (filename,score)",
+        ),
+        ("a.wav,1\nb.wav,high\n", "not a number: line 2 (b.wav,high)"),
+        ("a.wav,1\nb.wav,\n", "not a number: line 2 (b.wav,)"),
+        ("a.wav,1,2\nb.wav\n", "not a file name and a value: line 1 (a.wav,1,2), line 2 (b.wav)"),
+        ("a.wav;1\n", "not a file name and a value: line 1 (a.wav;1)"),
+        ("a.wav,nan\nb.wav,1\n", "not finite: line 1 (a.wav,nan)"),
+        ("a.wav,-inf\nb.wav,1e999\n", "not finite: line 1 (a.wav,-inf), line 2 (b.wav,1e999)"),
+        ("a.wav,1\n\nx/a.wav,2\n", "a clip that was there before: line 3 (x/a.wav,2)"),
+        ("", "empty"),
+        ("\n\n", "empty"),
+    ],
+)
+def test_a_wrong_row_is_told_by_file_and_line(tmp_path, text, problem):
+    (found,) = problems_of(one_file(tmp_path, text))
+    assert found == f"anomaly_score_fan_section_00_test.csv: {problem}."
+
+
+def test_many_wrong_rows_are_a_few_and_a_count(tmp_path):
+    text = "".join(f"{i}.wav,nan\n" for i in range(200))
+    (found,) = problems_of(one_file(tmp_path, text))
+    assert found.endswith("line 5 (4.wav,nan) and 195 more.")
+
+
+def test_decisions_may_be_written_as_floats_but_not_as_scores(tmp_path):
+    name = decision_file_name("fan")
+    (file,) = read_score_files(one_file(tmp_path / "a", "a.wav,1.0\nb.wav,0\n", name))
+    assert file.values.tolist() == [1, 0]
+    (found,) = problems_of(one_file(tmp_path / "b", "a.wav,0.7\n", name))
+    assert "neither 0 nor 1: line 1 (a.wav,0.7)" in found
+
+
+def test_text_that_is_not_utf_8_and_names_that_tell_no_machine(tmp_path):
+    folder = one_file(tmp_path, "ä.wav,1\n", encoding="latin-1")
+    one_file(folder, "a.wav,1\n", "anomaly_score_fan.csv")
+    odd, unreadable = problems_of(folder)
+    assert odd.startswith("anomaly_score_fan.csv: not a name such as anomaly_score_<machine>")
+    assert unreadable.startswith("anomaly_score_fan_section_00_test.csv cannot be read: 'utf-8'")
+
+
+def test_two_files_of_one_machine_are_a_problem(tmp_path):
+    one_file(tmp_path, "a.wav,1\n")
+    name = "anomaly_score_DCASE2024T2fan_section_00_test_seed13711_id(0_)_Eval.csv"
+    one_file(tmp_path, "a.wav,2\n", name)
+    found = []
+    (file,) = read_score_files(tmp_path, found)
+    assert file.year == 2024
+    assert "the same machine and section as in anomaly_score_DCASE2024T2fan" in found[0]
+
+
+def test_without_a_list_all_problems_are_raised_together(tmp_path):
+    one_file(tmp_path, "a.wav,x\n")
+    one_file(tmp_path, "", decision_file_name("fan"))
+    with pytest.raises(DataError, match=r"(?s)no header.*decision_result_fan.*empty"):
+        read_score_files(tmp_path)
+
+
+def test_a_folder_without_score_files(tmp_path):
+    (tmp_path / "notes.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match="There is no score file in"):
+        read_score_files(tmp_path)
+    with pytest.raises(DataError, match="cannot be read as a folder"):
+        read_score_files(tmp_path / "nowhere")
+
+
+def test_rows_with_problems_leave_the_good_ones(tmp_path):
+    found = []
+    names, values = parse_rows("a.wav,1\nb.wav,x\n", SCORES, "here", found)
+    assert (names, values.tolist()) == (("a",), [1.0])
+    assert found == ["here: not a number: line 2 (b.wav,x)."]

@@ -1,0 +1,90 @@
+"""The picture of a model's calibration: drawn for every kind, and true to the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from field_models import normals, small_model
+
+from daco.detector.model import MachineModel
+from daco.errors import InputError
+from daco.experiments.figures.calibration import plot_calibration, save_picture
+from daco.method.calibration import QuantileMap
+
+KINDS = ["raw-k1", "conf-soft-m0-k1", "conf-hard-m30-k2", "ratio-soft-k1", "zscore-hard-k1"]
+
+
+@pytest.mark.parametrize("config", [*KINDS, "ldn-ratio-K1", "ldn-diff-K1", "conf-soft-m0-ldnK1"])
+def test_every_kind_of_configuration_is_drawn(config, tmp_path):
+    figure = plot_calibration(small_model(config=config))
+    save_picture(figure, tmp_path / "a.svg")
+    save_picture(figure, tmp_path / "a.png")
+    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def line(ax, label):
+    return next(each for each in ax.lines if str(each.get_label()).startswith(label))
+
+
+def test_lines_are_the_maps_that_score(tmp_path):
+    """With all weight on one domain, a clip's score is that domain's line at its distance."""
+    model = small_model(config="conf-hard-m0-k1")
+    maps, above = plot_calibration(model).axes
+    own = model.bank.leave_one_out("raw-k1")[:, 0]
+    for code, name in enumerate(("source", "target")):
+        x, y = line(maps, name).get_data()
+        np.testing.assert_allclose(y, QuantileMap.fit(own[model.clip_domains == code])(x))
+    x, y = line(maps, "all normals").get_data()
+    np.testing.assert_allclose(y, QuantileMap.fit(own)(x))
+    assert set(line(maps, "threshold").get_ydata()) == {model.threshold}
+    assert set(line(above, "threshold").get_xdata()) == {model.threshold}
+    clips = normals(seed=3)[0]
+    scored = model.score(clips)
+    code = scored.weights.argmax(axis=1)
+    distance = model.bank.score(clips, "raw-k1")[:, 0]
+    for row in range(0, 50, 7):
+        x, y = line(maps, model.domains[code[row]]).get_data()
+        if x[0] < distance[row] < x[-1]:
+            # the drawn line has 400 points; the map bends at its knots between them
+            assert np.interp(distance[row], x, y) == pytest.approx(scored.scores[row], abs=0.01)
+
+
+def test_the_shares_above_are_those_of_the_model():
+    model = small_model(config="raw-k1", false_alarm_rate=0.2)
+    _, above = plot_calibration(model).axes
+    for name, rate in model.leave_one_out_rates().items():
+        drawn = line(above, f"{name}: {rate:.3f} above")
+        x, y = drawn.get_data()
+        at = np.searchsorted(x, model.threshold, side="right") - 1
+        assert y[at] == pytest.approx(rate)
+
+
+def test_many_domains_with_names_of_any_kind(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 5))
+    names = ["$x_1$", "a" * 60, "ünïcode\x1b[31m", *(f"d{i}" for i in range(9))]
+    model = MachineModel.fit(
+        X, [names[i % 12] for i in range(60)], machine="$\x07", config="raw-k1"
+    )
+    save_picture(plot_calibration(model), tmp_path / "a.svg")
+    assert b"\x1b" not in (tmp_path / "a.svg").read_bytes()
+
+
+def test_the_same_model_gives_the_same_picture(tmp_path):
+    for name in ("a", "b"):
+        save_picture(plot_calibration(small_model()), tmp_path / f"{name}.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_it_can_be_drawn_on_axes_of_ones_own():
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    assert plot_calibration(small_model(), ax=figure.subplots(1, 2)) is figure
+    with pytest.raises(InputError, match="2 Axes"):
+        plot_calibration(small_model(), ax=figure.add_subplot())
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"\.svg or \.png"):
+        save_picture(plot_calibration(small_model()), tmp_path / "a.pdf")

@@ -1,0 +1,322 @@
+"""The study: what it files, what it refuses, what it does without labels."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from dcase_trees import write_truth_of
+
+import daco
+from daco.errors import DataError, InputError, NotEnoughClipsError
+from daco.experiments import machine as machine_room
+from daco.experiments.inputs import machines_of, name_domains
+from daco.synthetic.embeddings import synthetic_machine, synthetic_table
+
+study = partial(daco.study, n_splits=10)
+
+GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
+
+
+def table(*names, seed=0, **size):
+    size = {"n_source": 40, "n_target": 8, "n_test": 40, "dim": 8} | size
+    return synthetic_table(
+        synthetic_machine(name, [seed, *name.encode()], **size) for name in names
+    )
+
+
+def without_labels(full):
+    test = full.columns["split"] == "test"
+    columns = {name: values.copy() for name, values in full.columns.items()}
+    for name in ("label", "domain"):
+        columns[name][test] = None
+    return daco.EmbeddingTable(columns, full.matrices, full.metadata)
+
+
+def changed(full, **values):
+    columns = {name: column.copy() for name, column in full.columns.items()}
+    for name, (rows, value) in values.items():
+        columns[name][rows] = value
+    return daco.EmbeddingTable(columns, full.matrices, full.metadata)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study") / "run"
+    return study(table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1)
+
+
+def test_the_files_are_the_result(run):
+    again = daco.StudyResult.read(run.folder)
+    for name in ("grid", "per_machine", "baselines", "frontier", "balances", "coverage"):
+        expected, found = getattr(run, name), getattr(again, name)
+        # ten significant digits are written
+        pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
+    assert again.selection == json.loads(json.dumps(run.selection))
+    assert again.stats == json.loads(json.dumps(run.stats))
+    for one, two in zip(run.machine_scores(), again.machine_scores(), strict=True):
+        assert (one.split, one.machine) == (two.split, two.machine)
+        np.testing.assert_array_equal(one.scores, two.scores)
+
+
+def test_tables_have_the_published_columns(run):
+    header = (run.folder / "grid.csv").read_text().splitlines()[0]
+    assert header == "config,dev_omega,eval_omega,crit_dev,crit_eval"
+    header = (run.folder / "per_machine.csv").read_text().splitlines()[0]
+    assert header.startswith("split,machine,config,auc_source,auc_target,pauc,balance_ks")
+    assert len(run.per_machine) == 4 * len(GRID)
+
+
+def test_the_grid_follows_from_the_machines(run):
+    for row in run.grid.itertuples():
+        rows = run.per_machine.query("config == @row.config and split == 'eval'")
+        values = rows[["auc_source", "auc_target", "pauc"]].to_numpy()
+        assert row.eval_omega == pytest.approx(1 / np.mean(1 / values))
+        assert row.crit_eval == pytest.approx(rows["balance_ks"].mean())
+
+
+def test_processes_give_the_same_numbers(run):
+    other = study(table("fan", "pump"), table("valve", "saw"), grid=GRID, workers=2)
+    pd.testing.assert_frame_equal(other.grid, run.grid)
+    pd.testing.assert_frame_equal(other.balances, run.balances)
+    assert other.selection == run.selection
+    assert other.folder is None
+
+
+def test_hashes_of_every_table_are_recorded(run):
+    import hashlib
+
+    recorded = run.provenance["artifacts"]
+    assert {"grid.csv", "per_machine.csv", "selection.json", "stats.json"} <= set(recorded)
+    for name, digest in recorded.items():
+        assert hashlib.sha256((run.folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_a_second_run_computes_nothing_again(run, tmp_path, monkeypatch):
+    folder = tmp_path / "again"
+    shutil.copytree(run.folder, folder)
+    monkeypatch.setattr(machine_room, "NormalBank", None)  # any scoring would fail
+    calls = []
+    result = study(
+        table("fan", "pump"),
+        table("valve", "saw"),
+        grid=GRID,
+        out=folder,
+        workers=1,
+        progress=lambda *call: calls.append(call),
+    )
+    assert calls == [("scoring", 4, 4), ("examining", 4, 4)]
+    pd.testing.assert_frame_equal(result.grid, run.grid)
+    for name in ("grid.csv", "per_machine.csv", "selection.json", "stats.json"):
+        assert (folder / name).read_bytes() == (run.folder / name).read_bytes()
+
+
+def test_only_what_changed_is_computed_again(run, tmp_path):
+    folder = tmp_path / "again"
+    shutil.copytree(run.folder, folder)
+    damaged = sorted((folder / "machines").glob("dev_fan*"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    calls = []
+    study(
+        table("fan", "pump"),
+        table("valve", "saw"),
+        grid=GRID,
+        out=folder,
+        workers=1,
+        progress=lambda *call: calls.append(call),
+    )
+    assert calls[:2] == [("scoring", 3, 4), ("scoring", 4, 4)]
+    assert (folder / "grid.csv").read_bytes() == (run.folder / "grid.csv").read_bytes()
+
+
+def test_another_setting_is_another_result(run, tmp_path):
+    folder = tmp_path / "again"
+    shutil.copytree(run.folder, folder)
+    other = study(
+        table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1, seed=5
+    )
+    assert not np.allclose(other.grid["crit_dev"], run.grid["crit_dev"])
+    np.testing.assert_array_equal(other.grid["dev_omega"], run.grid["dev_omega"])
+
+
+def test_without_evaluation_labels_all_that_is_label_free_runs(run):
+    blind = study(table("fan", "pump"), without_labels(table("valve", "saw")), grid=GRID, workers=1)
+    assert blind.grid.columns.tolist() == ["config", "dev_omega", "crit_dev", "crit_eval"]
+    pd.testing.assert_series_equal(blind.grid["crit_eval"], run.grid["crit_eval"])
+    assert blind.selection["chosen"]["config"] == run.selection["chosen"]["config"]
+    assert blind.selection["chosen"]["eval_omega"] is None
+    assert blind.selection["per_machine_blind"] == run.selection["per_machine_blind"]
+    assert any("2 evaluation machines (valve, saw)" in sentence for sentence in blind.missing)
+    assert set(blind.coverage["split"]) == {"dev"}
+
+
+def test_labels_change_scores_but_no_choice(run):
+    full = table("valve", "saw")
+    test = np.flatnonzero(full.columns["split"] == "test")
+    rng = np.random.default_rng(0)
+    shuffled = changed(
+        full,
+        label=(test, full.columns["label"][rng.permutation(test)]),
+        domain=(test, full.columns["domain"][rng.permutation(test)]),
+    )
+    other = study(table("fan", "pump"), shuffled, grid=GRID, workers=1)
+    assert not np.allclose(other.grid["eval_omega"], run.grid["eval_omega"])
+    assert other.selection["chosen"]["config"] == run.selection["chosen"]["config"]
+    assert other.selection["per_machine_blind"] == run.selection["per_machine_blind"]
+
+
+def test_development_machines_alone():
+    alone = study(table("fan"), grid=GRID, workers=1)
+    assert alone.grid.columns.tolist() == ["config", "dev_omega", "crit_dev"]
+    assert any("No evaluation machines" in sentence for sentence in alone.missing)
+
+
+def test_nothing_labelled_at_all():
+    blind = study(without_labels(table("fan", "pump")), grid=GRID, workers=1)
+    assert blind.grid.columns.tolist() == ["config", "crit_dev"]
+    assert blind.selection["chosen"]["config"] == "conf-soft-m0-k1"
+    assert blind.baselines.empty
+    assert blind.coverage.empty
+
+
+def test_only_normals():
+    normals = table("fan", n_test=40).select(split="train")
+    result = study(normals, grid=GRID, workers=1)
+    assert result.machine_scores()[0].scores.shape == (0, len(GRID))
+    assert result.grid["crit_dev"].between(0, 1).all()
+
+
+def test_truth_of_an_evaluator(tmp_path, run):
+    full = table("valve", "saw")
+    names = np.array([f"section_00_{row:04d}.wav" for row in range(len(full))], dtype=object)
+    paths = np.array([f"{m}/test/{n}" for m, n in zip(full.columns["machine"], names, strict=True)])
+    full = daco.EmbeddingTable(
+        {**full.columns, "path": paths.astype(object)}, full.matrices, full.metadata
+    )
+    write_truth_of(full, tmp_path)
+    result = study(table("fan", "pump"), without_labels(full), truth=tmp_path, grid=GRID, workers=1)
+    pd.testing.assert_series_equal(result.grid["eval_omega"], run.grid["eval_omega"])
+
+
+def test_domains_of_other_names():
+    """The larger domain is the source; results are those of the usual names."""
+    full = table("fan", "pump")
+    names = {"source": "old line", "target": "new line"}
+    renamed = np.array([names[d] for d in full.columns["domain"]], dtype=object)
+    other = daco.EmbeddingTable({**full.columns, "domain": renamed}, full.matrices, full.metadata)
+    result = study(other, grid=GRID, workers=1)
+    assert result.provenance["domains"] == {"source": "old line", "target": "new line"}
+    expected = study(full, grid=GRID, workers=1)
+    pd.testing.assert_frame_equal(result.grid, expected.grid)
+
+
+def test_sections_of_one_machine_are_machines_of_their_own(tmp_path):
+    full = table("fan", "pump")
+    second = full.columns["machine"] == "pump"
+    both = changed(full, machine=(second, "fan"), section=(second, "01"))
+    result = study(both, grid=GRID, out=tmp_path / "run", workers=1)
+    assert result.per_machine["machine"].unique().tolist() == ["fan_00", "fan_01"]
+    files = sorted(path.name for path in (tmp_path / "run" / "machines").iterdir())
+    assert files == ["dev_fan_section_00.npz", "dev_fan_section_01.npz"]
+
+
+def test_a_readout_by_name():
+    full = table("fan")
+    two = {"embedding": full.matrix(), "other": full.matrix()[:, :4]}
+    both = daco.EmbeddingTable(full.columns, two, full.metadata)
+    result = study(both, grid=GRID, readout="other", workers=1)
+    narrow = daco.EmbeddingTable(full.columns, {"embedding": two["other"]}, full.metadata)
+    expected = study(narrow, grid=GRID, workers=1)
+    pd.testing.assert_frame_equal(result.grid, expected.grid)
+    assert result.provenance["readout"] == "other"
+
+
+def test_machine_names_that_are_no_file_names(tmp_path):
+    odd = changed(table("fan"), machine=(slice(None), "a/b: ü"))
+    result = study(odd, grid=GRID, out=tmp_path / "run", workers=1)
+    again = daco.StudyResult.read(tmp_path / "run")
+    assert again.machine_scores()[0].machine == "a/b: ü"
+    assert result.per_machine["machine"].unique().tolist() == ["a/b: ü"]
+
+
+def test_one_bad_machine_does_not_lose_the_others(tmp_path):
+    small = synthetic_table(
+        [synthetic_machine("fan", 0, 40, 8, 40, 8), synthetic_machine("tiny", 1, 3, 2, 40, 8)]
+    )
+    with pytest.raises(NotEnoughClipsError, match=r"1 of 2 machines .*\n.*dev machine tiny"):
+        study(small, grid=[*GRID, "raw-k4"], out=tmp_path / "run", workers=1)
+    kept = [path.name for path in (tmp_path / "run" / "machines").iterdir()]
+    assert kept == ["dev_fan_section_00.npz"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: study(table("fan"), table("fan"), workers=1), "in both"),
+        (lambda: study(table("fan"), truth="x", workers=1), "Give 'eval'"),
+        (lambda: study(table("fan"), grid=["conf-oracle-m0-k1"], workers=1), "true domains"),
+        (lambda: study(table("fan"), workers=0), "at least 1"),
+        (lambda: study(table("fan"), false_alarm_rate=0, workers=1), "between 0 and 1"),
+        (lambda: study(table("fan"), readout="cls", workers=1), "no readout 'cls'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_three_domains_are_refused():
+    full = table("fan")
+    with pytest.raises(InputError, match=r"two domains.*3: 'source', 'target', 'third'"):
+        study(changed(full, domain=(slice(0, 5), "third")), workers=1)
+
+
+def test_a_training_clip_without_domain_is_refused():
+    with pytest.raises(InputError, match="1 training clip without a domain"):
+        name_domains([changed(table("fan"), domain=(0, None))])
+
+
+def test_anomalies_among_the_normals_are_refused():
+    full = changed(table("fan"), label=(3, 1))
+    with pytest.raises(InputError, match="dev machine fan: 1 training clip labelled as anomaly"):
+        machines_of(full, "dev", name_domains([full]))
+
+
+def test_two_test_clips_of_one_name_are_refused():
+    full = changed(table("fan"), path=(slice(-3, None), "same.wav"))
+    with pytest.raises(DataError, match=r"more than once \(same\.wav\)"):
+        machines_of(full, "dev", name_domains([full]))
+
+
+def test_years_are_not_mixed():
+    full = changed(table("fan"), year=(slice(0, 10), 2024))
+    full = changed(full, year=(slice(10, 20), 2025))
+    with pytest.raises(InputError, match="mixes the years 2024, 2025"):
+        machines_of(full, "dev", name_domains([full]))
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(InputError, match="holds other files"):
+        study(table("fan"), grid=GRID, out=tmp_path, workers=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_folder_of_another_study_is_left_alone(tmp_path, run):
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    with pytest.raises(InputError, match="of another study"):
+        study(table("lathe"), grid=GRID, out=folder, workers=1)
+    with pytest.raises(DataError, match="cannot be read"):
+        study(tmp_path / "mistyped.parquet", grid=GRID, out=folder, workers=1)
+    assert len(list((folder / "machines").iterdir())) == 4
+    assert (folder / "run.json").read_bytes() == (run.folder / "run.json").read_bytes()
+
+
+def test_an_unfinished_run_says_so(tmp_path):
+    with pytest.raises(DataError, match="not a finished run: it has no grid"):
+        daco.StudyResult.read(tmp_path)

@@ -1,0 +1,269 @@
+"""Statistics of a study on grids of any shape: undefined values are None, and notes say why."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daco.errors import DacoError
+from daco.evaluation.metrics import QUANTITIES
+from daco.experiments.frontier import frontier_table
+from daco.experiments.stability import COLUMNS, choice_over_seeds, stability_table
+from daco.experiments.statistics import transfer_statistics
+from daco.method.config import paper_grid
+
+NAMES = [config.name for config in paper_grid()]
+
+
+def tables(configs=NAMES, n_dev=3, n_eval=3, seed=0, labels=("dev", "eval")):
+    """A random study in the layout of a run."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for split, count in (("dev", n_dev), ("eval", n_eval)):
+        for machine in range(count):
+            for config in configs:
+                metrics = rng.uniform(50, 80, 3) if split in labels else [np.nan] * 3
+                rows.append((split, f"{split}{machine}", config, *metrics, rng.uniform(0.3, 0.7)))
+    columns = ["split", "machine", "config", *QUANTITIES, "balance_ks"]
+    per_machine = pd.DataFrame(rows, columns=columns).assign(uniform_ks=np.nan, separability=0.8)
+    per_machine["separability"] = per_machine.groupby("machine").ngroup() / 10
+    grid = {"config": list(configs)}
+    for split in labels:
+        grid[f"{split}_omega"] = rng.uniform(50, 60, len(configs))
+    grid["crit_dev"] = rng.uniform(0.3, 0.7, len(configs))
+    return pd.DataFrame(grid), per_machine
+
+
+def plainly(stats):
+    """What a strict JSON reader gets."""
+    return json.loads(json.dumps(stats, allow_nan=False))
+
+
+def test_a_complete_study_has_every_value():
+    stats = plainly(transfer_statistics(*tables(), n_draws=50))
+    assert stats["notes"] == []
+    assert stats["families"]["conf-soft"] == 15
+    for signal in ("dev_score", "criterion"):
+        found = stats["signals"][signal]
+        assert None not in (found["family_block"]["low"], found["leave_one_family_out"]["high"])
+        assert all(part["rho"] is not None for part in found["partial"].values())
+    assert stats["gain_and_separability"]["n_machines"] == 6
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_other_intervals():
+    grid, per_machine = tables()
+    first, again = (transfer_statistics(grid, per_machine, n_draws=50) for _ in range(2))
+    other = transfer_statistics(grid, per_machine, n_draws=50, seed=1)
+    assert first == again
+    ends = [s["signals"]["criterion"]["family_block"]["low"] for s in (first, other)]
+    assert ends[0] != ends[1]
+
+
+def test_without_evaluation_labels_what_needs_none_is_there():
+    grid, per_machine = tables(labels=("dev",))
+    stats = plainly(transfer_statistics(grid, per_machine, n_draws=50))
+    assert stats["signals"] == {"dev_score": None, "criterion": None}
+    assert stats["criterion_and_dev_score"]["rho"] is not None
+    assert stats["strength"]["dev_score"]["rho"] is not None
+    assert stats["strength"]["eval_score"]["rho"] is None
+    assert stats["ranges"]["eval_score"] is None
+    assert stats["gain_and_separability"]["n_machines"] == 3
+    assert any("evaluation score is not known" in note for note in stats["notes"])
+
+
+def test_a_column_of_nothing_is_as_good_as_none():
+    grid, per_machine = tables()
+    expected = transfer_statistics(grid.drop(columns="dev_omega"), per_machine, n_draws=20)
+    assert transfer_statistics(grid.assign(dev_omega=np.nan), per_machine, n_draws=20) == expected
+    assert expected["signals"]["dev_score"] is None
+    assert expected["signals"]["criterion"] is not None
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        ["raw-k1"],
+        ["raw-k1", "conf-soft-m0-k1"],
+        ["raw-k1", "raw-k2", "raw-k4"],
+        ["raw-k1", "ratio-soft-k1", "zscore-soft-k1", "ldn-diff-K1"],
+        ["conf-soft-m0-k1", "conf-soft-m10-k1", "conf-soft-m300-k1", "conf-soft-m7-k3"],
+    ],
+    ids=len,
+)
+@pytest.mark.parametrize("n_machines", [1, 2])
+def test_no_grid_is_too_small(configs, n_machines):
+    grid, per_machine = tables(configs, n_machines, n_machines)
+    stats = plainly(transfer_statistics(grid, per_machine, n_draws=20))
+    assert stats["n_configs"] == len(configs)
+    assert stats["notes"], "something of this is undefined"
+
+
+def test_three_machines_in_perfect_order_are_no_evidence():
+    grid, per_machine = tables(["raw-k1", "conf-soft-m0-k1", "ratio-soft-k1"], 2, 1)
+    order = per_machine.groupby("machine").ngroup()
+    gain = np.where(per_machine["config"] == "raw-k1", 0, order)
+    stats = transfer_statistics(grid, per_machine.assign(auc_target=60 + gain), n_draws=20)
+    # two of the six orderings of three machines correlate as much
+    assert stats["gain_and_separability"] == {"rho": 1.0, "p_naive": 2 / 6, "n_machines": 3}
+
+
+def test_one_family_cannot_be_resampled():
+    grid, per_machine = tables(["raw-k1", "raw-k2", "raw-k4"])
+    stats = transfer_statistics(grid, per_machine, n_draws=20)
+    criterion = stats["signals"]["criterion"]
+    assert criterion["rho"] is not None
+    assert criterion["family_block"] is criterion["family_means"] is None
+    assert "All configurations are of family raw: families cannot be resampled." in stats["notes"]
+
+
+def test_constant_values_have_no_ranks():
+    grid, per_machine = tables(NAMES[:9])
+    stats = plainly(transfer_statistics(grid.assign(eval_omega=55.0), per_machine, n_draws=20))
+    criterion = stats["signals"]["criterion"]
+    assert criterion["rho"] is criterion["family_block"] is criterion["p_naive"] is None
+    assert any("one side is constant" in note for note in stats["notes"])
+
+
+def test_configurations_without_a_criterion_are_left_out_and_counted():
+    grid, per_machine = tables()
+    grid.loc[[0, 5], "crit_dev"] = np.nan
+    stats = transfer_statistics(grid, per_machine, n_draws=20)
+    assert stats["signals"]["criterion"]["n"] == 49
+    assert stats["signals"]["dev_score"]["n"] == 51
+    assert "Left out: 2 configurations without criterion or score." in stats["notes"]
+
+
+def test_one_machine_cannot_be_resampled():
+    stats = transfer_statistics(*tables(n_dev=1), n_draws=20)
+    assert stats["signals"]["criterion"]["machine_bootstrap"] is None
+    assert any("Machines cannot be resampled" in note for note in stats["notes"])
+
+
+def test_an_empty_coverage_table_is_no_coverage():
+    grid, per_machine = tables()
+    empty = pd.DataFrame(columns=["split", "machine", "nominal_fpr", "domain", "system"])
+    assert transfer_statistics(grid, per_machine, coverage=empty, n_draws=5)["coverage"] == []
+
+
+def test_coverage_without_raw_scores_has_no_ratio():
+    grid, per_machine = tables()
+    coverage = pd.DataFrame(
+        {
+            "machine": "fan",
+            "nominal_fpr": 0.1,
+            "domain": ["source", "target"],
+            "system": "conf-soft-m0-k1",
+            "empirical_fpr": [0.1, 0.3],
+        }
+    )
+    (row,) = transfer_statistics(grid, per_machine, coverage=coverage, n_draws=5)["coverage"]
+    assert (round(row["imbalance"], 9), round(row["mean_fpr"], 9)) == (0.2, 0.2)
+    assert row["ratio_to_raw"] is None
+
+
+def test_a_table_without_splits_is_refused_by_name():
+    grid, per_machine = tables()
+    with pytest.raises(DacoError, match="no column 'split'"):
+        transfer_statistics(grid, per_machine.drop(columns="split"))
+
+
+# The frontier
+
+
+def test_the_frontier_takes_the_strengths_that_the_grid_has():
+    configs = ["conf-soft-m0-k1", "conf-soft-m2.5-k1", "conf-soft-m0-k2", "conf-soft-m0-ldnK1"]
+    frontier = frontier_table(tables(configs, labels=("dev",))[1])
+    assert frontier["variant"].tolist() == ["daco-m2.5", "daco-m0"]
+    assert frontier["split"].unique().tolist() == ["dev"]
+    assert frontier["m"].tolist() == [2.5, 0]
+
+
+def test_the_frontier_of_an_unlabelled_study_is_empty():
+    frontier = frontier_table(tables(labels=())[1])
+    assert frontier.empty
+    assert "signed_gap" in frontier
+
+
+# Stability
+
+
+def balances_of(per_machine, variants):
+    parts = []
+    for seed, n_splits in variants:
+        rng = np.random.default_rng([seed, n_splits])
+        part = per_machine[["split", "machine", "config"]].assign(seed=seed, n_splits=n_splits)
+        parts.append(part.assign(balance_ks=rng.uniform(0.3, 0.7, len(part))))
+    return pd.concat(parts)
+
+
+VARIANTS = [*((seed, 10) for seed in range(10)), (0, 5), (0, 20)]
+
+
+def test_stability_lists_seeds_and_splits():
+    per_machine = tables()[1]
+    table = stability_table(per_machine, balances_of(per_machine, VARIANTS))
+    assert tuple(table.columns) == COLUMNS
+    kinds = table.groupby("kind")
+    assert kinds.get_group("seeds")["seed"].tolist() == list(range(10))
+    assert kinds.get_group("splits")["n_splits"].tolist() == [5, 10, 20]
+    assert not table.isna().any(axis=None)
+
+
+def test_stability_of_a_study_with_other_splits():
+    per_machine = tables()[1]
+    variants = [*((seed, 7) for seed in range(10)), (3, 5), (3, 10), (3, 20)]
+    table = stability_table(per_machine, balances_of(per_machine, variants))
+    kinds = table.groupby("kind")
+    assert kinds.get_group("seeds")["n_splits"].unique().tolist() == [7]
+    assert kinds.get_group("splits")["n_splits"].tolist() == [5, 7, 10, 20]
+
+
+@pytest.mark.parametrize("labels", [(), ("dev",), ("eval",)])
+def test_stability_without_labels_has_empty_cells(labels):
+    per_machine = tables(labels=labels)[1]
+    table = stability_table(per_machine, balances_of(per_machine, VARIANTS))
+    assert not table["criterion_pick"].isna().any()
+    assert table["guarded_pick"].isna().all() == ("dev" not in labels)
+    assert table["blind_eval_omega"].isna().all() == ("eval" not in labels)
+    assert table["rho_criterion"].isna().all() == ("eval" not in labels)
+    assert table["guarded_eval_omega"].isna().all()
+
+
+def test_stability_without_evaluation_machines_or_without_anything():
+    per_machine = tables(n_eval=0)[1]
+    table = stability_table(per_machine, balances_of(per_machine, VARIANTS))
+    assert not table["guarded_pick"].isna().any()
+    assert table["blind_eval_omega"].isna().all()
+    assert stability_table(per_machine, pd.DataFrame()).empty
+
+
+def test_rounding_does_not_break_a_tie():
+    """0.1 + 0.2 is not 0.3: an equal criterion of two machines falls to the first in the grid."""
+    rows = [("dev", "a", "raw-k1", 0.3), ("dev", "b", "raw-k1", 0.3)]
+    rows += [("dev", "a", "raw-k2", 0.1 + 0.2), ("dev", "b", "raw-k2", 0.3)]
+    rows += [("dev", "a", "raw-k4", 0.3), ("dev", "b", "raw-k4", 0.3 - 1e-16)]
+    balances = pd.DataFrame(rows, columns=["split", "machine", "config", "balance_ks"])
+    table = stability_table(balances, balances.assign(seed=0, n_splits=10))
+    assert table["criterion_pick"].tolist() == ["raw-k1", "raw-k1"]
+
+
+def test_seeds_that_choose_the_same_are_counted_and_their_choices_averaged():
+    picks = ["raw-k1", "raw-k2", "raw-k1", None]
+    columns = {"kind": ["seeds"] * 4, "seed": range(4), "n_splits": 200, "guarded_pick": picks}
+    other = {"kind": ["splits"], "seed": [0], "n_splits": [5], "guarded_pick": ["raw-k4"]}
+    stability = pd.concat([pd.DataFrame(columns), pd.DataFrame(other)])
+    grid = pd.DataFrame({"config": ["raw-k1", "raw-k2", "raw-k4"], "eval_omega": [60.0, 66.0, 0.0]})
+    found = choice_over_seeds(stability, grid, "raw-k1", "guarded criterion")
+    assert found == {
+        "n_seeds": 3,
+        "n_splits": 200,
+        "same": 2,
+        "picks": {"raw-k1": 2, "raw-k2": 1},
+        "dev_omega": None,
+        "eval_omega": 62.0,
+    }
+    assert choice_over_seeds(stability, grid, "raw-k1", "fixed default") is None
+    assert choice_over_seeds(pd.DataFrame(), grid, "raw-k1", "guarded criterion") is None

@@ -1,0 +1,175 @@
+"""Which files count as arrived, over looks at real folders and at a clock of our own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from daco.audio.formats import FORMATS
+from daco.errors import InputError
+from daco.monitoring.arrivals import Arrivals, Seen, Stamp, look
+
+SECOND = 10**9
+
+
+def stamp(size=100, mtime=50, ctime=None):
+    return Stamp(size, int(mtime * SECOND), int((mtime if ctime is None else ctime) * SECOND))
+
+
+def test_a_growing_file_is_taken_when_it_has_stood_still():
+    arrivals = Arrivals(settle=2)
+    for now in range(10):
+        assert arrivals.ready({"a.wav": stamp(size=now, mtime=now)}, now) == []
+    still = {"a.wav": stamp(size=9, mtime=9)}
+    assert arrivals.ready(still, 10.9) == []
+    assert arrivals.ready(still, 11) == ["a.wav"]
+
+
+@pytest.mark.parametrize("mtime", [0, 50, 10**9, 9 * 10**9])
+def test_no_clock_but_our_own_matters(mtime):
+    """A file server in 1970 or in 2255, or a clock set back while a file is written."""
+    arrivals = Arrivals(settle=2)
+    assert arrivals.ready({"a.wav": stamp(1, mtime)}, 0) == []
+    assert arrivals.ready({"a.wav": stamp(2, mtime - 3600)}, 1) == []
+    assert arrivals.ready({"a.wav": stamp(2, mtime - 3600)}, 2.9) == []
+    assert arrivals.ready({"a.wav": stamp(2, mtime - 3600)}, 3) == ["a.wav"]
+
+
+def test_a_file_that_was_renamed_long_after_it_was_written_is_taken_at_once():
+    arrivals = Arrivals(settle=2)
+    assert arrivals.ready({"a.wav": stamp(mtime=50, ctime=52)}, 0) == ["a.wav"]
+    assert arrivals.ready({"b.wav": stamp(mtime=50, ctime=51.9)}, 0) == []
+
+
+def test_files_are_taken_in_the_order_in_which_they_were_written():
+    arrivals = Arrivals(settle=0)
+    files = {"b": stamp(mtime=2), "c": stamp(mtime=1), "a": stamp(mtime=2)}
+    assert arrivals.ready(files, 0) == ["c", "a", "b"]
+
+
+def test_what_was_seen_is_not_taken_again_until_anything_about_it_changes():
+    arrivals = Arrivals(settle=0, recall=lambda paths: {"a": Seen(stamp())})
+    assert arrivals.ready({"a": stamp()}, 0) == []
+    # The last is another file of the same size from a recorder without a clock.
+    for changed in (stamp(mtime=51), stamp(size=101), stamp(ctime=60)):
+        assert arrivals.ready({"a": changed}, 1) == ["a"]
+    assert arrivals.ready({"a": stamp()}, 2) == []
+
+
+def test_a_file_that_cannot_be_used_gets_one_more_try_and_another_when_it_changes():
+    arrivals = Arrivals(settle=1, patience=10)
+    files = {"a": stamp()}
+    arrivals.ready(files, 0)
+    assert arrivals.ready(files, 1) == ["a"]
+    assert not arrivals.failed("a")
+    assert arrivals.ready(files, 9) == []
+    assert arrivals.ready(files, 10) == ["a"]
+    assert arrivals.failed("a")
+    assert arrivals.ready(files, 100) == []
+    files = {"a": stamp(size=101)}
+    assert arrivals.ready(files, 101) == []
+    assert arrivals.ready(files, 102) == ["a"]
+    assert not arrivals.failed("a")
+
+
+def test_a_deleted_file_is_forgotten():
+    arrivals = Arrivals(settle=1)
+    arrivals.ready({"a": stamp()}, 0)
+    assert arrivals.ready({}, 5) == []
+    assert arrivals.waiting == []
+    assert arrivals.ready({"a": stamp()}, 6) == []  # it counts from when it is back
+
+
+@pytest.mark.parametrize("settle", [-1, float("nan"), float("inf")])
+def test_a_time_to_settle_makes_sense(settle):
+    with pytest.raises(InputError, match="settle"):
+        Arrivals(settle=settle)
+
+
+def test_what_was_seen_survives_being_written_down():
+    seen = Seen(stamp(mtime=-1, ctime=2**40), "ab")
+    assert Seen.parse(seen.text(), "ab") == seen
+
+
+@pytest.mark.parametrize("text", ["", "etag-1", "1:2", "1:2:3:4"])
+def test_a_stamp_that_is_not_ours_is_no_files(text):
+    assert Seen.parse(text, "ab").stamp.size < 0
+
+
+def test_a_look_finds_recordings_at_any_depth_and_nothing_else(tmp_path):
+    for name in ("a.wav", "x/b.FLAC", "x/y/c.ogg", "Gehäuse 圧.wav"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    for name in (".a.wav.tmp", ".hidden.wav", "a.wav.part", "notes.txt", "x/._b.wav"):
+        (tmp_path / name).write_bytes(b"1")
+    (tmp_path / "dir.wav").mkdir()
+    (tmp_path / "dir.wav" / "d.wav").write_bytes(b"1")
+    found = look(tmp_path)
+    assert set(found.files) == {"a.wav", "x/b.FLAC", "x/y/c.ogg", "Gehäuse 圧.wav", "dir.wav/d.wav"}
+    assert found.files["a.wav"] == Stamp.of(tmp_path / "a.wav")
+    assert found.obstacles == ()
+
+
+def test_links_in_a_circle_and_into_nothing_end(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.wav").write_bytes(b"1")
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    (tmp_path / "x" / "same").symlink_to(tmp_path / "x")
+    (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
+    (tmp_path / "self.wav").symlink_to(tmp_path / "self.wav")
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+    assert set(look(tmp_path).files) == {"x/a.wav"}
+
+
+def test_a_linked_recording_has_the_stamp_of_what_it_points_to(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near").mkdir()
+    (tmp_path / "far" / "a.wav").write_bytes(b"123")
+    (tmp_path / "near" / "a.wav").symlink_to(tmp_path / "far" / "a.wav")
+    assert look(tmp_path / "near").files["a.wav"].size == 3
+
+
+def test_obstacles_are_named_and_stop_nothing(tmp_path):
+    (tmp_path / "a.wav").write_bytes(b"1")
+    name = os.fsencode(tmp_path) + b"/caf\xe9.wav"
+    with open(name, "wb"):
+        pass
+    found = look(tmp_path)
+    assert set(found.files) == {"a.wav"}
+    assert found.obstacles == ("1 name not UTF-8, left out: caf�.wav.",)
+    missing = look(tmp_path / "missing")
+    assert missing.files == {}
+    assert "could not be opened" in missing.obstacles[0]
+
+
+def test_a_watched_folder_takes_every_format_and_names_those_it_cannot_read(tmp_path):
+    readable = [f"{number}{suffix}" for number, suffix in enumerate(FORMATS)]
+    for name in (*readable, "a.M4A", "b.wma", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    found = look(tmp_path)
+    assert sorted(found.files) == sorted(readable)
+    (obstacle,) = found.obstacles
+    assert obstacle.startswith("2 files that daco cannot read: a.M4A, b.wma. Convert to WAV")
+
+
+def test_only_files_that_are_there_are_remembered_and_others_are_recalled():
+    asked = []
+
+    def recall(paths):
+        asked.extend(paths)
+        return {path: Seen(stamp()) for path in paths if path in stored}
+
+    arrivals, stored = Arrivals(settle=0, recall=recall), set()
+    for first in range(0, 5000, 50):
+        files = {f"{number}.wav": stamp() for number in range(first, first + 100)}
+        for path in arrivals.ready(files, first):
+            arrivals.done(path, Seen(stamp()))
+            stored.add(path)
+        assert arrivals.ready(files, first + 1) == []
+        assert set(arrivals.seen) == set(files)
+        assert arrivals.waiting == []
+    assert len(stored) == len(asked) == 5050  # each was asked for once
+    assert arrivals.ready({}, 6000) == []  # a drive that is away
+    assert arrivals.seen == {}
+    assert arrivals.ready({"7.wav": stamp(), "new.wav": stamp()}, 6001) == ["new.wav"]

@@ -1,0 +1,96 @@
+"""Recent decisions against the promised rate: what is called stale, and what is said."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from daco.errors import InputError
+from daco.monitoring.drift import FEWEST, LEVEL, drift_of, largest_by_chance
+
+SOURCE, TARGET = {"source": 0.9, "target": 0.1}, {"source": 0.2, "target": 0.8}
+
+
+def judged(anomalous: int, n: int, weights=SOURCE):
+    return [(row < anomalous, weights) for row in range(n)]
+
+
+def tail(k: int, n: int, p: float) -> float:
+    """P(more than k of n), by its definition."""
+    return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1, n + 1))
+
+
+def test_the_sentence_of_the_issue():
+    drift = drift_of(judged(42, 200), 0.1, model="press.daco")
+    assert drift.stale
+    assert drift.sentence == (
+        "calibration is stale: realised false-alarm rate 0.21 at nominal 0.10 over the last 200 "
+        "clips"
+    )
+    assert drift.remedy == "daco update press.daco NEW_NORMALS --domain source"
+    assert "real faults" in drift.caution
+
+
+@pytest.mark.parametrize("n", [1, 30, 57, 200])
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
+def test_the_bound_is_that_of_the_binomial_distribution(n, rate):
+    k = largest_by_chance(n, rate)
+    assert tail(k, n, rate) <= LEVEL * (1 + 1e-9)
+    assert k == 0 or tail(k - 1, n, rate) > LEVEL * (1 - 1e-9)
+
+
+def test_one_more_than_the_bound_is_stale_and_the_bound_is_not():
+    most = largest_by_chance(200, 0.1)
+    assert not drift_of(judged(most, 200), 0.1).stale
+    assert drift_of(judged(most + 1, 200), 0.1).stale
+
+
+def test_a_calibration_that_holds_is_called_stale_about_as_seldom_as_stated():
+    rng = np.random.default_rng(0)
+    counts = rng.binomial(200, 0.1, 4000).tolist()
+    stale = {count: drift_of(judged(count, 200), 0.1).stale for count in set(counts)}
+    share = np.mean([stale[count] for count in counts])
+    assert share <= 0.003  # 0.001, and three standard deviations of 4,000 trials
+
+
+def test_few_clips_are_an_alarm_and_no_drift():
+    drift = drift_of(judged(FEWEST - 1, FEWEST - 1), 0.1)
+    assert not drift.stale
+    assert drift.sentence.startswith("too few clips")
+    assert drift_of(judged(FEWEST, FEWEST), 0.1).stale
+
+
+def test_a_small_domain_cannot_drift_unseen_in_the_total():
+    drift = drift_of(judged(2, 160) + judged(20, 40, TARGET), 0.1, model="a b.daco")
+    assert drift.realised <= drift.bound
+    assert drift.stale
+    assert drift.by_domain["target"].stale
+    assert not drift.by_domain["source"].stale
+    assert drift.sentence.startswith("calibration is stale in domain target: realised")
+    assert drift.remedy == "daco update 'a b.daco' NEW_NORMALS --domain target"
+
+
+def test_domains_without_clips_are_named_without_a_rate():
+    part = drift_of(judged(0, 50), 0.1, domains=["source", "target"]).by_domain["target"]
+    assert (part.n, part.realised, part.bound, part.stale) == (0, None, None, False)
+
+
+def test_no_clips_are_no_drift_and_the_dict_is_plain():
+    assert drift_of([], 0.1) is None
+    said = drift_of(judged(3, 50), 0.1).to_dict()
+    assert said["by_domain"]["source"] == {
+        "n": 50,
+        "realised": 0.06,
+        "bound": 0.26,
+        "stale": False,
+    }
+    assert said["sentence"].startswith("calibration holds")
+
+
+def test_a_rate_is_checked():
+    with pytest.raises(InputError):
+        drift_of(judged(1, 40), 1.5)
+    with pytest.raises(InputError):
+        largest_by_chance(-1, 0.1)

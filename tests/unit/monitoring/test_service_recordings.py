@@ -1,0 +1,228 @@
+"""Recordings on disk: named by their content, bounded, and never outside of their folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from daco.audio.decode import DEFAULT_LIMITS
+from daco.audio.formats import FORMATS
+from daco.errors import DataError
+from daco.monitoring.service.recordings import (
+    Hashes,
+    Recordings,
+    find_normals,
+    find_within,
+    media_type_of,
+)
+
+
+def keep(recordings: Recordings, data: bytes) -> str:
+    return recordings.keep(hashlib.sha256(data).hexdigest(), data)
+
+
+def test_a_recording_is_kept_under_the_hash_of_its_content(tmp_path):
+    recordings = Recordings(tmp_path / "clips", 1000)
+    name = keep(recordings, b"RIFFabc")
+    sha256 = hashlib.sha256(b"RIFFabc").hexdigest()
+    assert name == f"{sha256[:2]}/{sha256}.wav"
+    path = recordings.find(name)
+    assert path.read_bytes() == b"RIFFabc"
+    assert media_type_of(path) == "audio/wav"
+    assert (tmp_path / "clips").stat().st_mode & 0o077 == 0
+
+
+def test_the_same_recording_is_kept_once(tmp_path):
+    recordings = Recordings(tmp_path, 1000)
+    assert keep(recordings, b"RIFFabc") == keep(recordings, b"RIFFabc")
+    assert recordings.bytes == 7
+
+
+def test_the_oldest_go_first_and_what_is_used_again_is_not_old(tmp_path):
+    recordings = Recordings(tmp_path, 25)
+    first, second, third = (keep(recordings, b"RIFF" + bytes([n]) * 6) for n in range(3))
+    assert [recordings.find(each) is None for each in (first, second, third)] == [
+        True,
+        False,
+        False,
+    ]
+    keep(recordings, b"RIFF" + bytes([1]) * 6)
+    fourth = keep(recordings, b"RIFF" + bytes([3]) * 6)
+    assert recordings.find(third) is None
+    assert recordings.find(second).is_file()
+    assert recordings.find(fourth).is_file()
+    assert recordings.bytes == 20
+    assert len(list(tmp_path.glob("*/*"))) == 2
+
+
+def test_the_newest_stays_however_small_the_bound(tmp_path):
+    recordings = Recordings(tmp_path, 0)
+    assert recordings.find(keep(recordings, b"RIFFabc")).is_file()
+
+
+def test_a_restart_knows_what_is_there_and_its_order(tmp_path):
+    before = Recordings(tmp_path, 1000)
+    old, new = keep(before, b"RIFFold"), keep(before, b"RIFFnew")
+    os.utime(before.find(old), ns=(1, 1))
+    (tmp_path / "zz").mkdir()
+    (tmp_path / "zz" / "other.txt").write_text("not ours")
+    after = Recordings(tmp_path, 15)
+    assert after.bytes == 14
+    keep(after, b"RIFF!!!")
+    assert after.find(old) is None
+    assert after.find(new).is_file()
+    assert (tmp_path / "zz" / "other.txt").is_file()
+
+
+def test_what_is_used_again_is_not_removed_with_its_first_use(tmp_path):
+    recordings = Recordings(tmp_path, 1000)
+    once, again = keep(recordings, b"RIFFone"), keep(recordings, b"RIFFtwo")
+    for name in (once, again):
+        os.utime(recordings.find(name), (1000, 1000))
+    keep(recordings, b"RIFFtwo")
+    recordings.remove((once, again), before=2000)
+    assert recordings.find(once) is None
+    assert recordings.find(again).is_file()
+
+
+def test_what_was_removed_is_gone(tmp_path):
+    recordings = Recordings(tmp_path, 1000)
+    name = keep(recordings, b"RIFFabc")
+    path = recordings.find(name)
+    recordings.remove((name, "no/such.wav", "../x"))
+    assert not path.exists()
+    assert recordings.bytes == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret.wav",
+        "/etc/passwd",
+        "ab/../../secret.wav",
+        f"ab/{'a' * 64}.wav\n",
+        f"ab/{'a' * 64}.txt",
+        f"AB/{'A' * 64}.wav",
+        f"ab/{'a' * 64}.wav",  # one of ours, but not there
+        "",
+        None,
+    ],
+)
+def test_no_name_of_a_database_leads_elsewhere(tmp_path, name):
+    (tmp_path / "secret.wav").write_bytes(b"RIFF")
+    assert Recordings(tmp_path / "clips", 1000).find(name) is None
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match="cannot be made"):
+        Recordings(tmp_path / "file" / "clips", 10)
+
+
+@pytest.mark.parametrize(
+    ("data", "suffix"),
+    [(b"RIFF", ".wav"), (b"RF64", ".wav"), (b"fLaC", ".flac"), (b"OggS", ".ogg"), (b"ID3", ".mp3")],
+)
+def test_the_extension_follows_from_the_content(tmp_path, data, suffix):
+    assert Recordings(tmp_path, 1000).keep("ab" * 32, data) == f"ab/{'ab' * 32}{suffix}"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_that_is_read_is_served_and_accepted_by_the_page(suffix):
+    page = (files("daco.monitoring.service") / "page" / "index.html").read_text()
+    accepted = page.partition('accept="')[2].partition('"')[0].split(",")
+    assert suffix in accepted
+    assert media_type_of(Path(f"a{suffix}")).startswith("audio/")
+
+
+class TestNormals:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        for place in ("normals/train/a.wav", "normals/press/train/b.wav", "secret/c.wav"):
+            (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / place).write_bytes(b"RIFF")
+        (tmp_path / "normals" / "secret.txt").write_text("x")
+        (tmp_path / "normals" / "link.wav").symlink_to(tmp_path / "secret" / "c.wav")
+        (tmp_path / "normals" / "inner.wav").symlink_to(tmp_path / "normals" / "train" / "a.wav")
+        return tmp_path / "normals"
+
+    @pytest.mark.parametrize(
+        ("name", "found"),
+        [
+            ("train/a.wav", "train/a.wav"),
+            ("normals/train/a.wav", "train/a.wav"),  # named from one folder above
+            ("train/b.wav", "press/train/b.wav"),  # in a folder of the machine
+            ("inner.wav", "train/a.wav"),
+        ],
+    )
+    def test_names_are_found(self, folder, name, found):
+        assert find_normals(folder, "press", name) == [folder / found]
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "a.wav",  # another folder's file of that name is another recording
+            "fan/train/a.wav",
+            "../secret/c.wav",
+            "train/../../secret/c.wav",
+            "..\\secret\\c.wav",
+            "link.wav",
+            "secret.txt",
+            "train",
+            "",
+            "/etc/passwd",
+            "/",
+        ],
+    )
+    def test_names_that_lead_elsewhere_are_not(self, folder, name):
+        assert find_normals(folder, "press", name) == []
+
+    def test_neither_does_the_machines_name(self, folder):
+        assert find_normals(folder, "../secret", "c.wav") == []
+
+    def test_a_full_path_is_found_within_the_folder_only(self, folder):
+        inside, outside = folder / "train" / "a.wav", folder.parent / "secret" / "c.wav"
+        assert find_normals(folder, "press", str(inside)) == [inside]
+        assert find_normals(folder, "press", str(outside)) == []
+        assert find_within((folder,), str(inside)) == inside
+        assert find_within((), str(inside)) is None
+        assert find_within((folder,), str(folder / "secret.txt")) is None
+
+    def test_a_name_that_is_there_twice_is_found_twice(self, folder):
+        mine = folder / "press" / "train" / "a.wav"
+        mine.write_bytes(b"RIFFmine")
+        expected = [folder / "train" / "a.wav", mine]
+        assert find_normals(folder, "press", "train/a.wav") == expected
+
+
+class TestHashes:
+    def test_a_file_is_read_again_only_when_it_changes(self, tmp_path):
+        path, hashes = tmp_path / "a.wav", Hashes()
+        path.write_bytes(b"one")
+        assert hashes.of(path) == hashlib.sha256(b"one").hexdigest()
+        before = path.stat()
+        other = tmp_path / "b.wav"
+        other.write_bytes(b"two")  # as long, and with the same time of change
+        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+        other.replace(path)
+        assert hashes.of(path) == hashlib.sha256(b"two").hexdigest()
+        path.unlink()
+        assert hashes.of(path) is None
+
+    def test_as_many_are_kept_as_may_be(self, tmp_path):
+        hashes = Hashes(most=3)
+        for number in range(10):
+            path = tmp_path / f"{number}.wav"
+            path.write_bytes(b"%d" % number)
+            assert hashes.of(path) == hashlib.sha256(b"%d" % number).hexdigest()
+        assert len(hashes._kept) == 3
+
+    def test_what_is_too_large_for_a_recording_is_not_read(self, tmp_path):
+        path = tmp_path / "large.wav"
+        with path.open("wb") as file:
+            file.truncate(DEFAULT_LIMITS.bytes + 1)
+        assert Hashes().of(path) is None

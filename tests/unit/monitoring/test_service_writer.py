@@ -1,0 +1,108 @@
+"""The writer: committed before it is answered, many at once, and one at fault harms no other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from stores import START, verdict
+
+from daco.monitoring.service.writer import Writer
+from daco.monitoring.store import NewClip, Store, StoreError
+
+
+def clip(number: int, **more) -> NewClip:
+    return NewClip(verdict() | {"name": f"{number}.wav"}, "press", START, **more)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path}/daco.db") as opened:
+        yield opened
+
+
+def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
+    sizes = []
+    add_many = Store.add_many
+
+    def counted(self, new):
+        sizes.append(len(new))
+        return add_many(self, new)
+
+    monkeypatch.setattr(Store, "add_many", counted)
+
+    async def scenario():
+        commits = []
+        writer = Writer(store, lambda: commits.append(1))
+
+        async def one(number):
+            added = await writer.add(clip(number))
+            assert store.clip(added.clip_id).verdict["name"] == f"{number}.wav"
+            return added.clip_id
+
+        ids = await asyncio.gather(*(one(number) for number in range(300)))
+        await writer.close()
+        assert len(commits) == len(sizes)
+        return ids
+
+    ids = asyncio.run(scenario())
+    assert sorted(ids) == list(range(1, 301))
+    assert sum(sizes) == 300
+    assert len(sizes) < 100
+
+
+def test_the_same_source_is_told_to_be_there_already(store):
+    async def scenario():
+        writer = Writer(store)
+        same = {"source_key": "http:1", "audio_sha256": "a" * 64}
+        answers = [await writer.add(clip(1, **same)), await writer.add(clip(1, **same))]
+        await writer.close()
+        return answers
+
+    first, second = asyncio.run(scenario())
+    assert first.clip_id == 1
+    assert second is None
+
+
+def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
+    bad = clip(2)
+    bad.columns["score"] = object()  # no database takes it, and no check has seen it
+
+    async def scenario():
+        writer = Writer(store)
+        waiting = [writer.add(clip(1)), writer.add(bad), writer.add(clip(3))]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        await writer.close()
+        return answers
+
+    first, failed, third = asyncio.run(scenario())
+    assert isinstance(failed, Exception)
+    assert [each.verdict["name"] for each in store.clips("press")] == ["3.wav", "1.wav"]
+    assert {first.clip_id, third.clip_id} == {each.id for each in store.clips("press")}
+
+
+def test_a_database_that_is_away_is_told(store, monkeypatch):
+    def away(self, new):
+        raise StoreError("away")
+
+    monkeypatch.setattr(Store, "add_many", away)
+
+    async def scenario():
+        writer = Writer(store)
+        with pytest.raises(StoreError):
+            await writer.add(clip(1))
+        await writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_is_committed_before_the_end(store):
+    async def scenario():
+        writer = Writer(store)
+        waiting = [asyncio.ensure_future(writer.add(clip(number))) for number in range(20)]
+        await asyncio.sleep(0)
+        await writer.close()
+        return await asyncio.gather(*waiting)
+
+    assert len(asyncio.run(scenario())) == 20
+    assert len(store.clips("press")) == 20

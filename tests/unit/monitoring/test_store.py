@@ -1,0 +1,370 @@
+"""The store on a real SQLite file and a real PostgreSQL server: same statements, same behaviour."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import product
+
+import pytest
+from stores import BACKENDS, START, add, new_url, verdict
+
+from daco.errors import InputError
+from daco.monitoring.alarms import EVERY_CLIP, AlarmRule, AlarmState, Decision, Opened, advance
+from daco.monitoring.store import NewClip, Store
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(params=BACKENDS)
+def url(request, tmp_path):
+    return new_url(request.param, tmp_path)
+
+
+@pytest.fixture
+def store(url):
+    with Store.open(url) as opened:
+        yield opened
+
+
+# --- what is stored ------------------------------------------------------------------------------
+
+
+def test_a_verdict_comes_back_as_it_was_given(store):
+    said = verdict(True, windows=3, worst_window=4.5, aggregate="max", window_scores=[1.0, 3.0])
+    at = datetime(2026, 3, 1, 13, 0, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+    added = store.add(
+        said,
+        machine="press",
+        received_at=at,
+        recorded_at=at - timedelta(minutes=1),
+        audio_sha256="cd" * 32,
+        audio_path="/recordings/a.wav",
+    )
+    clip = store.clip(added.clip_id)
+    assert clip.verdict == said
+    assert (clip.received_at, clip.received_at.tzinfo) == (at, UTC)
+    assert clip.recorded_at == at - timedelta(minutes=1)
+    assert (clip.audio_sha256, clip.audio_path) == ("cd" * 32, "/recordings/a.wav")
+    assert clip.anomalous
+    told = json.loads(json.dumps(clip.to_dict(), allow_nan=False))
+    assert told["received_at"] == "2026-03-01T07:30:00.123456Z"
+    assert "/recordings" not in json.dumps(told)  # paths of this computer concern nobody else
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "'; DROP TABLE daco_clips; --",
+        "Gehäuse №7 – 圧力 🛠.wav",
+        "%s %(x)s :x ? {}",
+        "\n\x1b[31m",
+        "",
+    ],
+)
+def test_text_is_stored_as_it_is(store, name):
+    added = add(
+        store, verdict={"name": name, "nearest": name}, machine=f"m {name}", source_key=name
+    )
+    clip = store.clip(added.clip_id)
+    assert (clip.verdict["name"], clip.verdict["nearest"], clip.machine) == (
+        name,
+        name,
+        f"m {name}",
+    )
+    assert add(store, machine=f"m {name}", source_key=name) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"verdict": {"name": "x" * 5000}}, "5,000 characters"),
+        ({"verdict": {"name": "a\0b"}}, "NUL"),
+        ({"verdict": {"name": "a\udc80"}}, "not Unicode"),
+        ({"verdict": {"name": 7}}, "must be text"),
+        ({"verdict": {"score": float("nan")}}, "finite"),
+        ({"verdict": {"nearest_distance": float("inf")}}, "finite"),
+        ({"verdict": {"domain_weights": {"source": float("nan")}}}, "JSON"),
+        ({"verdict": {"reasons": ["x" * 200_000]}}, "too long"),
+        ({"at": datetime(2026, 3, 1)}, "time zone"),
+        ({"source_key": "k" * 513}, "512"),
+        ({"machine": ""}, "machine"),
+    ],
+)
+def test_what_no_database_could_hold_is_refused_before_it_gets_there(store, changed, message):
+    with pytest.raises(InputError, match=message):
+        add(store, **changed)
+    assert store.machines_summary() == []
+
+
+def test_a_verdict_without_a_score_is_refused():
+    with pytest.raises(InputError, match="score"):
+        NewClip({"name": "a"}, "press", START)
+
+
+# --- exactly once --------------------------------------------------------------------------------
+
+
+def test_the_same_key_and_content_is_one_recording(store):
+    first = add(store, source_key="a.wav", audio_sha256="aa")
+    assert add(store, source_key="a.wav", audio_sha256="aa") is None
+    assert add(store, source_key="a.wav", audio_sha256="aa", machine="fan")  # another machine's
+    second = add(store, source_key="a.wav", audio_sha256="bb")  # overwritten
+    assert second.clip_id > first.clip_id
+    again = add(store, source_key="a.wav", audio_sha256="aa")  # and recorded over again
+    assert again.clip_id > second.clip_id
+    assert add(store).clip_id != add(store).clip_id  # without a key, every clip is new
+
+
+def test_a_batch_may_hold_a_recording_twice(store):
+    add(store, source_key="old")
+    keys = ["a", "b", "a", "old", None, None, "b"]
+    added = store.add_many([NewClip(verdict(name=str(k)), "press", START, k) for k in keys])
+    assert [each is None for each in added] == [False, False, True, True, False, False, True]
+    stored = {clip.id: clip.verdict["name"] for clip in store.clips("press")}
+    assert [stored[each.clip_id] for each in added if each] == ["a", "b", "None", "None"]
+
+
+def test_ids_follow_the_order_of_a_batch_and_belong_to_their_clips(store):
+    """Thousands, so that the rows travel in several statements; machines are mixed."""
+    new = [NewClip(verdict(name=str(i)), f"m{i % 3}", START, f"k{i}") for i in range(1500)]
+    added = store.add_many(new)
+    for machine in range(3):
+        mine = [each.clip_id for each in added[machine::3]]
+        assert mine == sorted(mine)
+        names = {clip.id: clip.verdict["name"] for clip in store.clips(f"m{machine}", 1000)}
+        assert [names[each] for each in mine] == [str(i) for i in range(machine, 1500, 3)]
+    assert store.add_many(new) == [None] * 1500
+
+
+def test_a_rejected_source_is_remembered_and_its_recording_is_stored_when_it_becomes_one(store):
+    store.reject("press", "/d/a.wav", name="b.wav", stamp="1", reason="truncated", at=START)
+    store.reject("press", "/d/a.wav", name="b.wav", stamp="2", reason="truncated", at=START)
+    (source,) = store.sources("press", ["/d/a.wav"])
+    assert (source.stamp, source.reason, source.clip_id) == ("2", "truncated", None)
+    added = add(store, source_key="/d/a.wav", audio_sha256="aa", stamp="3")
+    (source,) = store.sources("press", ["/d/a.wav"])
+    assert (source.stamp, source.reason, source.clip_id) == ("3", None, added.clip_id)
+    # Unreadable for a while and then the same again: it is still the recording it was.
+    store.reject("press", "/d/a.wav", name="b.wav", stamp="4", reason="permission denied", at=START)
+    assert add(store, source_key="/d/a.wav", audio_sha256="aa") is None
+    store.restamp("press", "/d/a.wav", "5")
+    (source,) = store.sources("press", ["/d/a.wav"])
+    assert (source.stamp, source.reason, source.clip_id) == ("5", None, added.clip_id)
+
+
+def test_sources_are_found_by_their_keys(store):
+    for key in ("/d/a.wav", "/d/ä.wav", "/D/a.wav", "/d%/a.wav"):
+        add(store, source_key=key)
+    asked = ["/d/ä.wav", "/d/a.wav", *(f"/d/{number}.wav" for number in range(1200)), "/d%/a.wav"]
+    found = {each.source_key for each in store.sources("press", asked)}
+    assert found == {"/d/a.wav", "/d/ä.wav", "/d%/a.wav"}
+    assert store.sources("unknown", ["/d/a.wav"]) == store.sources("press", []) == []
+
+
+# --- alarms --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [AlarmRule(2, 3), AlarmRule(3, 5, recovery=2), EVERY_CLIP])
+def test_alarms_are_those_of_the_rule_however_the_clips_are_batched(url, rule):
+    dice = random.Random(str(rule))
+    decisions = [dice.random() < 0.45 for _ in range(120)]
+    opened, recovered = {}, set()
+    with Store.open(url, rule=rule) as store:
+        place, ids = 0, []
+        while place < len(decisions):
+            size = dice.choice([1, 1, 2, 7])
+            batch = [
+                NewClip(verdict(each), "press", START + timedelta(seconds=place))
+                for each in decisions[place : place + size]
+            ]
+            for added in store.add_many(batch):
+                ids.append(added.clip_id)
+                if added.opened is not None:
+                    opened[added.clip_id] = added.opened
+                recovered |= set(added.recovered)
+            place += size
+            if dice.random() < 0.5:
+                add(store, True, machine="another")  # whose clips have nothing to do with it
+        state, expected = AlarmState(), []
+        for clip, each in zip(ids, decisions, strict=True):
+            state, event = advance(rule, state, Decision(clip, each))
+            expected += [event] if isinstance(event, Opened) else []
+        stored = store.alarms("press", limit=1000)[::-1]
+        assert [(each.clip_id, each.clip_ids) for each in stored] == expected
+        assert {each.clip_id: each.id for each in stored} == opened
+        assert {each.id for each in stored if each.closed_by == "recovery"} == recovered
+        assert bool(store.alarms("press", open_only=True)) == state.is_open
+        assert {each.rule for each in stored} == {str(rule)}
+
+
+def test_an_acknowledged_alarm_is_closed_and_needs_new_clips_to_come_back(store):
+    for _ in range(4):
+        add(store, True)
+    (alarm,) = store.alarms(open_only=True)
+    seen = store.acknowledge(alarm.id, "Kim <b>", "loose belt; ordered", at=START)
+    assert (seen.closed_by, seen.acknowledged_by, seen.comment) == (
+        "acknowledgement",
+        "Kim <b>",
+        "loose belt; ordered",
+    )
+    assert store.alarms(open_only=True) == []
+    assert [add(store, True).opened is None for _ in range(3)] == [True, True, False]
+    assert len(store.alarms()) == 2
+
+
+def test_who_acknowledges_first_stays_and_a_recovered_alarm_can_be_acknowledged(store):
+    for alarm in [True] * 3 + [False] * 5:
+        add(store, alarm)
+    (alarm,) = store.alarms()
+    assert (alarm.closed_by, alarm.acknowledged_at) == ("recovery", None)
+    first = store.acknowledge(alarm.id, "Kim")
+    assert (first.closed_by, first.acknowledged_by) == ("recovery", "Kim")
+    assert store.acknowledge(alarm.id, "Lee", "me too") == first == store.alarm(alarm.id)
+    with pytest.raises(InputError, match="no alarm 999"):
+        store.acknowledge(999, "Kim")
+    with pytest.raises(InputError, match="comment has 4,001"):
+        store.acknowledge(alarm.id, "Kim", "x" * 4001)
+
+
+def test_a_clock_set_back_changes_no_alarm(store):
+    for hour, alarm in enumerate([True, False, True, False, True]):
+        added = add(store, alarm, at=START - timedelta(hours=hour))
+    assert added.opened is not None
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_pages_hold_every_clip_once_whatever_the_clock_did(store):
+    dice = random.Random(1)
+    times = [START + timedelta(seconds=dice.randrange(-1000, 1000)) for _ in range(97)]
+    ids = []
+    for at in times:
+        ids.append(add(store, at=at).clip_id)
+        add(store, at=at, machine="fan")
+    pages, before = [], None
+    while page := store.clips("press", 10, before=before):
+        pages += [clip.id for clip in page]
+        before = page[-1].id
+    assert pages == ids[::-1]
+    after = 0
+    followed = []
+    while page := store.clips("press", 10, after=after):
+        followed += [clip.id for clip in reversed(page)]
+        after = page[0].id
+    assert followed == ids
+    for since, size in product((START, START + timedelta(seconds=900), START - DAY), (3, 10, 1000)):
+        pages, before = [], None
+        while page := store.clips("press", size, before=before, since=since):
+            pages += [clip.id for clip in page]
+            before = page[-1].id
+        assert pages[::-1] == [each for each, at in zip(ids, times, strict=True) if at >= since]
+    assert store.clips("press", since=START + DAY) == []
+    assert store.clips("unknown") == []
+    assert store.clip(10**9) is None
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001])
+def test_a_page_is_bounded(store, limit):
+    with pytest.raises(InputError, match="page"):
+        store.clips("press", limit)
+
+
+def test_machines_at_a_glance(store):
+    assert store.machines_summary() == []
+    for alarm in [True] * 3:
+        add(store, alarm)
+    last = add(store, machine="fan")
+    fan, press = store.machines_summary()
+    assert (press.machine, press.clips, press.anomalous, press.open_alarms) == ("press", 3, 3, 1)
+    assert (fan.machine, fan.clips, fan.anomalous, fan.open_alarms) == ("fan", 1, 0, 0)
+    assert fan.last == store.clip(last.clip_id)
+
+
+def test_clips_of_a_time_are_counted_by_machine(store):
+    for hours, alarm in enumerate([True, False, True, False]):
+        add(store, alarm, at=START - timedelta(hours=hours))
+    add(store, machine="fan", at=START - timedelta(days=2))
+    since = START - timedelta(hours=2)
+    assert store.counts_since(since) == {"press": (3, 2), "fan": (0, 0)}
+
+
+def test_a_source_leads_to_its_clip(store):
+    first, second = (add(store, source_key="a", audio_sha256=each) for each in ("aa", "bb"))
+    assert store.clip_of("press", "a") == store.clip(second.clip_id) != store.clip(first.clip_id)
+    store.reject("press", "b", name="b.wav", stamp="1", reason="truncated", at=START)
+    assert store.clip_of("press", "b") is None
+    assert store.clip_of("fan", "a") is None
+    store.prune(keep_clips=0)
+    assert store.clip_of("press", "a") is None
+
+
+def test_recent_scores_are_the_last_ones_oldest_first(store):
+    for score in range(10):
+        add(store, verdict={"score": float(score), "model_sha256": f"{score // 8}"})
+    assert store.recent_scores("press", 4).tolist() == [6.0, 7.0, 8.0, 9.0]
+    assert store.recent_scores("press", 4, model_sha256="1").tolist() == [8.0, 9.0]
+    assert store.recent_scores("unknown", 4).tolist() == []
+
+
+# --- forgetting ----------------------------------------------------------------------------------
+
+
+def test_pruning_by_days_keeps_open_alarms_and_never_forgets_what_was_dealt_with(store):
+    for number, alarm in enumerate([True] * 3 + [False] * 6 + [True] * 3):
+        add(store, alarm, at=START + number * DAY, source_key=str(number), audio_path=f"/{number}")
+    closed, still_open = store.alarms()[::-1]
+    assert (closed.is_open, still_open.is_open) == (False, True)
+    now = START + 11.5 * DAY  # the last is half a day old
+    pruned = store.prune(keep_days=1, now=now)
+    assert (pruned.clips, pruned.alarms) == (9, 1)
+    assert set(pruned.audio_paths) == {f"/{number}" for number in range(9)}
+    assert [clip.id for clip in store.clips("press")][::-1] == list(still_open.clip_ids)
+    assert store.alarms() == [still_open]
+    assert len(store.sources("press", [str(number) for number in range(12)])) == 12
+    assert add(store, source_key="0") is None
+    assert store.machines_summary()[0].clips == 12
+    assert store.prune(keep_days=1, now=now).clips == 0
+
+
+def test_sources_are_forgotten_when_they_are_gone_and_their_clips_are(store, monkeypatch):
+    monkeypatch.setattr("daco.monitoring.store.retention._STEP", 7)  # more steps than one
+    monkeypatch.setattr("daco.monitoring.store.retention._KEYS", 3)
+    keys = [f"/d/{number:02}" for number in range(20)]
+    for key in [*keys, "/d2/00", "http:00"]:
+        add(store, source_key=key)
+    add(store, source_key="/d/00", machine="fan")
+    store.reject("press", "/d/bad", name="bad", stamp="1", reason="no sound", at=START)
+    assert store.forget_sources("press", "/d/", lambda key: True) == 1  # the others have clips
+    store.prune(keep_clips=5)
+    kept = {"/d/03", "/d/04"}
+    assert store.forget_sources("press", "/d/", lambda key: key not in kept) == 15
+    left = {each.source_key for each in store.sources("press", [*keys, "/d2/00", "http:00"])}
+    assert left == {*kept, *keys[17:], "/d2/00", "http:00"}
+    assert len(store.sources("fan", keys)) == 1
+    assert store.forget_sources("unknown", "/d/", lambda key: True) == 0
+    assert add(store, source_key="/d/03") is None
+    assert add(store, source_key="/d/00") is not None
+
+
+def test_pruning_by_count_is_per_machine(store):
+    for number in range(20):
+        add(store, machine=f"m{number % 2}")
+    assert store.prune(keep_clips=9, machine="m0").clips == 1
+    assert store.prune(keep_clips=4).clips == 11
+    assert [len(store.clips(f"m{machine}")) for machine in (0, 1)] == [4, 4]
+    assert store.clips("m1")[0].id == store.machines_summary()[1].last.id
+    assert store.prune(keep_clips=0).clips == 8
+    assert [each.last for each in store.machines_summary()] == [None, None]
+    added = add(store, machine="m0")
+    assert added.clip_id > 20  # ids are never given twice
+    with pytest.raises(InputError, match="keep"):
+        store.prune()
+
+
+def test_pruning_takes_many_steps_where_there_is_much(store, monkeypatch):
+    monkeypatch.setattr("daco.monitoring.store.retention._STEP", 10)
+    store.add_many([NewClip(verdict(), "press", START) for _ in range(55)])
+    assert store.prune(keep_clips=5).clips == 50

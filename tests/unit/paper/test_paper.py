@@ -1,0 +1,234 @@
+"""The printed figures as data, their recipes, and the rule that compares the two."""
+
+from __future__ import annotations
+
+import inspect
+import zipfile
+
+import pytest
+from shared_data import PUBLISHED
+
+from daco.errors import DataError
+from daco.paper import PLACES, Figure, Status, check_paper, errata, figures
+from daco.paper.artifacts import Artifacts, open_artifacts
+from daco.paper.check import MEANINGS, Finding, agrees, check_figure
+from daco.paper.printed import decimals, numbers_in
+from daco.paper.recipe import RECIPES, Recomputed, named, number, pair
+
+
+def printed(text, **fields):
+    return Figure("id", "Table II", "what", text, **fields)
+
+
+def finding(status, erratum=None):
+    return Finding(printed("2.1", erratum=erratum), status, None)
+
+
+# The data
+
+
+def test_every_figure_has_its_own_id_and_a_known_place():
+    assert len({figure.id for figure in figures()}) == len(figures())
+    assert list(dict.fromkeys(figure.place for figure in figures())) == [p.name for p in PLACES]
+
+
+def test_every_figure_has_a_recipe_or_says_why_not():
+    for figure in figures():
+        outside = (Status.AUDIO, Status.CODE, Status.TEAMS, Status.CITED)
+        assert (figure.standing in outside and figure.note != "") != bool(figure.recompute), (
+            figure.id
+        )
+        assert figure.rule in ("", "name", "below", "above", "at least"), figure.id
+
+
+def test_every_recipe_exists_and_takes_its_words():
+    for figure in figures():
+        if figure.recompute:
+            name, *words = figure.recompute.split()
+            inspect.signature(RECIPES[name]).bind(None, *words)
+    used = {figure.recompute.split()[0] for figure in figures() if figure.recompute}
+    assert used == set(RECIPES)
+
+
+def test_a_figure_without_a_name_says_numbers():
+    for figure in figures():
+        assert bool(figure.numbers) == (figure.rule != "name"), figure.id
+
+
+def test_errata_are_numbered_and_every_reference_exists():
+    known = [erratum.number for erratum in errata()]
+    assert known == list(range(1, 17))
+    assert {figure.erratum for figure in figures()} - {None} <= set(known)
+
+
+def test_a_repeated_figure_is_printed_alike():
+    """One quantity to the same digits in two places is one text, or one was mistyped."""
+    seen = {}
+    for figure in figures():
+        if figure.recompute and figure.rule == "" and figure.erratum is None:
+            for text in figure.numbers:
+                key = figure.recompute, figure.numbers.index(text), decimals(text)
+                assert seen.setdefault(key, float(text)) == float(text), figure.id
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("+0.91", ("+0.91",)),
+        ("[-0.39,+0.31]", ("-0.39", "+0.31")),
+        ("54.8–57.8", ("54.8", "57.8")),
+        ("+0.90 to +0.92", ("+0.90", "+0.92")),
+        ("0,10,30,100,300", ("0", "10", "30", "100", "300")),
+        ("6%", ("6",)),
+        ("nine", ()),
+    ],
+)
+def test_numbers_in_a_text(text, numbers):
+    assert numbers_in(text) == numbers
+
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "holds"),
+    [
+        ("55.83", 55.8287, True),
+        ("55.83", 55.8351, False),
+        ("2.1", 2.045, False),
+        ("2.1", 2.05, True),
+        ("45", 45, True),
+        ("45", 44, False),
+        ("-0.10", -0.0953, True),
+        ("-0.10", 0.0953, False),
+        ("55.83", float("nan"), False),
+    ],
+)
+def test_half_a_unit_of_the_last_printed_digit(text, value, holds):
+    assert agrees(printed(text), number(value)) is holds
+
+
+def test_an_argued_error_is_added_to_it():
+    assert not agrees(printed("0.83"), number(0.82))
+    assert agrees(printed("0.83"), number(0.82, error=0.006))
+    assert not agrees(printed("[0.83,0.95]"), pair(0.82, 0.90, (0.006, 0.006)))
+
+
+def test_as_many_numbers_as_are_printed():
+    assert not agrees(printed("200"), Recomputed((200.0, 199.0)))
+    assert not agrees(printed("[0.1,0.2]"), number(0.1))
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "holds"),
+    [
+        ("below", 0.9, True),
+        ("below", 1.0, False),
+        ("above", 1.1, True),
+        ("above", 1.0, False),
+        ("at least", 1.0, True),
+        ("at least", 0.9, False),
+    ],
+)
+def test_bounds(rule, value, holds):
+    assert agrees(printed("well under a point", value="1", rule=rule), number(value)) is holds
+
+
+def test_names_are_equal_or_differ():
+    figure = printed("conf. soft m=0, k=1", value="conf-soft-m0-k1", rule="name")
+    assert agrees(figure, named("conf-soft-m0-k1"))
+    assert not agrees(figure, named("conf-soft-m0-k2"))
+
+
+def test_a_figure_with_an_erratum_is_expected_to_differ():
+    assert finding(Status.OK).expected
+    assert finding(Status.DIFFERS, erratum=5).expected
+    assert not finding(Status.DIFFERS).expected
+    assert not finding(Status.OK, erratum=5).expected
+    assert not finding(Status.MISSING).expected
+    assert not finding(Status.MISSING, erratum=5).expected
+
+
+def test_what_is_read_or_not_there_is_expected():
+    for status in (Status.READ, Status.AUDIO, Status.CODE, Status.TEAMS, Status.CITED):
+        assert finding(status).expected
+    assert not finding(Status.READ, erratum=5).expected
+
+
+def test_every_status_has_a_meaning():
+    assert set(MEANINGS) == set(Status)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "shown"),
+    [
+        ("55.83", number(55.8287), "55.829"),
+        ("[+0.83,+0.95]", pair(0.8213, 0.9517), "[+0.821,+0.952]"),
+        ("59.3–59.6", pair(59.2719, 59.5508), "59.27–59.55"),
+        ("45", number(45), "45"),
+        ("90.0", number(90), "90.0"),
+        ("0.000001", number(1.2e-7), "1.2e-07"),
+        ("200", Recomputed((199.0, 200.0)), "199, 200"),
+    ],
+)
+def test_the_recomputed_value_takes_the_printed_form(text, found, shown):
+    assert Finding(printed(text), Status.OK, found).text == shown
+
+
+def test_a_value_that_differs_has_digits_enough_to_see_it():
+    assert Finding(printed("2.1"), Status.DIFFERS, number(2.0454)).text == "2.045"
+
+
+# Damage
+
+
+def test_a_folder_without_artifacts_is_refused(tmp_path):
+    with pytest.raises(DataError, match="polestvr/daco-experiments"):
+        check_paper(tmp_path)
+    with pytest.raises(DataError, match="does not exist"):
+        check_paper(tmp_path / "nowhere")
+
+
+def test_a_zip_file_is_read_and_leaves_nothing_behind():
+    artifacts = open_artifacts(PUBLISHED)  # one folder in it, as downloads from GitHub have
+    root = artifacts.root
+    assert (root / "results" / "e3_config_grid.csv").is_file()
+    del artifacts
+    assert not root.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "holds none of the paper's artifacts"),
+        (b"config,dev_omega", "cannot be read as a ZIP file"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, content, message):
+    path = tmp_path / "other.zip"
+    if content is None:
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("notes/readme.txt", "nothing of the paper")
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"other\.zip {message}.*polestvr/daco-experiments"):
+        check_paper(path)
+
+
+def test_a_zip_file_with_the_folder_of_another_system_beside_it_is_read(tmp_path):
+    path = tmp_path / "copy.zip"
+    path.write_bytes(PUBLISHED.read_bytes())
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("__MACOSX/._README.md", "")
+    assert (open_artifacts(path).root / "results").is_dir()
+
+
+def test_without_artifacts_every_figure_is_missing_and_none_breaks(tmp_path):
+    empty = Artifacts(tmp_path)
+    simulated = ("floor",)  # needs no file
+    for figure in figures():
+        if figure.recompute and not figure.recompute.startswith(simulated):
+            found = check_figure(figure, empty)
+            assert found.status is Status.MISSING, figure.id
+            assert "is not there." in found.note
+            assert not found.expected

@@ -1,0 +1,272 @@
+"""Recordings with faults: which are taken, what is added to them, what the table says."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from two_microphones import POLICIES, both, write
+
+from daco.backbones import load
+from daco.data.clips import Clip, ClipTable, read_clips
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
+from daco.errors import AudioError, DataError, InputError
+from daco.method.pseudo_anomalies import injected
+from daco.synthetic.faults import KINDS, LEVELS
+from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
+
+RATE = 16000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A motor of two domains in plain folders, twelve recordings of each."""
+    root = tmp_path_factory.mktemp("motor")
+    for domain, hertz in (("old", 90), ("new", 120)):
+        (root / domain).mkdir()
+        for number in range(12):
+            rng = np.random.default_rng([hertz, number])
+            t = np.arange(RATE // 2) / RATE
+            wave = 0.1 * np.sin(2 * np.pi * hertz * t + rng.uniform(0, 6)) + rng.normal(
+                0, 0.02, len(t)
+            )
+            soundfile.write(root / domain / f"{number:03}.wav", wave, RATE, subtype="PCM_16")
+    return root
+
+
+def table_of(**counts):
+    """Clips by ``<split>_<label>``, half of them of each domain."""
+    clips = []
+    for name, count in counts.items():
+        split, label = name.split("_")
+        known = {"normal": 0, "anomaly": 1, "unknown": None}[label]
+        for number in range(count):
+            domain = ("old", "new")[number % 2]
+            path = f"{domain}/{name}/{number}.wav"
+            clips.append(Clip(path, "fan", domain=domain, split=split, label=known))
+    return ClipTable(None, tuple(clips))
+
+
+def test_only_training_normals_are_taken():
+    table = table_of(
+        train_normal=6, train_unknown=4, train_anomaly=9, test_normal=8, test_anomaly=8
+    )
+    chosen = choose_recordings(table, per_domain=100)
+    assert len(chosen) == 10
+    assert all(clip.split == "train" and clip.label != 1 for clip in chosen)
+    with pytest.raises(DataError, match="no normal training clip"):
+        choose_recordings(table_of(train_anomaly=3, test_normal=3))
+
+
+def test_no_more_than_asked_of_each_domain_and_the_same_every_time():
+    table = table_of(train_normal=60)
+    first, again, other = (choose_recordings(table, 7, seed) for seed in (0, 0, 1))
+    assert [clip.domain for clip in first].count("old") == 7
+    assert [clip.domain for clip in first].count("new") == 7
+    assert first.clips == again.clips
+    assert first.clips != other.clips
+    places = [table.clips.index(clip) for clip in first]
+    assert places == sorted(places)
+
+
+def test_test_labels_do_not_change_what_is_taken():
+    known = table_of(train_normal=30, test_normal=10, test_anomaly=10)
+    swapped = ClipTable(
+        None,
+        tuple(
+            clip if clip.split == "train" else Clip(clip.path, "fan", split="test", label=0)
+            for clip in known
+        ),
+    )
+    assert choose_recordings(known, 5).clips == choose_recordings(swapped, 5).clips
+
+
+def test_the_table_is_as_agreed(folder, tmp_path):
+    net, plan = load("logmel"), Plan(levels=(-4, -18), seed=3)
+    chosen = choose_recordings(read_clips(folder), 2)
+    made = inject_recordings(chosen, net, plan, readouts=["mod", "mean"])
+    versions = [("", None)] + [(kind, level) for kind in KINDS for level in ("-18", "-4")]
+    assert len(made) == 4 * len(versions)
+    found = list(zip(made.columns["fault"], made.columns["level_db"], strict=True))
+    assert found == versions * 4
+    paths = made.columns["path"].tolist()
+    assert paths == [clip.path for clip in chosen for _ in versions]
+    assert set(made.columns["split"]) == {"supplemental"}
+    assert [int(label) for label in made.columns["label"]] == [int(f != "") for f, _ in found]
+    assert made.readouts == ("mod", "mean")
+    assert made.metadata["backbone"] == "logmel"
+    assert json.loads(made.metadata["faults"]) == {
+        "kinds": list(KINDS),
+        "levels_db": [-18, -4],
+        "seed": 3,
+    }
+    made.write(tmp_path / "faults.parquet")
+    back = EmbeddingTable.read(tmp_path / "faults.parquet")
+    assert back.columns["level_db"].tolist() == made.columns["level_db"].tolist()
+    assert back.columns["fault"].tolist() == made.columns["fault"].tolist()
+    assert np.array_equal(back.matrix("mean"), made.matrix("mean"))
+
+
+def test_the_clean_row_is_what_daco_embed_makes(folder, tmp_path):
+    net, table = load("logmel"), read_clips(folder)
+    chosen = choose_recordings(table, 2)
+    made = inject_recordings(chosen, net, Plan(kinds=("rub",), levels=(-4,)))
+    embed_clips(table, net, tmp_path / "all.parquet", workers=1)
+    embedded = EmbeddingTable.read(tmp_path / "all.parquet")
+    rows = [embedded.columns["path"].tolist().index(clip.path) for clip in chosen]
+    assert np.allclose(made.matrix()[::2], embedded.matrix()[rows], rtol=1e-5, atol=1e-5)
+    assert not np.allclose(made.matrix()[1::2], embedded.matrix()[rows], rtol=1e-3, atol=1e-3)
+    # A fault of one recording does not depend on which others are there.
+    alone = ClipTable(chosen.root, chosen.clips[1:2])
+    again = inject_recordings(alone, net, Plan(kinds=("rub",), levels=(-4,)))
+    assert np.allclose(again.matrix(), made.matrix()[2:4], rtol=1e-5, atol=1e-5)
+
+
+class Ear:
+    """A network of a higher rate that tells how much it hears above a recording's Nyquist."""
+
+    name, sample_rate, device, precision, resampler = "ear", 32000, "cpu", "fp32", "soxr"
+    readouts, default_readout, weights_sha256 = ("high",), "high", None
+
+    def embed_many(self, waveforms, readouts):
+        power = np.abs(np.fft.rfft(waveforms, axis=1)) ** 2
+        hertz = np.fft.rfftfreq(waveforms.shape[1], 1 / self.sample_rate)
+        high = power[:, hertz > 8600].sum(axis=1) / power.sum(axis=1)
+        return {"high": np.stack([high, np.ones(len(high))], axis=1).astype(np.float32)}
+
+
+def test_nothing_is_added_that_the_recorder_could_not_have_heard(folder):
+    chosen = choose_recordings(read_clips(folder), 2)
+    made = inject_recordings(chosen, Ear(), Plan(levels=(10,)))
+    assert made.matrix()[:, 0].max() < 1e-4
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_channel_policy_hears_the_fault_and_leaves_the_clean_clip_alone(policy, tmp_path):
+    for number in range(3):
+        write(tmp_path / "clips" / f"{number}.wav", both(number, seconds=1))
+    table, net = read_clips(tmp_path / "clips"), load("logmel")
+    made = inject_recordings(table, net, Plan(("modulation",), (-4,)), channel=policy)
+    embed_clips(table, net, tmp_path / "all.parquet", channel=policy, workers=1)
+    embedded = EmbeddingTable.read(tmp_path / "all.parquet")
+    assert made.metadata["channel"] == embedded.metadata["channel"]
+    assert np.allclose(made.matrix()[::2], embedded.matrix(), rtol=1e-4, atol=1e-4)
+    change = np.linalg.norm(made.matrix()[1::2] - made.matrix()[::2], axis=1)
+    assert change.min() > (0.01 if policy == 1 else 0.1)  # at the far one it is 20 dB lower
+
+
+class Tape:
+    """A network whose embedding is the waveform itself."""
+
+    name, sample_rate, device, precision, resampler = "tape", 16000, "cpu", "fp32", "soxr"
+    readouts, default_readout, weights_sha256 = ("wave",), "wave", None
+
+    def embed_many(self, waveforms, readouts):
+        return {"wave": waveforms.astype(np.float32)}
+
+
+def rms(wave):
+    return float(np.sqrt(np.mean(np.square(wave - wave.mean(), dtype=np.float64))))
+
+
+@pytest.mark.parametrize(
+    ("policy", "channels", "gain"),
+    [
+        *((0, 1, 1), ("mix", 1, 1), (0, 2, 1), ("near", 2, 1), (1, 2, 0.1), ("far", 2, 0.1)),
+        *(("mix", 2, 0.55), (2, 3, 0.1), ("mix", 3, 0.4), ("residual-c0.5", 2, 0.95)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tones", "modulation"])
+def test_the_fault_is_at_the_near_microphone_and_leaks_to_the_far_one(
+    policy, channels, gain, kind, tmp_path
+):
+    near, far = both(seconds=0.5)
+    waves = np.stack([near, 3 * far, far])[:channels]
+    write(tmp_path / "clips" / "0.wav", waves, subtype="FLOAT")
+    table = read_clips(tmp_path / "clips")
+    clean, faulted = inject_recordings(table, Tape(), Plan((kind,), (-4,)), channel=policy).matrix()
+    level = rms(near) * 10 ** (-4 / 20)
+    assert rms(faulted - clean) == pytest.approx(gain * level, rel=1e-4)
+
+
+def test_the_same_fault_is_heard_by_every_policy(tmp_path):
+    write(tmp_path / "clips" / "0.wav", both(seconds=0.5), subtype="FLOAT")
+    table, plan = read_clips(tmp_path / "clips"), Plan(("rub",), (0,))
+    changes = {}
+    for policy in ("near", "far", "mix"):
+        clean, faulted = inject_recordings(table, Tape(), plan, channel=policy).matrix()
+        changes[policy] = faulted - clean
+    assert np.allclose(changes["far"], 0.1 * changes["near"], atol=1e-6)
+    assert np.allclose(changes["mix"], (changes["near"] + changes["far"]) / 2, atol=1e-6)
+
+
+def test_progress_counts_recordings(folder):
+    told = []
+    chosen = choose_recordings(read_clips(folder), 2)
+    plan = Plan(("tones",), (0,))
+    inject_recordings(chosen, load("logmel"), plan, progress=lambda *said: told.append(said))
+    assert told == [(number, 4) for number in (1, 2, 3, 4)]
+
+
+def test_a_recording_that_cannot_be_read_is_named(folder, tmp_path):
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    table = ClipTable(tmp_path, (Clip("bad.wav", "fan"),))
+    with pytest.raises(AudioError, match=r"bad\.wav"):
+        inject_recordings(table, load("logmel"))
+    soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)
+    table = ClipTable(tmp_path, (Clip("short.wav", "fan"),))
+    with pytest.raises(AudioError, match=r"short\.wav: logmel needs clips of at least"):
+        inject_recordings(table, load("logmel"))
+    with pytest.raises(InputError, match="readout"):
+        inject_recordings(choose_recordings(read_clips(folder)), load("logmel"), readouts=["cls9"])
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"kinds": ("crack",)}, "impacts"),
+        ({"kinds": ()}, "impacts"),
+        ({"kinds": ("rub", "rub")}, "each once"),
+        ({"levels": ()}, "decibels"),
+        ({"levels": (float("nan"),)}, "decibels"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(options, match):
+    with pytest.raises(InputError, match=match):
+        Plan(**options)
+
+
+def test_an_injected_table_becomes_pseudo_anomalies(folder):
+    table = read_clips(folder)
+    chosen = choose_recordings(table, 3)
+    made = injected(
+        inject_recordings(chosen, load("logmel"), Plan(("rub", "noise"), LEVELS)),
+        [clip.path for clip in table],
+        [clip.domain for clip in table],
+    )
+    assert made.basis == "injected faults"
+    assert [table.clips[row] for row in made.rows] == list(chosen.clips)
+    assert made.domains.tolist() == [clip.domain for clip in chosen]
+    assert np.array_equal(made.origin, np.repeat(np.arange(6), 6))
+    assert made.kinds.tolist() == (["rub"] * 3 + ["noise"] * 3) * 6
+
+
+@pytest.mark.parametrize("channel", [0, 1, "mix", "lsq"])
+def test_a_recording_is_decoded_once(tmp_path, monkeypatch, channel):
+    rng = np.random.default_rng(0)
+    soundfile.write(tmp_path / "a.wav", rng.normal(0, 0.1, (16000, 2)), 16000)
+    decoded = []
+    read = soundfile.SoundFile.read
+
+    def counting_read(sound, *arguments, **options):
+        decoded.append(read(sound, *arguments, **options))
+        return decoded[-1]
+
+    monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
+    chosen = ClipTable(tmp_path, (Clip("a.wav", "fan", domain="old"),))
+    inject_recordings(chosen, load("logmel"), Plan(("tones",), (-6.0,)), channel=channel)
+    assert sum(map(len, decoded)) == 16000
