@@ -105,11 +105,12 @@ def _show(console: Console, run: BaselineRun) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from daco.data.clips import counted, titled
+    from daco.data.clips import titled
     from daco.evaluation.metrics import official_score
     from daco.evaluation.scorefiles import machine_title
     from daco.experiments.autoencoders.scoretable import places_of, system_metrics
     from daco.experiments.autoencoders.scoring import SYSTEMS
+    from daco.text import quantity
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("machine", overflow="fold")
@@ -142,11 +143,11 @@ def _show(console: Console, run: BaselineRun) -> None:
     )
     if rest:
         console.print(
-            f"{counted(rest, 'machine')} without complete labels, in no score.", highlight=False
+            f"{quantity(rest, 'machine')} without complete labels, in no score.", highlight=False
         )
     reused = f", {len(run.reused)} found finished" if run.reused else ""
     console.print(
-        f"{run.out}: {counted(run.trained, 'machine')} trained{reused}, {run.seconds:.0f} s.",
+        f"{run.out}: {quantity(run.trained, 'machine')} trained{reused}, {run.seconds:.0f} s.",
         highlight=False,
         markup=False,
         soft_wrap=True,

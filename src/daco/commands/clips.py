@@ -54,14 +54,15 @@ def clips(
     domain_level: DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
-    from daco.data.clips import counted, read_clips
+    from daco.data.clips import read_clips
+    from daco.text import quantity
 
     console = Output()
     table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
     groups = _grouped(table)
     measured, unreadable = _measure(table, groups, everything=probe)
     console.print(
-        f"{counted(table.clips, 'clip')} of {counted(len(table.by_machine()), 'machine')} in "
+        f"{quantity(table.clips, 'clip')} of {quantity(len(table.by_machine()), 'machine')} in "
         f"{table.root}",
         markup=False,
         highlight=False,
@@ -109,8 +110,8 @@ def _measure(
     from rich.progress import Progress
 
     from daco.audio.decode import probe
-    from daco.data.clips import counted, some
     from daco.errors import DacoError
+    from daco.text import name_list, quantity
 
     def look(clip: Clip) -> AudioInfo | str | None:
         where = table.root / clip.path
@@ -141,7 +142,7 @@ def _measure(
                 found[clip.path] = info
     if not failed:
         return found, []
-    return found, [f"{counted(failed, 'clip')} cannot be read: {some(failed, 3)}"]
+    return found, [f"{quantity(failed, 'clip')} cannot be read: {name_list(failed, 3)}"]
 
 
 def _threads(root: Place) -> int:

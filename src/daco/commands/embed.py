@@ -16,8 +16,8 @@ from rich.markup import escape
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
-from daco.data.clips import counted
 from daco.errors import InputError
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.data.clips import ClipTable
@@ -153,8 +153,8 @@ def _is_finished(
     on_error: OnError,
 ) -> bool:
     """Whether OUT is what embedding would write; an error where it is something else."""
-    from daco.data.clips import counted
     from daco.embedding.output import changes_since, parquet_file
+    from daco.text import quantity
 
     with errors.status(f"comparing {out.name} with the recordings..."):
         parquet_file(out)
@@ -169,7 +169,7 @@ def _is_finished(
         )
     less = f", {left_out} of them left out" if left_out else ""
     console.print(
-        f"{out} is finished: {counted(table.clips, 'clip')}{less}, the same recordings and "
+        f"{out} is finished: {quantity(table.clips, 'clip')}{less}, the same recordings and "
         "settings. Nothing to do; --force embeds them again.",
         highlight=False,
         markup=False,
@@ -223,10 +223,10 @@ def _show(console: Console, report: EmbedReport) -> None:
     reused = f" ({report.reused} of an interrupted run)" if report.reused else ""
     # Not wrapped: a path broken over two lines can be neither copied nor searched for.
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
-    say(f"{report.out}: {counted(report.clips, 'clip')}{reused} in {report.seconds:.1f} s{rate}.")
+    say(f"{report.out}: {quantity(report.clips, 'clip')}{reused} in {report.seconds:.1f} s{rate}.")
     if not report.skipped:
         return
-    say(f"{counted(report.skipped, 'clip')} skipped:")
+    say(f"{quantity(report.skipped, 'clip')} skipped:")
     for path, reason in report.skipped[:_SHOWN]:
         say(f"  {path}: {reason}")
     more = len(report.skipped) - _SHOWN

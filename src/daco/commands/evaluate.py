@@ -102,7 +102,7 @@ def evaluate(
 def _show(console: Console, result: Evaluation) -> None:
     from rich.text import Text
 
-    from daco.data.clips import counted
+    from daco.text import quantity
 
     tables = [_OFFICIAL]
     if any("f1_source" in machine.metrics for machine in result.machines):
@@ -112,7 +112,7 @@ def _show(console: Console, result: Evaluation) -> None:
         console.print()
     label = "Official score"
     if result.partial:
-        label = f"Partial score of {counted(result.machines, 'machine')}, NOT COMPARABLE"
+        label = f"Partial score of {quantity(result.machines, 'machine')}, NOT COMPARABLE"
     console.print(Text(f"{label}: {result.official_score:.2f}", style="bold"))
     if result.interval is not None:
         low, high = result.interval

@@ -18,8 +18,8 @@ from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
-from daco.data.clips import counted
 from daco.errors import DacoError, DataError, InputError
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -211,11 +211,11 @@ def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -
     say(console, f"configurations: {chosen}{rest}")
     say(
         console,
-        f"{models[0][1].parent}: {counted(models, 'model')}, {size / 1e6:,.1f} MB",
+        f"{models[0][1].parent}: {quantity(models, 'model')}, {size / 1e6:,.1f} MB",
         wrap=False,
     )
     for text, count in cautions.most_common(_SHOWN):
-        note(console, [f"{counted(count, 'machine')}: {text}"], "caution")
+        note(console, [f"{quantity(count, 'machine')}: {text}"], "caution")
     if len(cautions) > _SHOWN:
         note(console, [f"{len(cautions) - _SHOWN} more of this kind; see daco inspect"], "caution")
 

@@ -21,10 +21,10 @@ def freeze(
 
     'daco verify' checks it later, when evaluation labels are known.
     """
-    from daco.data.clips import counted
     from daco.errors import DataError
     from daco.experiments.prereg import KNOWN, freeze
     from daco.experiments.result import write_json
+    from daco.text import quantity
 
     console = Output()
     if out.exists():
@@ -35,7 +35,7 @@ def freeze(
     console.print(f"Frozen: [bold]{frozen['config']}[/bold] ({frozen['rule']})")
     console.print(frozen["reason"], markup=False)
     console.print(f"Dev pick: {document['dev_pick'] or '-'}. Fixed default: {document['default']}.")
-    console.print(f"{counted(document['artifacts'], 'file')} of the run, {document['created']}.")
+    console.print(f"{quantity(document['artifacts'], 'file')} of the run, {document['created']}.")
     if document[KNOWN]:
         console.print(
             "[bold red]Evaluation scores were known when this was frozen[/bold red], and the file "

@@ -55,10 +55,11 @@ def inject(
     """
     from daco.audio.microphones import parse_channel
     from daco.backbones import load
-    from daco.data.clips import counted, read_clips
+    from daco.data.clips import read_clips
     from daco.embedding.output import parquet_file
     from daco.synthetic.faults import KINDS, LEVELS
     from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
+    from daco.text import quantity
 
     console, errors = Output(), Output(stderr=True)
     plan = Plan(tuple(fault or KINDS), tuple(level or LEVELS), seed)
@@ -85,8 +86,8 @@ def inject(
         errors.print("Interrupted. Nothing was written.")
         raise typer.Exit(130) from None
     faults.write(out)
-    versions = counted(len(plan.kinds) * len(plan.levels), "fault")
-    recordings = counted(len(chosen), "recording")
+    versions = quantity(len(plan.kinds) * len(plan.levels), "fault")
+    recordings = quantity(len(chosen), "recording")
     say(console, f"{out}: {recordings}, each clean and with {versions}", wrap=False)
     levels = ", ".join(f"{each:g}" for each in plan.levels)
     say(console, f"{', '.join(plan.kinds)} at {levels} dB")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from daco.data.clips import counted
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -63,7 +63,7 @@ def show_skipped(console: Console, skipped: Skipped) -> None:
     """Recordings that could not be used, and why."""
     if not skipped:
         return
-    say(console, f"{counted(skipped, 'recording')} left out:")
+    say(console, f"{quantity(skipped, 'recording')} left out:")
     for path, reason in skipped[:_SHOWN]:
         say(console, f"  {path}: {reason}", wrap=False)
     if len(skipped) > _SHOWN:

@@ -147,7 +147,7 @@ def _show(console: Console, found: LabelFreeSelection) -> None:
 
 def _veto_lines(found: LabelFreeSelection, many: bool) -> list[str]:
     """What the label-free veto cuts, machine by machine; one line where it is the same."""
-    from daco.data.clips import some
+    from daco.text import name_list
 
     judged = [choice for choice in found.machines if choice.pseudo_scores]
     if not judged:
@@ -161,7 +161,7 @@ def _veto_lines(found: LabelFreeSelection, many: bool) -> list[str]:
         said = ", ".join(f"{name} for {count:,}" for name, count in times)
         return [f"{head}: cuts most often {said} machines."]
     lines = [
-        f"{head}, {machine}: cuts {some(cut, _SHOWN) if cut else 'none'}."
+        f"{head}, {machine}: cuts {name_list(cut, _SHOWN) if cut else 'none'}."
         for machine, cut in cuts.items()
     ]
     return [*lines, "It is a veto and no ranker: its scores say little about the rest."]

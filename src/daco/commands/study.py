@@ -12,11 +12,11 @@ from rich.markup import escape
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
-from daco.data.clips import counted
 from daco.errors import InputError
 from daco.files.places import local
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import CHOICE_SPLITS
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
@@ -132,10 +132,10 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
     from rich.table import Table
 
     chosen = result.selection["chosen"]
-    counts = [counted(n, f"{word} machine") for word, n in _machine_counts(result).items()]
+    counts = [quantity(n, f"{word} machine") for word, n in _machine_counts(result).items()]
     console.print(
         f"[bold]{escape(chosen['config'])}[/bold] chosen by {chosen['rule']} among "
-        f"{counted(len(result.grid), 'configuration')} on {' and '.join(counts)}.",
+        f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}.",
         highlight=False,
     )
     console.print(escape(chosen["reason"]), highlight=False)
@@ -177,7 +177,7 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
 def _over_seeds(result: StudyResult) -> str:
     """How often other seeds choose the same, and what the choices score on average."""
     seeds = result.selection["seeds"]
-    line = f"Chosen with {seeds['same']} of {counted(seeds['n_seeds'], 'seed')}"
+    line = f"Chosen with {seeds['same']} of {quantity(seeds['n_seeds'], 'seed')}"
     for column, word in (("eval_omega", "evaluation"), ("dev_omega", "development")):
         if seeds[column] is not None:
             own = result.grid.loc[result.grid["config"] == DEFAULT_CONFIG, column]
@@ -199,14 +199,14 @@ def _short(rule: str) -> str:
 
 def _veto_lines(result: StudyResult) -> list[str]:
     """What each of the two vetoes cuts, whichever of them was obeyed."""
-    from daco.data.clips import some
+    from daco.text import name_list
 
     lines = []
     veto, heard = result.selection.get("veto"), result.selection.get("label_free_veto")
     if veto is not None:
-        lines.append(f"dev-score veto: cuts {some(veto['removed'], 3) or 'none'}")
+        lines.append(f"dev-score veto: cuts {name_list(veto['removed'], 3) or 'none'}")
     if heard is not None:
-        said = some(heard["cut"], 3) or "none"
+        said = name_list(heard["cut"], 3) or "none"
         said = f"cuts {said}" if heard["limit"] is not None else "abstains"
         lines.append(f"label-free veto ({heard['basis']}): {said}")
     return lines

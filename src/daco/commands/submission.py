@@ -30,10 +30,10 @@ def submission(
     The package is read back and checked. Fields of the meta file that the run does not know
     are !!null; fill them in before you send it.
     """
-    from daco.data.clips import counted
     from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult
     from daco.experiments.submission import chosen_config, write_submission
+    from daco.text import quantity
 
     console = Output()
     result = StudyResult.read(run)
@@ -49,9 +49,9 @@ def submission(
     )
     (system,) = written.systems
     year = f", the evaluation set of {written.year}" if written.year else ""
-    console.print(f"{label}: {used} on {counted(len(system.clips), 'machine')}{year}")
+    console.print(f"{label}: {used} on {quantity(len(system.clips), 'machine')}{year}")
     for machine, clips in system.clips.items():
-        console.print(f"  {machine}: {counted(clips, 'clip')}", markup=False)
+        console.print(f"  {machine}: {quantity(clips, 'clip')}", markup=False)
     for note in written.notes:
         console.print(f"- {note}", markup=False)
     console.print(f"Written and checked: {out}", markup=False, soft_wrap=True)

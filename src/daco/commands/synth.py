@@ -53,8 +53,8 @@ def synth(
     The same options give the same bytes. The defaults have the size of the real data sets (3 GB,
     minutes); for a quick look: --source 200 --test 80 --seconds 5.
     """
-    from daco.data.clips import counted
     from daco.synthetic.factory import synth_factory
+    from daco.text import quantity
 
     columns = (
         TextColumn("{task.description}"),
@@ -84,7 +84,7 @@ def synth(
         )
     clips = len(names) * (source + target + test + supplemental)
     Output().print(
-        f"{counted(clips, 'clip')} of {seconds:g} s from {counted(names, 'machine')} "
+        f"{quantity(clips, 'clip')} of {seconds:g} s from {quantity(names, 'machine')} "
         f"({', '.join(names)}) in "
         f"{escape(str(directory))}.",
         highlight=False,

@@ -16,8 +16,8 @@ from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
-from daco.data.clips import counted, some
 from daco.errors import DataError, InputError
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -76,8 +76,8 @@ def update(
     found = newcomers(before, clips, rows)
     note(errors, found.similar)
     if found.known:
-        listed = f"{counted(found.known, 'clip')} left out, in the bank already"
-        note(errors, [f"{listed}: {some(found.known)}."])
+        listed = f"{quantity(found.known, 'clip')} left out, in the bank already"
+        note(errors, [f"{listed}: {name_list(found.known)}."])
     if domain not in before.domains:
         _announce(errors, before, domain, found)
     elif found.anomalous:
@@ -174,7 +174,7 @@ def _of_machine(model: MachineModel, gathered: Gathered) -> Normals:
     if len(gathered.machines) > 1:
         raise DataError(
             f"The new clips are of {len(gathered.machines)} machines "
-            f"({some([each.machine for each in gathered.machines])}), none of them "
+            f"({name_list([each.machine for each in gathered.machines])}), none of them "
             f"{model.machine!r}. Give those of one machine."
         )
     return gathered.machines[0]
@@ -188,11 +188,11 @@ def _of_domain(errors: Console, clips: Normals, domain: str) -> list[int]:
     rows = [row for row, name in enumerate(clips.domains) if name == domain]
     if not rows:
         raise DataError(
-            f"The new clips are of the domains {some(found)}, none of them {domain!r}. Give those "
-            "of one domain."
+            f"The new clips are of the domains {name_list(found)}, none of them {domain!r}. Give "
+            "those of one domain."
         )
     left = len(clips) - len(rows)
-    note(errors, [f"{counted(left, 'clip')} of other domains than {domain} left out."])
+    note(errors, [f"{quantity(left, 'clip')} of other domains than {domain} left out."])
     return rows
 
 
@@ -200,9 +200,9 @@ def _announce(errors: Console, model: MachineModel, domain: str, found: Newcomer
     note(
         errors,
         [
-            f"{domain} is a new domain beside {some(model.domains)}. {len(found.anomalous)} of "
-            f"its {counted(found.rows, 'clip')} sound anomalous to the model so far, as those of "
-            "a new condition may: be sure that they are normal."
+            f"{domain} is a new domain beside {name_list(model.domains)}. {len(found.anomalous)} "
+            f"of its {quantity(found.rows, 'clip')} sound anomalous to the model so far, as those "
+            "of a new condition may: be sure that they are normal."
         ],
     )
 
@@ -211,7 +211,7 @@ def _refuse_or_note(errors: Console, model: MachineModel, found: Newcomers, forc
     expected = model.false_alarm_rate * len(found.rows)
     sentence = (
         f"{len(found.anomalous)} of {len(found.rows)} new clips sound anomalous to the model "
-        f"(about {expected:.1f} normal ones would): {some(found.anomalous, 10)}."
+        f"(about {expected:.1f} normal ones would): {name_list(found.anomalous, 10)}."
     )
     if not force:
         raise InputError(
@@ -230,7 +230,7 @@ def _new_names(model: MachineModel, names: list[str], origin: dict[str, object])
 
 def _show(console: Console, before: MachineModel, after: MachineModel, path: Place) -> None:
     say(console, after.machine, style="bold")
-    say(console, f"{counted(len(after) - len(before), 'normal')} added, {len(after)} in all.")
+    say(console, f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)
     say(
         console,

@@ -149,9 +149,9 @@ class _Session:
         if self.watcher.waiting and not ending.wait(settle):
             self._look(ending, second_try=False)
         if waiting := self.watcher.waiting:
-            from daco.data.clips import counted, some
+            from daco.text import name_list, quantity
 
-            still = f"{counted(waiting, 'file')} still being written: {some(waiting)}."
+            still = f"{quantity(waiting, 'file')} still being written: {name_list(waiting)}."
             note(self.errors, [f"{still} Left for the next run."])
 
     def keep_on(self, poll: float, ending: threading.Event) -> None:
@@ -163,18 +163,18 @@ class _Session:
 
     def conclude(self, ending: threading.Event) -> None:
         """Say what was done, and give messages that are on their way a moment."""
-        from daco.data.clips import counted
         from daco.monitoring.store import StoreError
+        from daco.text import quantity
 
         if self.courier is not None:
             with suppress(StoreError):  # then they are kept as well
                 left = self.courier.finish(1.0 if ending.is_set() else _LAST_DELIVERIES)
                 if left:
-                    note(self.errors, [f"{counted(left, 'message')} not delivered yet; kept."])
-        said = f"{counted(self.clips, 'clip')}, {self.anomalous} anomalous, "
-        said += counted(self.opened, "alarm")
+                    note(self.errors, [f"{quantity(left, 'message')} not delivered yet; kept."])
+        said = f"{quantity(self.clips, 'clip')}, {self.anomalous} anomalous, "
+        said += quantity(self.opened, "alarm")
         if self.unusable:
-            said += f"; {counted(self.unusable, 'file')} could not be used"
+            said += f"; {quantity(self.unusable, 'file')} could not be used"
         say(self.errors, f"{said}.")
 
     def _look(self, ending: threading.Event, *, second_try: bool = True) -> None:
@@ -277,13 +277,13 @@ def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
 
 
 def _introduce(errors: Console, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
-    from daco.data.clips import counted
+    from daco.text import quantity
 
     model = in_use.model
     say(
         errors,
-        f"{in_use.machine}: {counted(len(model), 'normal')}, threshold {model.threshold:.4g} for a "
-        f"false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.policy.rule}.",
+        f"{in_use.machine}: {quantity(len(model), 'normal')}, threshold {model.threshold:.4g} for "
+        f"a false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.policy.rule}.",
     )
     say(errors, f"Watching {watcher.folder}", wrap=False)
     say(errors, f"Results in {store.database.label}", wrap=False)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from daco.audio.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.errors import DataError, InputError
 from daco.files.places import Place, RemotePath, not_there, place
+from daco.text import name_list, quantity
 from daco.validation import is_utf8
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def read_clips(
         source = Path(os.path.abspath(source.expanduser()))
         if not is_utf8(str(source)):
             raise DataError(
-                f"The name of {some([str(source)])} is not UTF-8. Rename the file or folder."
+                f"The name of {name_list([str(source)])} is not UTF-8. Rename the file or folder."
             )
     root: Place
     note = ""
@@ -217,7 +218,7 @@ def read_clips(
         clips = inject_truth(clips, truth, oddities=oddities)
     empty = [clip.path for clip in clips if not sizes[clip.path]]
     if empty:
-        oddities.append(f"{counted(empty, 'clip')} of zero bytes: {some(empty)}.")
+        oddities.append(f"{quantity(empty, 'clip')} of zero bytes: {name_list(empty)}.")
     return ClipTable(root, tuple(clips), (*oddities, *_find_oddities(clips)), note)
 
 
@@ -266,11 +267,11 @@ def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
         pending.extend(sorted(below, reverse=True))
     oddities = []
     if closed:
-        oddities.append(f"{counted(closed, 'folder')} could not be opened: {some(closed)}.")
+        oddities.append(f"{quantity(closed, 'folder')} could not be opened: {name_list(closed)}.")
     if broken:
         oddities.append(
-            f"{counted(broken, 'file')} left out, a broken link or a name that is not UTF-8: "
-            f"{some(broken)}."
+            f"{quantity(broken, 'file')} left out, a broken link or a name that is not UTF-8: "
+            f"{name_list(broken)}."
         )
     return dict(sorted(files.items())), [*oddities, *not_read(sorted(unreadable))]
 
@@ -280,7 +281,8 @@ def not_read(paths: Sequence[str]) -> list[str]:
     if not paths:
         return []
     return [
-        f"{counted(paths, 'file')} that daco cannot read: {some(paths)}. Convert to {READABLE}."
+        f"{quantity(paths, 'file')} that daco cannot read: {name_list(paths)}. Convert "
+        f"to {READABLE}."
     ]
 
 
@@ -302,8 +304,8 @@ def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
     oddities = []
     if strange:
         oddities.append(
-            f"{counted(strange, 'object')} left out, named with an empty part, . or ..: "
-            f"{some(strange)}."
+            f"{quantity(strange, 'object')} left out, named with an empty part, . or ..: "
+            f"{name_list(strange)}."
         )
     return dict(sorted(files.items())), [*oddities, *not_read(sorted(unreadable))]
 
@@ -317,29 +319,6 @@ def stem_of(path: str) -> str:
     name = path.rpartition("/")[2]
     stem, dot, ending = name.rpartition(".")
     return stem if stem and dot + ending.lower() in FORMATS else name
-
-
-def some(names: Iterable[str], cap: int = 5) -> str:
-    """The first few of many names, safe to print.
-
-    >>> some(["a", "b", "c"], cap=2)
-    'a, b and 1 more'
-    """
-    names = list(names)
-    shown = ", ".join(
-        "".join(char if char.isprintable() else "�" for char in name) for name in names[:cap]
-    )
-    return shown if len(names) <= cap else f"{shown} and {len(names) - cap:,} more"
-
-
-def counted(items: Sequence[Any] | int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> counted(1, "clip"), counted(1200, "clip")
-    ('1 clip', '1,200 clips')
-    """
-    count = items if isinstance(items, int) else len(items)
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def titled(year: int | None, machine: str) -> str:
@@ -369,7 +348,7 @@ def _read_folder(
     has_domains = 0 < level <= max(len(folders) for folders, *_ in placed.values())
     if level > 0 and not has_domains and domain_level is not None:
         raise InputError(
-            f"No recording of {root} lies {counted(level, 'folder')} deep. Choose another domain "
+            f"No recording of {root} lies {quantity(level, 'folder')} deep. Choose another domain "
             "level, or 0 for one domain."
         )
     for path, (folders, named_split, label) in placed.items():
@@ -385,11 +364,13 @@ def _read_folder(
         clips.append(Clip(path, root.name, year, domain=domain, split=split, label=label))
     if beside:
         inside = "normal/" if has_normal else "the folders of the domains"
-        oddities.append(f"{counted(beside, 'clip')} left out, not inside {inside}: {some(beside)}.")
+        oddities.append(
+            f"{quantity(beside, 'clip')} left out, not inside {inside}: {name_list(beside)}."
+        )
     if deep:
         oddities.append(
-            f"{counted(deep, 'clip')} deeper than <domain>/ taken for clips of that domain: "
-            f"{some(deep)}."
+            f"{quantity(deep, 'clip')} deeper than <domain>/ taken for clips of that domain: "
+            f"{name_list(deep)}."
         )
     return clips, _domain_note(
         clips, level * has_domains, sorted(first) if dated else [], asked=domain_level is not None
@@ -400,13 +381,14 @@ def _domain_note(clips: Sequence[Clip], level: int, dates: Sequence[str], *, ask
     """Which folders were taken for domains, and how to say otherwise."""
     if dates:
         return (
-            f"Folder level 1 has dates ({some(dates, 3)}), so all clips are one domain. If the "
-            "dates are operating conditions, use --domain-level 1; if folders inside them are, 2."
+            f"Folder level 1 has dates ({name_list(dates, 3)}), so all clips are one domain. If "
+            "the dates are operating conditions, use --domain-level 1; if folders "
+            "inside them are, 2."
         )
     counts = Counter(clip.domain for clip in clips if clip.domain and clip.split == "train")
     if not level or set(counts) <= {"source", "target"}:
         return ""
-    listed = some((f"{name} ({counted(count, 'clip')})" for name, count in counts.items()), 8)
+    listed = name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)
     if asked:
         return f"Domains come from folder level {level}: {listed}."
     others = " Folders of machines are to be read one by one." if len(counts) > _FEW else ""
@@ -440,7 +422,7 @@ def _place_in_folder(path: str) -> tuple[list[str], str | None, int | None]:
 def _nothing_in(root: Place, oddities: Sequence[str]) -> str:
     archives = sorted(each.name for each in root.glob("*.zip"))
     if archives:
-        return f"{root} holds {counted(archives, 'archive')} but no recording: unzip them first."
+        return f"{root} holds {quantity(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
     return f"No recording ({READABLE}) in {root} or below.{hint}"
 
@@ -471,8 +453,8 @@ def _find_oddities(clips: Sequence[Clip]) -> list[str]:
     if unlabelled:
         machines = dict.fromkeys(titled(clip.year, clip.machine) for clip in unlabelled)
         oddities.append(
-            f"{counted(unlabelled, 'test clip')} without a label ({some(machines)}): they can be "
-            "scored, not evaluated."
+            f"{quantity(unlabelled, 'test clip')} without a label ({name_list(machines)}): they "
+            "can be scored, not evaluated."
         )
     return oddities
 
@@ -493,16 +475,16 @@ def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
         yield "no target clip among the training clips."
     for domain, count in domains.items():
         if domain is not None and count < 2:
-            yield f"only {count} training clip in the domain {some([domain])}."
+            yield f"only {count} training clip in the domain {name_list([domain])}."
     nowhere = [clip.path for clip in train if clip.domain is None]
     if nowhere:
-        yield f"{counted(nowhere, 'training clip')} without a domain: {some(nowhere)}."
+        yield f"{quantity(nowhere, 'training clip')} without a domain: {name_list(nowhere)}."
     faulty = [clip.path for clip in train if clip.label == 1]
     if faulty:
-        yield f"{counted(faulty, 'training clip')} labelled anomaly: {some(faulty)}."
+        yield f"{quantity(faulty, 'training clip')} labelled anomaly: {name_list(faulty)}."
     names: dict[tuple[str, str | None, str], list[str]] = defaultdict(list)
     for clip in clips:
         names[clip.split, clip.domain, stem_of(clip.path)].append(clip.path)
     twice = [" = ".join(paths) for paths in names.values() if len(paths) > 1]
     if twice:
-        yield f"{counted(twice, 'name')} more than once: {some(twice, 3)}."
+        yield f"{quantity(twice, 'name')} more than once: {name_list(twice, 3)}."

@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from daco.data.clips import DEFAULT_MACHINE, Clip, counted, some, stem_of, titled
+from daco.data.clips import DEFAULT_MACHINE, Clip, stem_of, titled
 from daco.errors import DataError, InputError
 from daco.files.places import Place
+from daco.text import name_list, quantity
 
 _SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
 
@@ -149,9 +150,9 @@ def clips_by_name(
     others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
     if others and not split_known and any(clip and clip.split != "train" for clip in clips):
         raise InputError(
-            f"there is no column 'split', and {counted(others, 'clip')} without a DCASE name "
-            f"({some(others, 3)}) beside clips whose names say test. Add a column 'split' with "
-            "train or test for every clip."
+            f"there is no column 'split', and {quantity(others, 'clip')} without a DCASE name "
+            f"({name_list(others, 3)}) beside clips whose names say test. Add a column 'split' "
+            "with train or test for every clip."
         )
     return clips
 
@@ -174,13 +175,13 @@ def require_normal_names(paths: Sequence[str]) -> list[str]:
     """
     if faulty := named_anomalies(paths):
         raise DataError(
-            f"{counted(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
-            f"by name: {some(faulty)}. Correct the columns, or rename the clips."
+            f"{quantity(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
+            f"by name: {name_list(faulty)}. Correct the columns, or rename the clips."
         )
     if tests := named_test_clips(paths):
         return [
-            f"{counted(tests, 'clip')} for training by the column 'split', which counts, but test "
-            f"clips by name: {some(tests)}."
+            f"{quantity(tests, 'clip')} for training by the column 'split', which counts, but test "
+            f"clips by name: {name_list(tests)}."
         ]
     return []
 
@@ -271,8 +272,8 @@ def read_tree(
     if year is not None and years - {year}:
         if len(years) > 1:
             raise DataError(
-                f"{root} holds the years {some(map(str, sorted(filter(None, years))))}, and year "
-                f"is {year}. Read one year at a time, or leave year out."
+                f"{root} holds the years {name_list(map(str, sorted(filter(None, years))))}, and "
+                f"year is {year}. Read one year at a time, or leave year out."
             )
         oddities.append(f"The folders name the year {years.pop()}; read as {year}, as asked.")
     _leave_out_copies(names, places, renamed, oddities)
@@ -291,13 +292,13 @@ def read_tree(
         clips.append(_clip(path, name, where, year or where.year))
     if unparsed:
         oddities.append(
-            f"{counted(unparsed, 'name')} not of DCASE's form, kept without a label in test "
-            f"folders and left out elsewhere: {some(unparsed)}."
+            f"{quantity(unparsed, 'name')} not of DCASE's form, kept without a label in test "
+            f"folders and left out elsewhere: {name_list(unparsed)}."
         )
     if moved:
         oddities.append(
-            f"{counted(moved, 'clip')} in a folder of another split than in the name, which "
-            f"counts: {some(moved)}."
+            f"{quantity(moved, 'clip')} in a folder of another split than in the name, which "
+            f"counts: {name_list(moved)}."
         )
     for key in dict.fromkeys((clip.year, clip.machine) for clip in clips):
         known = MACHINES.get(key[0] or 0)
@@ -376,7 +377,7 @@ def _leave_out_copies(
         del names[path]
     if left_out:
         kept = "the labelled copies in test_rename" if renamed else "the originals in test"
-        oddities.append(f"{counted(left_out, 'test clip')} left out in favour of {kept}.")
+        oddities.append(f"{quantity(left_out, 'test clip')} left out in favour of {kept}.")
 
 
 def _with_attribute_files(
@@ -418,18 +419,18 @@ def _with_attribute_files(
         for file_name in dict.fromkeys(names[key]):
             if stems := against[key, file_name]:
                 oddities.append(
-                    f"{title}: {file_name} and {counted(stems, 'name')} disagree, the file "
-                    f"counts: {some(stems, 3)}."
+                    f"{title}: {file_name} and {quantity(stems, 'name')} disagree, the file "
+                    f"counts: {name_list(stems, 3)}."
                 )
         if without[key]:
             oddities.append(
-                f"{title}: {counted(without[key], 'clip')} not in "
-                f"{some(dict.fromkeys(names[key]))}: {some(without[key], 3)}."
+                f"{title}: {quantity(without[key], 'clip')} not in "
+                f"{name_list(dict.fromkeys(names[key]))}: {name_list(without[key], 3)}."
             )
         left = Counter(rows[key][stem][0] for stem in unused[key])
         for file_name, count in left.items():
             oddities.append(
-                f"{title}: {counted(count, 'row')} of {file_name} for clips that are not here."
+                f"{title}: {quantity(count, 'row')} of {file_name} for clips that are not here."
             )
     return result
 
@@ -462,7 +463,7 @@ def _attribute_rows(file: Place, oddities: list[str]) -> dict[str, list[tuple[st
         pairs = zip(values[1::2], values[2::2], strict=False)
         rows[stem_of(values[0].replace("\\", "/"))] = [(k, v) for k, v in pairs if k and v]
     if len(rows) < len(lines) - 1:
-        oddities.append(f"{file} names {counted(len(lines) - 1 - len(rows), 'clip')} twice.")
+        oddities.append(f"{file} names {quantity(len(lines) - 1 - len(rows), 'clip')} twice.")
     return rows
 
 

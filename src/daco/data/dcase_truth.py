@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from daco.data.clips import Clip, counted, some, stem_of, titled
+from daco.data.clips import Clip, stem_of, titled
 from daco.data.dcase import MACHINES, YEAR, parse_attributes, parse_name, read_csv
 from daco.errors import DataError
+from daco.text import name_list, quantity
 
 _TRUTH_FOLDERS = ("ground_truth_data", "ground_truth_domain", "ground_truth_attributes")
 
@@ -76,13 +77,13 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
             result[index] = replace(clips[index], label=label, domain=domain, attributes=tail)
     if problems:
         raise DataError(
-            f"The truth in {folder} does not fit the test clips: {some(problems, 8)}. Recordings "
-            "and evaluator must be of the same year, and all test clips unpacked."
+            f"The truth in {folder} does not fit the test clips: {name_list(problems, 8)}. "
+            "Recordings and evaluator must be of the same year, and all test clips unpacked."
         )
     if conflicts:
         oddities.append(
             f"ground_truth_attributes contradicts the other truth files for "
-            f"{counted(conflicts, 'clip')}, the others count: {some(conflicts)}."
+            f"{quantity(conflicts, 'clip')}, the others count: {name_list(conflicts)}."
         )
     return result
 
@@ -108,13 +109,13 @@ def _of_one_year(
     years = {year for year, _, _ in waiting} - {None}
     if truth_year is None and len(years) > 1:
         raise DataError(
-            f"The clips are of the years {some(map(str, sorted(filter(None, years))))}, and the "
-            f"year of the truth in {folder} is not known. Read one year at a time."
+            f"The clips are of the years {name_list(map(str, sorted(filter(None, years))))}, and "
+            f"the year of the truth in {folder} is not known. Read one year at a time."
         )
     if truth_year is not None and years and truth_year not in years:
         raise DataError(
             f"The truth in {folder} is of {truth_year}, the test clips without a label are of "
-            f"{some(map(str, sorted(filter(None, years))))}. Give the evaluator of that year."
+            f"{name_list(map(str, sorted(filter(None, years))))}. Give the evaluator of that year."
         )
     for key in [key for key in waiting if truth_year and key[0] not in (None, truth_year)]:
         oddities.append(f"{titled(key[0], key[1])}: no truth, it is of {truth_year} only.")
@@ -152,5 +153,5 @@ def _truth_rows(path: Path, stems: Sequence[str], problems: list[str]) -> dict[s
         (doubled, "more than once:"),
     ):
         if names:
-            problems.append(f"{where} {what} {len(names)} ({some(names, 3)})")
+            problems.append(f"{where} {what} {len(names)} ({name_list(names, 3)})")
     return rows

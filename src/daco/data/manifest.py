@@ -18,20 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from daco.data.clips import (
-    COLUMNS,
-    ONE_DOMAIN,
-    SPLITS,
-    Clip,
-    ClipTable,
-    counted,
-    did_you_mean,
-    some,
-)
+from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable, did_you_mean
 from daco.data.dcase import clips_by_name
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.places import Place, RemotePath, is_remote, opened, place, sizes_of
+from daco.text import name_list, quantity
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
 _LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
@@ -55,13 +47,15 @@ def read_manifest(
     else:
         raise DataError(f"{path} is no manifest: give a folder, or a .csv or .parquet file.")
     if "path" not in header:
-        found = some(map(repr, header)) or "none"
+        found = name_list(map(repr, header)) or "none"
         raise DataError(f"{path} has no column 'path'; its columns are {found}.")
     if not rows:
         raise DataError(f"{path} has a header but no rows.")
     for name in header:
         if name not in COLUMNS:
-            oddities.append(f"Column {some([name])!r} of {path.name} ignored.{did_you_mean(name)}")
+            oddities.append(
+                f"Column {name_list([name])!r} of {path.name} ignored.{did_you_mean(name)}"
+            )
     root = _root_of(path, rows)
     inside = _remotely(root) if isinstance(root, RemotePath) else _locally(os.fspath(root))
     clips: list[Clip] = []
@@ -70,7 +64,7 @@ def read_manifest(
         clip = _clip(row, f"{path}, row {number}", root.name, inside, header, year)
         if clip.path in first_row:
             raise DataError(
-                f"{path}, row {number}, column 'path': {some([clip.path])!r} is row "
+                f"{path}, row {number}, column 'path': {name_list([clip.path])!r} is row "
                 f"{first_row[clip.path]} already. Name every clip once."
             )
         first_row[clip.path] = number
@@ -85,8 +79,8 @@ def read_manifest(
             sizes[clip.path] = size
     if missing:
         raise DataError(
-            f"{counted(missing, 'file')} of {path} not found (paths are relative to its folder): "
-            f"{some(missing)}."
+            f"{quantity(missing, 'file')} of {path} not found (paths are relative to its folder): "
+            f"{name_list(missing)}."
         )
     return root, clips, sizes
 
@@ -159,7 +153,7 @@ def _csv_rows(path: Place) -> tuple[list[str], list[Row]]:
     for number, values in enumerate((line for line in lines[1:] if line), 1):
         if len(values) != len(header):
             raise DataError(
-                f"{path}, row {number} has {counted(values, 'value')}, the header has "
+                f"{path}, row {number} has {quantity(values, 'value')}, the header has "
                 f"{len(header)}. Quote values that contain the separator."
             )
         rows.append(dict(zip(header, values, strict=True)))
@@ -224,7 +218,9 @@ def _clip(
         return None if value.lower() in _NOTHING else value
 
     def refuse(name: str, expected: str) -> DataError:
-        return DataError(f"{where}, column {name!r}: {some([str(row[name])])!r} is not {expected}.")
+        return DataError(
+            f"{where}, column {name!r}: {name_list([str(row[name])])!r} is not {expected}."
+        )
 
     if cell("path") is None:
         raise DataError(f"{where}, column 'path': empty. Name the recording.")
@@ -292,7 +288,7 @@ def _attributes(text: str | None, where: str) -> dict[str, str]:
         value = None
     if not isinstance(value, dict):
         raise DataError(
-            f"{where}, column 'attributes': {some([text])!r} is not a JSON object such as "
+            f"{where}, column 'attributes': {name_list([text])!r} is not a JSON object such as "
             '{"speed": "2"}.'
         )
     return {str(key): str(each) for key, each in value.items()}

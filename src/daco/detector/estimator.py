@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from daco.data.clips import counted
 from daco.detector.thresholds import require_rate, threshold_for
 from daco.errors import DacoWarning, InputError, NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
@@ -24,6 +23,7 @@ from daco.method.criterion import CHOICE_SPLITS
 from daco.method.domains import Weights
 from daco.method.pseudo_anomalies import moved_normals
 from daco.method.viability import pseudo_scores, viability_veto
+from daco.text import quantity
 from daco.validation import Floats, as_embeddings
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class LabelFreeSearch(_Detector):
                 heard, kept, said = self._hears(embeddings, domains, pool)
             best = next(at for at in order if kept[at])
             self.reason_ = (
-                f"smallest balance criterion of {counted(int(kept.sum()), 'configuration')}: "
+                f"smallest balance criterion of {quantity(int(kept.sum()), 'configuration')}: "
                 f"{criterion[best]:.4f} ({said})"
             )
         self.results_: pd.DataFrame = pd.DataFrame(

@@ -17,16 +17,7 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, Backbone
-from daco.data.clips import (
-    ONE_DOMAIN,
-    Clip,
-    ClipTable,
-    counted,
-    read_clips,
-    some,
-    titled,
-    without_training,
-)
+from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, read_clips, titled, without_training
 from daco.data.dcase import require_normal_names
 from daco.data.table import EmbeddingTable, Matrix
 from daco.detector.modelcheck import SHA256
@@ -35,6 +26,7 @@ from daco.embedding.frontend import Frontend
 from daco.embedding.output import HASHES
 from daco.errors import AudioError, DataError, InputError
 from daco.files.places import Place, not_there, opened
+from daco.text import name_list, quantity
 
 Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
@@ -273,7 +265,9 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     normals = [clip for clip in given if clip.label != 1]
     oddities += require_normal_names([clip.path for clip in normals])
     if faulty:
-        oddities.append(f"{counted(faulty, 'clip')} labelled anomaly left out: {some(faulty)}.")
+        oddities.append(
+            f"{quantity(faulty, 'clip')} labelled anomaly left out: {name_list(faulty)}."
+        )
     if not normals:
         kind = "normal training clip" if training else "normal clip"
         sentences = [f"There is no {kind}.", *oddities, "Give recordings of the normal machine."]
@@ -288,8 +282,8 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
         nowhere = [clip.path for clip in group if clip.domain is None]
         if nowhere and len(nowhere) < len(group):
             raise DataError(
-                f"{title}: {counted(nowhere, 'clip')} without a domain among clips that have one: "
-                f"{some(nowhere)}. Say which domain they belong to, or leave them out."
+                f"{title}: {quantity(nowhere, 'clip')} without a domain among clips that have one: "
+                f"{name_list(nowhere)}. Say which domain they belong to, or leave them out."
             )
         groups[title] = group
     return groups, oddities
@@ -308,7 +302,7 @@ def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]
         if total := faulty + counts[split, False]:
             kind = "an anomaly" if faulty == 1 else "anomalies"
             which = f" ({faulty:,} of them {kind})" if faulty else ""
-            parts.append(counted(total, f"{split} clip") + which)
+            parts.append(quantity(total, f"{split} clip") + which)
     return (
         [f"Left out {' and '.join(parts)}: {command} uses normal training clips."] if parts else []
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from daco.data.clips import COLUMNS, Clip, ClipTable, counted, some
+from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.parquet import (
     arrow_schema,
     attributes_text,
@@ -25,6 +25,7 @@ from daco.embedding.shards import Recording, Shard, Span, hash_recording, read_s
 from daco.errors import DataError
 from daco.files.atomic import atomic_write
 from daco.files.places import THREADS, Place, opened, place
+from daco.text import name_list, quantity
 
 RECORDINGS = "recordings_sha256"
 """The table's metadata about the paths and contents of all clips it was made of."""
@@ -100,7 +101,7 @@ def changes_since(
     ]
     found += _changed_clips(table.clips, columns, left_out)
     if left_out and not skip:
-        found.append(f"{counted(len(left_out), 'clip')} left out, and --on-error is fail")
+        found.append(f"{quantity(len(left_out), 'clip')} left out, and --on-error is fail")
     if not found and stored.get(RECORDINGS) != _recordings_sha256(table):
         found.append("the content of recordings")
     return found, len(left_out)
@@ -113,10 +114,10 @@ def _changed_clips(
     now = {clip.path for clip in clips}
     found = []
     if new := now - before:
-        found.append(f"{counted(len(new), 'new clip')} ({some(sorted(new), 3)})")
+        found.append(f"{quantity(len(new), 'new clip')} ({name_list(sorted(new), 3)})")
     if gone := before - now:
         found.append(
-            f"{counted(len(gone), 'clip')} that {_verb(gone)} gone ({some(sorted(gone), 3)})"
+            f"{quantity(len(gone), 'clip')} that {_verb(gone)} gone ({name_list(sorted(gone), 3)})"
         )
     if found:
         return found

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.data.clips import counted, some
 from daco.data.dcase import MACHINES
 from daco.errors import DataError, InputError
 from daco.evaluation.matching import Key, MachineTruth, read_truth, truth_in_names, values_by_clip
@@ -36,6 +35,7 @@ from daco.evaluation.scorefiles import (
     read_score_files,
 )
 from daco.evaluation.statistics import machine_jackknife, paired_p_value, score_interval
+from daco.text import name_list, quantity
 
 _FROM_NAMES = "file names"
 
@@ -257,7 +257,7 @@ def explained(folder: Path | str, problems: Sequence[str]) -> str:
     """One report of all that is wrong, and why the official evaluator may not have said so."""
     listed = "\n".join(f"- {problem}" for problem in problems)
     return (
-        f"{folder} cannot be evaluated, {counted(problems, 'problem')}:\n{listed}\n"
+        f"{folder} cannot be evaluated, {quantity(problems, 'problem')}:\n{listed}\n"
         "The official evaluator matches rows by their sorted position: it accepts wrong names "
         "silently, and skips a system that lacks a machine."
     )
@@ -285,8 +285,8 @@ def _evaluate(
         silent = [file.path.name for key, file in scores.items() if key not in known]
         if silent:
             problems.append(
-                f"{counted(silent, 'file')} with names that do not say label and domain "
-                f"({some(silent, 3)}). Give the truth, a checkout of the official evaluator."
+                f"{quantity(silent, 'file')} with names that do not say label and domain "
+                f"({name_list(silent, 3)}). Give the truth, a checkout of the official evaluator."
             )
         wanted = _machines_of(year, scores)
         notes.append(
@@ -297,17 +297,19 @@ def _evaluate(
         wanted = set(known)
         extra = [file.path.name for key, file in scores.items() if key not in known]
         if extra:
-            notes.append(f"{counted(extra, 'score file')} without truth, left out: {some(extra)}.")
+            notes.append(
+                f"{quantity(extra, 'score file')} without truth, left out: {name_list(extra)}."
+            )
     # A file with problems is in `problems` already, and not missing.
     missing = [machine_title(*key) for key in sorted(wanted - _present(folder, SCORES))]
     if missing and not partial:
-        told = some(missing, 20)
+        told = name_list(missing, 20)
         problems.append(
-            f"no score file for {counted(missing, 'machine')} of {len(wanted)}: {told}."
+            f"no score file for {quantity(missing, 'machine')} of {len(wanted)}: {told}."
         )
     alone = [machine_title(*key) for key in sorted(set(decisions) - _present(folder, SCORES))]
     if alone:
-        problems.append(f"decisions without scores for {some(alone)}.")
+        problems.append(f"decisions without scores for {name_list(alone)}.")
     found = [
         _machine(key, known[key], scores[key], decisions.get(key), problems)
         for key in sorted(known)
@@ -320,7 +322,7 @@ def _evaluate(
         return None
     undecided = [machine_title(*key) for key, _, _ in machines if key not in decisions]
     if len(undecided) < len(machines) and undecided:
-        notes.append(f"No decision file for {some(undecided)}, so no means of F1.")
+        notes.append(f"No decision file for {name_list(undecided)}, so no means of F1.")
     source = _FROM_NAMES if truth is None else str(truth)
     return _summarised(system, source, machines, tuple(missing), tuple(notes))
 
@@ -373,7 +375,9 @@ def _machine(
     domains = np.array([domain for _, domain in truth.clips.values()])
     absent = {"source", "target"} - set(domains[labels == 0])
     if absent:
-        problems.append(f"{scores.path.name}: no normal clip of the {some(sorted(absent))} domain.")
+        problems.append(
+            f"{scores.path.name}: no normal clip of the {name_list(sorted(absent))} domain."
+        )
         return None
     try:
         everything = machine_metrics(values, labels, np.full(len(labels), "all"))
@@ -393,7 +397,7 @@ def _machine(
 def _one_year(files: Sequence[ScoreFile], year: int | None, problems: list[str]) -> int | None:
     years = {file.year for file in files if file.year} | ({year} if year else set())
     if len(years) > 1:
-        told = some(map(str, sorted(years)))
+        told = name_list(map(str, sorted(years)))
         problems.append(f"files of several years: {told}. Evaluate one year at a time.")
     return year or next(iter(years), None)
 
@@ -404,7 +408,7 @@ def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
         return set(scores)
     if year not in MACHINES:
         raise InputError(
-            f"The machines of {year} are not known. Known: {some(map(str, MACHINES))}."
+            f"The machines of {year} are not known. Known: {name_list(map(str, MACHINES))}."
         )
     given = {machine for machine, _ in scores}
     sets = MACHINES[year].values()

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import Clip, counted, some, stem_of
+from daco.data.clips import Clip, stem_of
 from daco.data.dcase import parse_name, read_csv
 from daco.data.dcase_truth import inject_truth
 from daco.errors import DataError
 from daco.evaluation.scorefiles import ScoreFile
+from daco.text import name_list, quantity
 
 Key = tuple[str, str]
 """A machine and a section."""
@@ -116,11 +117,12 @@ def values_by_clip(
     ):
         if names:
             problems.append(
-                f"{file.path.name}: {counted(names, 'row')} {what}: {some(names, _SHOWN)}."
+                f"{file.path.name}: {quantity(names, 'row')} {what}: {name_list(names, _SHOWN)}."
             )
     if absent:
         problems.append(
-            f"{file.path.name}: {counted(absent, 'clip')} without a row: {some(absent, _SHOWN)}."
+            f"{file.path.name}: {quantity(absent, 'clip')} without a row: "
+            f"{name_list(absent, _SHOWN)}."
         )
     if wrong or twice or absent:
         return None

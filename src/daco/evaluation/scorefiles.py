@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import counted, some, stem_of
+from daco.data.clips import stem_of
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write, unwritable
+from daco.text import name_list, quantity
 
 SCORES = "anomaly_score"
 DECISIONS = "decision_result"
@@ -178,7 +179,7 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
     if problems is not None:
         problems += found
     elif found:
-        raise DataError(f"{folder}: {some(found, 20)}")
+        raise DataError(f"{folder}: {name_list(found, 20)}")
     return list(files.values())
 
 
@@ -202,7 +203,7 @@ def parse_rows(
         wrong["not to be read"].append(f"line {reader.line_num} ({error})")
     if not rows and not wrong:
         problems.append(f"{where}: empty.")
-    problems += [f"{where}: {what}: {some(lines, _SHOWN)}." for what, lines in wrong.items()]
+    problems += [f"{where}: {what}: {name_list(lines, _SHOWN)}." for what, lines in wrong.items()]
     return tuple(rows), np.array(list(rows.values()), dtype=np.float64)
 
 
@@ -254,7 +255,7 @@ def _file_name(kind: str, machine: str, section: str) -> str:
 def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generic]) -> None:
     if values.shape != (len(names),):
         raise InputError(
-            f"Machine {machine!r} has {counted(names, 'clip')} and values of shape {values.shape}."
+            f"Machine {machine!r} has {quantity(names, 'clip')} and values of shape {values.shape}."
         )
     if not len(names):
         raise InputError(f"Machine {machine!r} has no test clip to write scores of.")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.data.clips import counted, some
 from daco.detector.thresholds import threshold_for
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_rates, harmonic_mean
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays
 from daco.experiments.result import MachineScores
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,7 +197,7 @@ def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
         without = [machine.title for machine in mine if not machine.labelled]
         if not without:
             continue
-        which = f"{counted(without, f'{word} machine')} ({some(without, 4)})"
+        which = f"{quantity(without, f'{word} machine')} ({name_list(without, 4)})"
         if len(without) < len(mine):
             sentences.append(
                 f"{which} without complete labels: official scores are over the other "
@@ -233,7 +233,7 @@ def _place(machine: Arrays) -> dict[str, str]:
 def _bank_note(sizes: Sequence[int]) -> str:
     low, high = min(sizes), max(sizes)
     return (
-        f"median; {counted(low, 'normal')}" if low == high else f"median; {low} to {high} normals"
+        f"median; {quantity(low, 'normal')}" if low == high else f"median; {low} to {high} normals"
     )
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import counted, some, stem_of
+from daco.data.clips import stem_of
 from daco.errors import DataError, InputError
 from daco.evaluation.metrics import machine_metrics
 from daco.experiments.autoencoders.scoretable import places_of, read_score_table
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import ORACLE
 from daco.experiments.provenance import sha256_of
+from daco.text import name_list, quantity
 
 OWN = ("knn1", "sel-maha", "gmm2", ORACLE)
 """What a study calls its own rows of E1."""
@@ -53,10 +54,10 @@ def baseline_rows(
             if len(absent) == len(mine):
                 continue
             if absent:
-                which = f"{counted(absent, f'{split} machine')} out of {len(mine)}"
+                which = f"{quantity(absent, f'{split} machine')} out of {len(mine)}"
                 raise DataError(
-                    f"{_named(files)}: no score by {system} of {which} ({some(absent)}). Run 'daco "
-                    "baseline' on their recordings."
+                    f"{_named(files)}: no score by {system} of {which} ({name_list(absent)}). Run "
+                    "'daco baseline' on their recordings."
                 )
             found += [(system, machine, _values(files, system, machine, given)) for machine in mine]
     if not found:
@@ -131,9 +132,9 @@ def _values(
     absent = [name for name in names if name not in clips]
     if absent:
         raise DataError(
-            f"{_named(files)}: no score by {system} of {counted(absent, 'test clip')} of the "
-            f"{machine.split} machine {machine.title} ({some(absent, 3)}). Run 'daco baseline' on "
-            "the recordings that were embedded."
+            f"{_named(files)}: no score by {system} of {quantity(absent, 'test clip')} of the "
+            f"{machine.split} machine {machine.title} ({name_list(absent, 3)}). Run 'daco "
+            "baseline' on the recordings that were embedded."
         )
     return np.array([clips[name] for name in names])
 

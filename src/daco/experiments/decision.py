@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import counted
 from daco.errors import InputError
 from daco.experiments.aggregate import CRITERION_DIGITS, pool_within
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
@@ -23,6 +22,7 @@ from daco.method.selection import (
     select_by_dev_score,
     viable,
 )
+from daco.text import quantity
 
 GUARDED = "guarded criterion"
 LABEL_FREE = "criterion, label-free veto"
@@ -100,7 +100,7 @@ def decide(
             pick = guarded_selection({"config": names, "crit_dev": balance}, keep)
             reason = (
                 f"The smallest criterion, {balance[names.index(pick)]:.4f}, of the "
-                f"{counted(int(keep.sum()), 'configuration')} that {by}."
+                f"{quantity(int(keep.sum()), 'configuration')} that {by}."
             )
             removed = tuple(name for name, kept in zip(names, keep, strict=True) if not kept)
             floor = float(np.quantile(dev, 0.10)) if dev is not None and veto is viable else None

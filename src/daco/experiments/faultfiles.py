@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.data.clips import counted, some
 from daco.data.lazy_table import Rows
 from daco.data.table import EmbeddingTable
 from daco.errors import DacoError, DataError, InputError
@@ -18,6 +17,7 @@ from daco.experiments.provenance import sha256_of
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
 from daco.files.places import Place, place
 from daco.method.pseudo_anomalies import PseudoAnomalies, injected
+from daco.text import name_list, quantity
 
 SAME = ("backbone", "weights_sha256", "channel")
 """What must agree between the embeddings of a machine and those of its faults."""
@@ -78,9 +78,10 @@ def with_faults(
                 kept[at] = replace(machines[at], pseudo=found[at])
         elif len(without) < len(mine):
             notes.append(
-                f"{counted(without, f'{ROLES[role]} machine')} without injected faults "
-                f"({some(without, 4)}): the label-free veto has embedding-space pseudo-anomalies "
-                f"for all {ROLES[role]} machines instead. Run 'daco inject' on their recordings."
+                f"{quantity(without, f'{ROLES[role]} machine')} without injected faults "
+                f"({name_list(without, 4)}): the label-free veto has embedding-space "
+                f"pseudo-anomalies for all {ROLES[role]} machines instead. Run 'daco "
+                f"inject' on their recordings."
             )
     return kept, notes
 
@@ -150,9 +151,9 @@ class _Faults:
         bands, shelf = table.bands(self.readout), self.given.shelf(self.readout)
         if bands != machine.bands or shelf.dim != machine.dim:
             raise InputError(
-                f"readout {self.readout!r} has {shelf.dim} values in {counted(bands, 'band')}, and "
-                f"{machine.dim} in {machine.bands} in the study. Inject faults with the readout of "
-                "the study."
+                f"readout {self.readout!r} has {shelf.dim} values in {quantity(bands, 'band')}, "
+                f"and {machine.dim} in {machine.bands} in the study. Inject faults with the "
+                "readout of the study."
             )
         vectors = shelf.vectors(self.index)
         mine = EmbeddingTable(columns, {self.readout: vectors})
@@ -160,7 +161,7 @@ class _Faults:
         strange = ~np.isin(made.domains, machine.domains)
         if strange.any():
             raise InputError(
-                f"{counted(int(strange.sum()), 'recording')} of a domain that the normals do not "
+                f"{quantity(int(strange.sum()), 'recording')} of a domain that the normals do not "
                 "have. Inject faults into the study's own normals."
             )
         return made

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import counted, some
 from daco.errors import NotEnoughClipsError
 from daco.experiments.inputs import SOURCE, TARGET
 from daco.method.config import ScoreConfig
 from daco.method.pseudo_anomalies import INJECTED, PseudoAnomalies, moved_normals
 from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,8 +163,8 @@ def study_veto(
     notes = []
     if silent:
         notes.append(
-            f"{counted(silent, 'machine')} without enough normals for the label-free veto "
-            f"({some(silent, 4)})."
+            f"{quantity(silent, 'machine')} without enough normals for the label-free veto "
+            f"({name_list(silent, 4)})."
         )
     if not known:
         return None, notes

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import Clip, counted, some
+from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
 from daco.data.lazy_table import Rows, open_table
@@ -22,6 +22,7 @@ from daco.errors import DataError, InputError
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
 from daco.files.places import Place, place
 from daco.method.pseudo_anomalies import PseudoAnomalies
+from daco.text import name_list, quantity
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
@@ -186,14 +187,14 @@ def name_domains(tables: Iterable[Table]) -> DomainNames:
         sizes.update(table.columns["domain"][train].tolist())
     if None in sizes:
         raise InputError(
-            f"{counted(sizes[None], 'training clip')} without a domain. A study needs the domain "
+            f"{quantity(sizes[None], 'training clip')} without a domain. A study needs the domain "
             "of every normal clip: fill the 'domain' column."
         )
     named = {str(name): size for name, size in sizes.items()}
     if set(named) == {SOURCE, TARGET}:
         return DomainNames(SOURCE, TARGET)
     if len(named) != 2:
-        found = some(map(repr, sorted(named))) if named else "none"
+        found = name_list(map(repr, sorted(named))) if named else "none"
         raise InputError(
             f"A study compares two domains, the old condition and the new one. The training clips "
             f"have {len(named)}: {found}. Use 'daco select' or daco.NormalBank for another number."
@@ -275,14 +276,14 @@ def normals_of(table: Table, readout: str | None) -> Normals:
     domains, labels = (table.columns[name][train].tolist() for name in ("domain", "label"))
     if missing := [m for m, d in zip(columns["machine"], domains, strict=True) if d is None]:
         raise InputError(
-            f"{counted(missing, 'training clip')} without a domain (machines: "
-            f"{some(dict.fromkeys(missing))}). The criterion compares domains: fill the 'domain' "
-            "column."
+            f"{quantity(missing, 'training clip')} without a domain (machines: "
+            f"{name_list(dict.fromkeys(missing))}). The criterion compares domains: fill the "
+            "'domain' column."
         )
     if odd := [m for m, label in zip(columns["machine"], labels, strict=True) if label == 1]:
         raise InputError(
-            f"{counted(odd, 'training clip')} labelled as anomaly (machines: "
-            f"{some(dict.fromkeys(odd))}). Training clips are normal: remove them."
+            f"{quantity(odd, 'training clip')} labelled as anomaly (machines: "
+            f"{name_list(dict.fromkeys(odd))}). Training clips are normal: remove them."
         )
     require_normal_names(table.columns["path"][train].tolist())
     rows: dict[tuple[Any, str, str], list[int]] = {}
@@ -315,14 +316,14 @@ def _require_normals(
 ) -> None:
     if (part["label"][train] == 1).any():
         raise InputError(
-            f"{where}: {counted(int((part['label'][train] == 1).sum()), 'training clip')} labelled "
-            "as anomaly. Training clips are normal: remove them or correct the label."
+            f"{where}: {quantity(int((part['label'][train] == 1).sum()), 'training clip')} "
+            "labelled as anomaly. Training clips are normal: remove them or correct the label."
         )
     sizes = Counter(part["domain"][train].tolist())
     for domain in (names.source, names.target):
         if sizes[domain] < 2:
             raise InputError(
-                f"{where} has {counted(sizes[domain], 'training clip')} of domain {domain!r}; the "
+                f"{where} has {quantity(sizes[domain], 'training clip')} of domain {domain!r}; the "
                 "criterion holds out half of each domain and needs two. Add recordings, or leave "
                 "the machine out."
             )
@@ -340,7 +341,7 @@ def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
-            f"{where}: {counted(twice, 'test clip')} more than once ({some(twice, 3)}). Scores are "
-            "filed by clip name: give each test clip one row and a name of its own."
+            f"{where}: {quantity(twice, 'test clip')} more than once ({name_list(twice, 3)}). "
+            "Scores are filed by clip name: give each test clip one row and a name of its own."
         )
     return np.array(names, dtype=np.str_)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.compute.pool import SCORING, outcomes, worker_pool, workers_for
-from daco.data.clips import some
 from daco.errors import DacoError, InputError
 from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
 from daco.experiments.inputs import Normals, normals_of
@@ -29,6 +28,7 @@ from daco.method.criterion import CHOICE_SPLITS, Floor
 from daco.method.grid_table import column, config_names, numbers
 from daco.method.selection import viable
 from daco.method.viability import PseudoScores
+from daco.text import name_list
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,7 +184,7 @@ def _veto_notes(
         notes.append("No machine has enough normals for the label-free veto.")
     cut = dict.fromkeys(name for each in found for name in each.choice.cut)
     if cut:
-        notes.append(f"Not chosen where the label-free veto cuts them: {some(cut)}.")
+        notes.append(f"Not chosen where the label-free veto cuts them: {name_list(cut)}.")
     return notes
 
 
@@ -207,9 +207,9 @@ def _guard(
         )
     notes = []
     if unknown:
-        notes.append(f"Left out, because the dev grid does not have them: {some(unknown)}.")
+        notes.append(f"Left out, because the dev grid does not have them: {name_list(unknown)}.")
     if vetoed:
-        notes.append(f"Left out by the dev scores: {some(vetoed)}.")
+        notes.append(f"Left out by the dev scores: {name_list(vetoed)}.")
     return left, vetoed, notes
 
 

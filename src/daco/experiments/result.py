@@ -29,10 +29,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import counted
 from daco.errors import DataError, InputError
 from daco.experiments.frontier import frontier_table, gain_table
 from daco.files.atomic import atomic_write
+from daco.text import quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,10 +209,10 @@ class StudyResult:
 
     def __repr__(self) -> str:
         sizes = self.per_machine.groupby("split", sort=False)["machine"].nunique()
-        machines = " and ".join(counted(int(n), f"{split} machine") for split, n in sizes.items())
+        machines = " and ".join(quantity(int(n), f"{split} machine") for split, n in sizes.items())
         chosen = self.selection.get("chosen", {}).get("config")
         picked = f", chosen {chosen}" if chosen else ""
-        return f"StudyResult({counted(len(self.grid), 'configuration')} on {machines}{picked})"
+        return f"StudyResult({quantity(len(self.grid), 'configuration')} on {machines}{picked})"
 
     @property
     def missing(self) -> list[str]:

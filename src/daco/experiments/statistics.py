@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import counted
 from daco.evaluation.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
 from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
 from daco.experiments.aggregate import (
@@ -26,6 +25,7 @@ from daco.experiments.aggregate import (
 )
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.grid_table import FloatArray, column, numbers
+from daco.text import quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +195,7 @@ def _signals(
             notes.add(f"The {title} is known for fewer than {_FEWEST} configurations.")
         else:
             if not known.all():
-                unknown = counted(int((~known).sum()), "configuration")
+                unknown = quantity(int((~known).sum()), "configuration")
                 notes.add(f"Left out: {unknown} without {title} or score.")
             found[name] = _signal(table, title, signal, known, n_draws, seed, notes)
     if found["criterion"] is not None:

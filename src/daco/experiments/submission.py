@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from daco.data.clips import counted, some
 from daco.data.dcase import MACHINES
 from daco.detector.thresholds import require_rate, supported_rate, threshold_for
 from daco.errors import DataError, InputError
@@ -37,6 +36,7 @@ from daco.evaluation.scorefiles import (
 from daco.experiments.metafile import Author, meta_document, to_yaml
 from daco.experiments.result import MachineScores, StudyResult
 from daco.files.atomic import atomic_write
+from daco.text import name_list, quantity
 
 TASK = "task2"
 DEFAULT_RATE = 0.1
@@ -205,19 +205,19 @@ def validate_submission(path: Path | str) -> Submission:
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a zip file: {error}.") from None
     if not 1 <= len(folders) <= 4:
-        problems.append(f"{counted(len(folders), 'system')}; a team sends one to four.")
+        problems.append(f"{quantity(len(folders), 'system')}; a team sends one to four.")
     systems = tuple(_system(label, files, problems) for label, files in sorted(folders.items()))
     if len({frozenset(system.clips.items()) for system in systems}) > 1:
         problems.append("the systems do not have the same machines and numbers of clips.")
     if problems:
         listed = "\n".join(f"- {problem}" for problem in problems)
-        raise DataError(f"{path} is no submission, {counted(problems, 'problem')}:\n{listed}")
+        raise DataError(f"{path} is no submission, {quantity(problems, 'problem')}:\n{listed}")
     machines = set(systems[0].clips)
     year = next((y for y, sets in MACHINES.items() if machines == set(sets["eval"])), None)
     notes = []
     if year is None:
         notes.append(
-            f"{some(sorted(machines), 9)}: not the evaluation machines of any year from "
+            f"{name_list(sorted(machines), 9)}: not the evaluation machines of any year from "
             f"{min(MACHINES)} to {max(MACHINES)}."
         )
     return Submission(path, systems, year, tuple(notes))
@@ -231,16 +231,16 @@ def _place(
     if len(parts) == 3 and parts[0] == TASK:
         folders[parts[1]][parts[2]] = content
     elif not (len(parts) == 2 and parts[0] == TASK and parts[1].endswith(".pdf")):
-        problems.append(f"{some([name])} is not in {TASK}/<label>/.")
+        problems.append(f"{name_list([name])} is not in {TASK}/<label>/.")
 
 
 def _system(label: str, files: Mapping[str, bytes], problems: list[str]) -> System:
-    where = f"{TASK}/{some([label])}"
+    where = f"{TASK}/{name_list([label])}"
     if not _LABEL.fullmatch(label):
         problems.append(f"{where} is not a label such as Kato_Hitachi_task2_1.")
     tables: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {SCORES: {}, DECISIONS: {}}
     for name, content in sorted(files.items()):
-        place = f"{where}/{some([name])}"
+        place = f"{where}/{name_list([name])}"
         parsed = parse_file_name(name)
         if name == f"{label}.meta.yaml":
             found = _LABEL_LINE.search(content.decode("utf-8", "replace"))
@@ -297,5 +297,5 @@ def _threshold_notes(machines: Sequence[MachineScores], config: str, rate: float
         return []
     return [
         f"The false-alarm rate {rate:g} is below {max(floors.values()):.3g}, the smallest that "
-        f"the normal clips of {some(low)} support: the threshold is extrapolated."
+        f"the normal clips of {name_list(low)} support: the threshold is extrapolated."
     ]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.data.clips import counted, some
 from daco.errors import DacoError, DataError
 from daco.experiments.aggregate import official_scores
 from daco.experiments.choice import compare_scores
@@ -28,6 +27,7 @@ from daco.experiments.prereg import (
 from daco.experiments.provenance import sha256_of
 from daco.experiments.result import REQUIRED_TABLES, StudyResult, read_csv_table
 from daco.method.grid_table import column, numbers
+from daco.text import name_list, quantity
 from daco.version import __version__
 
 OK, CHANGED, UNKNOWN = "ok", "changed", "unknown"
@@ -200,7 +200,7 @@ def _later_run(content: Mapping[str, Any], later: StudyResult) -> Iterator[Check
         yield _same(f"{role} input", was.get("sha256"), is_now.get("sha256"))
     added = [str(role) for role in after if role not in before]
     if added and before:
-        yield Check("new inputs", OK, f"{some(added)}, not there when frozen")
+        yield Check("new inputs", OK, f"{name_list(added)}, not there when frozen")
     if __version__ != content.get("daco_version"):
         yield Check(
             "this daco", UNKNOWN, f"{__version__}; frozen with {content.get('daco_version')}"
@@ -211,10 +211,12 @@ def _same_grid(content: Mapping[str, Any], later: StudyResult) -> Check:
     before = [row["config"] for row in content["grid"]]
     now = later.grid["config"].astype(str).tolist()
     if before == now:
-        return Check("grid", OK, counted(now, "configuration"))
+        return Check("grid", OK, quantity(now, "configuration"))
     gone = [name for name in before if name not in now]
     new = [name for name in now if name not in before]
-    parts = [f"without {some(gone, 3)}"] * bool(gone) + [f"with {some(new, 3)}"] * bool(new)
+    parts = [f"without {name_list(gone, 3)}"] * bool(gone) + [f"with {name_list(new, 3)}"] * bool(
+        new
+    )
     return Check("grid", CHANGED, " and ".join(parts) or "in another order, which breaks ties")
 
 

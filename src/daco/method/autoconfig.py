@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from daco.data.clips import counted
 from daco.errors import NotEnoughClipsError
 from daco.method.bank import NormalBank
 from daco.method.config import DEFAULT_CONFIG, blind_pool
 from daco.method.criterion import CHOICE_SPLITS
+from daco.text import quantity
 
 SEED = 0
 
@@ -71,7 +71,7 @@ def choose_config(bank: NormalBank) -> Choice:
         balance = bank.exact_balance(pool, CHOICE_SPLITS, SEED)
     except NotEnoughClipsError:
         name, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
-        few = f"{counted(size, 'clip')} of {name}"
+        few = f"{quantity(size, 'clip')} of {name}"
         return Choice(DEFAULT_CONFIG, f"too few clips to compare ({few}), so the fixed default", {})
     criterion = {
         config.name: float(value) for config, value in zip(pool, balance.values, strict=True)

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import some, stem_of
+from daco.data.clips import stem_of
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import unit_rows
+from daco.text import name_list
 from daco.validation import Floats, as_embeddings, encode_domains
 
 INJECTED = "injected faults"
@@ -129,7 +130,7 @@ def injected(
     if lost or len(at) != int(is_clean.sum()):
         raise DataError(
             "Every recording of a table of faults has one clean row. "
-            f"Not so: {some(dict.fromkeys(lost)) or 'some are there twice'}."
+            f"Not so: {name_list(dict.fromkeys(lost)) or 'some are there twice'}."
         )
     if X is None:
         rows = _named(list(at), names)

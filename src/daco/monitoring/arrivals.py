@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daco.audio.formats import is_readable, is_unreadable
-from daco.data.clips import counted, not_read, some
+from daco.data.clips import not_read
 from daco.errors import InputError
+from daco.text import name_list, quantity
 from daco.validation import is_utf8
 
 
@@ -104,9 +105,9 @@ def look(folder: Path) -> Look:
         pending.extend(sorted(below, reverse=True))
     obstacles = []
     if closed:
-        obstacles.append(f"{counted(closed, 'folder')} could not be opened: {some(closed)}.")
+        obstacles.append(f"{quantity(closed, 'folder')} could not be opened: {name_list(closed)}.")
     if unnamed:
-        obstacles.append(f"{counted(unnamed, 'name')} not UTF-8, left out: {some(unnamed)}.")
+        obstacles.append(f"{quantity(unnamed, 'name')} not UTF-8, left out: {name_list(unnamed)}.")
     return Look(files, (*obstacles, *not_read(sorted(unreadable))), not closed)
 
 

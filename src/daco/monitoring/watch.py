@@ -21,7 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daco.audio.decode import probe
-from daco.data.clips import counted
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import SUFFIX
 from daco.detector.verdict import Hearing, Verdict, judge
@@ -30,6 +29,7 @@ from daco.errors import AudioError, DacoError, InputError
 from daco.monitoring.arrivals import Arrivals, Look, Seen, Stamp, look
 from daco.monitoring.store import Added, Store, StoreError
 from daco.monitoring.store.records import KEY, TEXT
+from daco.text import quantity
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ModelInUse:
         if model.sha256 == self.model.sha256:
             return None
         self.model, self.listener = model, listener
-        normals = counted(len(model), "normal")
+        normals = quantity(len(model), "normal")
         return f"The model has changed: {normals}, threshold {model.threshold:.4g}."
 
     def judge(self, path: Path, name: str) -> Verdict:

@@ -24,13 +24,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from daco.data.clips import some
 from daco.data.dcase import MACHINES, parse_name
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import QUANTITIES
 from daco.evaluation.scorefiles import SCORES, parse_rows, score_file_name
 from daco.method.config import paper_grid
 from daco.method.grid_table import config_names, numbers
+from daco.text import name_list
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -205,10 +205,10 @@ def read_table(
         raise ArtifactError(where, f"cannot be read as a table ({error})") from None
     absent = [name for name in (*text, *values) if name not in table]
     if absent:
-        raise ArtifactError(where, f"has no column {some(absent)}")
+        raise ArtifactError(where, f"has no column {name_list(absent)}")
     holes = [name for name in text if table[name].isna().any()]
     if holes:
-        raise ArtifactError(where, f"has empty cells in column {some(holes)}")
+        raise ArtifactError(where, f"has empty cells in column {name_list(holes)}")
     try:
         for name in values:
             table[name] = numbers(name, table[name].to_numpy(), len(table))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daco.data.clips import some
 from daco.paper.artifacts import Artifacts
+from daco.text import name_list
 
 Recipe = Callable[..., "Recomputed"]
 
@@ -79,7 +79,7 @@ def drawn(found: Recomputed, number_of_draws: int) -> Recomputed:
 
 def contradictions(found: Sequence[str]) -> Recomputed:
     """How many values contradict others, and the first of them."""
-    return number(len(found), note=f"{some(found, 3)}." if found else "")
+    return number(len(found), note=f"{name_list(found, 3)}." if found else "")
 
 
 def named(name: str, note: str = "") -> Recomputed:

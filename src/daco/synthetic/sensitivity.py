@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import ONE_DOMAIN, ClipTable, counted, some, titled
+from daco.data.clips import ONE_DOMAIN, ClipTable, titled
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.embedding.frontend import Listener
@@ -24,6 +24,7 @@ from daco.method.distances import unit_rows
 from daco.method.pseudo_anomalies import SAME, PseudoAnomalies, injected
 from daco.synthetic.faults import KINDS
 from daco.synthetic.injection import Plan, Progress, choose_recordings, inject_recordings
+from daco.text import name_list, quantity
 
 LEVELS = tuple(float(level) for level in range(-24, 1, 3))
 """Decibels relative to the recording."""
@@ -156,9 +157,9 @@ class Sensitivity:
         """What the numbers do not say."""
         if self.recorded and not self.in_model:
             yield (
-                f"the model is of {self.machine}, the recordings are of {some(self.recorded)} and "
-                "none of them is in the model: if that is another machine, the rates say nothing "
-                "about the model's."
+                f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
+                "and none of them is in the model: if that is another machine, the rates say "
+                "nothing about the model's."
             )
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
@@ -313,8 +314,8 @@ def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
     found = named.get(machine) or plain.get(machine)
     if found is None:
         raise DataError(
-            f"The model is of {machine}, the recordings are of {some(named)}. Give those of the "
-            "model's machine."
+            f"The model is of {machine}, the recordings are of {name_list(named)}. Give those of "
+            "the model's machine."
         )
     return found
 
@@ -376,7 +377,7 @@ def _too_few(model: MachineModel, away: int, error: Exception) -> NotEnoughClips
     while enough - away - enough // _AT_ONCE < total:
         enough += 1
     return NotEnoughClipsError(
-        f"The recordings are in the model, which has {counted(total, 'normal')}. They are left "
+        f"The recordings are in the model, which has {quantity(total, 'normal')}. They are left "
         f"out of it in turns, {away} at a time, and judged by the {total - away} others: {error} "
         f"A model of {enough} normals is enough, and so are recordings that are not in it."
     )

@@ -17,8 +17,9 @@ from shared_data import shared
 
 from daco.audio.decode import read_audio
 from daco.audio.formats import FORMATS
-from daco.data.clips import COLUMNS, Clip, ClipTable, list_audio, read_clips, some, stem_of
+from daco.data.clips import COLUMNS, Clip, ClipTable, list_audio, read_clips, stem_of
 from daco.errors import DataError, InputError
+from daco.text import name_list
 
 
 def make(root, *paths, content=b"x"):
@@ -78,9 +79,9 @@ def test_an_empty_table_has_all_columns(tmp_path):
 
 
 def test_names_are_shortened_and_safe_to_print():
-    assert some(["a", "b"]) == "a, b"
-    assert some(map(str, range(1007)), cap=2) == "0, 1 and 1,005 more"
-    assert "\x1b" not in some(["\x1b[31mred"])
+    assert name_list(["a", "b"]) == "a, b"
+    assert name_list(map(str, range(1007)), cap=2) == "0, 1 and 1,005 more"
+    assert "\x1b" not in name_list(["\x1b[31mred"])
     assert stem_of("a.b/c.0.03.WAV") == "c.0.03"
     assert stem_of("c.0.03") == "c.0.03"
 

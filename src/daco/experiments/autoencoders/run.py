@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daco.audio.decode import probe, read_audio
-from daco.data.clips import ONE_DOMAIN, ClipTable, counted, some, titled
+from daco.data.clips import ONE_DOMAIN, ClipTable, titled
 from daco.embedding.shards import hash_recording
 from daco.errors import (
     AudioError,
@@ -35,6 +35,7 @@ from daco.experiments.autoencoders.scoring import SYSTEMS, clip_scores
 from daco.files.atomic import unwritable
 from daco.files.lock import exclusive
 from daco.files.places import Place
+from daco.text import name_list, quantity
 from daco.version import __version__
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _groups(clips: ClipTable, wanted: Sequence[str] | None) -> dict[Machine, Cli
     unknown = [name for name in wanted or () if name not in clips.machines]
     if unknown:
         raise InputError(
-            f"There is no machine {unknown[0]!r}. There are {some(clips.machines, 20)}."
+            f"There is no machine {unknown[0]!r}. There are {name_list(clips.machines, 20)}."
         )
     groups = {}
     for machine, group in clips.by_machine().items():
@@ -176,8 +177,9 @@ def _groups(clips: ClipTable, wanted: Sequence[str] | None) -> dict[Machine, Cli
         faulty = [clip.path for clip in normals if clip.label == 1]
         if faulty:
             raise DataError(
-                f"{title}: {counted(faulty, 'training clip')} labelled as anomaly "
-                f"({some(faulty, 3)}). Training clips are normal: remove them or correct the label."
+                f"{title}: {quantity(faulty, 'training clip')} labelled as anomaly "
+                f"({name_list(faulty, 3)}). Training clips are normal: remove them or "
+                f"correct the label."
             )
         for part, word in ((normals, "training"), (tests, "test")):
             if not part:

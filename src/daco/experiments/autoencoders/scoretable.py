@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from daco.data.clips import counted, some, stem_of
+from daco.data.clips import stem_of
 from daco.errors import DataError, InputError
 from daco.evaluation.metrics import machine_metrics
 from daco.evaluation.scorefiles import write_scores
 from daco.files.atomic import atomic_write
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +83,7 @@ def read_score_table(path: Path | str) -> ScoreTable:
     absent = [name for name in _REQUIRED if name not in found.column_names]
     if absent:
         raise DataError(
-            f"{path} is no table of scores: it has no column {some(map(repr, absent))}. "
+            f"{path} is no table of scores: it has no column {name_list(map(repr, absent))}. "
             "'daco baseline' writes one."
         )
     try:
@@ -166,12 +167,15 @@ def _typed(given: Mapping[str, list[Any]], n: int) -> pd.DataFrame:
     bad = ~np.isfinite(rows["score"].to_numpy())
     if bad.any():
         paths = rows["path"][bad].tolist()
-        raise ValueError(f"{counted(paths, 'score')} missing or not finite: {some(paths, 3)}.")
+        raise ValueError(
+            f"{quantity(paths, 'score')} missing or not finite: {name_list(paths, 3)}."
+        )
     names = rows.assign(path=rows["path"].map(stem_of))
     twice = names.duplicated([*PLACE, "path", "system"])
     if twice.any():
         raise ValueError(
-            f"{counted(int(twice.sum()), 'clip')} more than once: {some(rows['path'][twice], 3)}."
+            f"{quantity(int(twice.sum()), 'clip')} more than once: "
+            f"{name_list(rows['path'][twice], 3)}."
         )
     return rows
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from daco.data.clips import counted
 from daco.errors import ConfigError
 from daco.experiments.figures.style import look_of
 from daco.experiments.report.table import Columns, ReportTable, columns_from, without_unknown
 from daco.experiments.report.wording import RULES
 from daco.experiments.tables import Key
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
+from daco.text import quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,14 +221,16 @@ def _statistics(stats: Mapping[str, Any]) -> Iterator[list[Any]]:
     ):
         found = stats.get(key) or {}
         machines = found.get("n_machines")
-        basis = counted(machines or found.get("n") or 0, "machine" if machines else "configuration")
+        basis = quantity(
+            machines or found.get("n") or 0, "machine" if machines else "configuration"
+        )
         yield _row(question, found, basis, found.get("p_naive"))
 
 
 def _signal(word: str, signal: Mapping[str, Any]) -> Iterator[list[Any]]:
     """How far one signal predicts the evaluation score, from the plain to the strict answer."""
     whole = {"rho": signal["rho"], **(signal.get("family_block") or {})}
-    basis = f"{counted(signal['n'], 'configuration')}; families resampled"
+    basis = f"{quantity(signal['n'], 'configuration')}; families resampled"
     yield _row(f"Does {word} predict the evaluation score?", whole, basis)
     machines = signal.get("machine_bootstrap") or {}
     basis = f"{machines.get('n_dev')} and {machines.get('n_eval')} machines resampled"

@@ -1,0 +1,52 @@
+"""Wording helpers: counts with their nouns, shortened lists of names, suggestions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def quantity(items: Sequence[Any] | int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> quantity(1, "clip"), quantity(1200, "clip")
+    ('1 clip', '1,200 clips')
+    """
+    count = items if isinstance(items, int) else len(items)
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def name_list(names: Iterable[str], limit: int = 5) -> str:
+    """The first few of many names, safe to print.
+
+    >>> name_list(["a", "b", "c"], limit=2)
+    'a, b and 1 more'
+    """
+    names = list(names)
+    shown = ", ".join(
+        "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
+        for name in names[:limit]
+    )
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that is most similar to `name`, ignoring case; None without a similar one.
+
+    >>> closest("Logmell", ["logmel", "beats"])
+    'logmel'
+    """
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
+
+
+def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A question that offers the most similar known name, with a leading space; else nothing.
+
+    >>> suggestion("fann", ["fan", "pump"]), suggestion("x", ["fan"])
+    (" Did you mean 'fan'?", '')
+    """
+    near = closest(name, known, cutoff)
+    return "" if near is None else f" Did you mean {near!r}?"
