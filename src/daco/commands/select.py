@@ -21,8 +21,7 @@ from daco.method.criterion import CHOICE_SPLITS
 _SHOWN = 4
 
 if TYPE_CHECKING:
-    from daco.experiments.balanced import LabelFreeChoice
-    from daco.experiments.labelfree import LabelFreeSelection
+    from daco.experiments.labelfree import LabelFreeChoice, LabelFreeSelection
 
 
 def select(
