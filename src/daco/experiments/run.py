@@ -94,8 +94,8 @@ def study(
     truth : path, optional
         A checkout of the official evaluator, for evaluation clips without labels.
     baselines : path or iterable of paths
-        Scores of the test clips by other systems, such as ``daco baseline`` writes. They are shown
-        in E1 and take part in no choice.
+        Scores of the test clips by other systems: folders with score files of the challenge, one
+        folder per system. They are shown in E1 and take part in no choice.
     grid : "51", "45", "9", "frontier", a file, or configurations
         ``"frontier"`` has band-wise configurations where the readout has bands.
     faults : table or path, or several
