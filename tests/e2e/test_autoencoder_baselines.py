@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from daco.backbones import load
 from daco.data.clips import read_clips
 from daco.embedding.embed import embed_clips
-from daco.errors import DacoError
 from daco.evaluation.evaluate import rank_systems
 from daco.experiments.run import study
 from daco.synthetic.factory import synth_factory
@@ -64,14 +62,14 @@ def train(script, folder):
     torch.set_num_threads(threads)
 
 
-def run_study(factory, *baselines):
-    return study(
-        factory / "dev.parquet", baselines=baselines, grid=["raw-k1"], n_splits=2, workers=1
+def test_a_study_shows_the_scores_of_each_system(factory, tmp_path):
+    result = study(
+        factory / "dev.parquet",
+        baselines=factory / "scores",
+        grid=["raw-k1"],
+        n_splits=2,
+        workers=1,
     )
-
-
-def test_a_study_shows_the_scores_of_each_system(factory):
-    result = run_study(factory, factory / "scores")
     evaluations = {each.system: each for each in rank_systems(factory / "scores").evaluations}
     assert sorted(evaluations) == SYSTEMS
     table = result.baselines.set_index(["backend", "machine"])
@@ -80,8 +78,10 @@ def test_a_study_shows_the_scores_of_each_system(factory):
             row = table.loc[(system, machine.machine)]
             expected = [machine.metrics[name] for name in METRICS]
             np.testing.assert_allclose(row[METRICS].to_numpy(dtype=float), expected, atol=1e-8)
-    [source] = result.provenance["baselines"]
-    assert (source["path"], source["systems"]) == ("scores", SYSTEMS)
+    assert [each["system"] for each in result.provenance["baselines"]] == SYSTEMS
+    page = result.report(tmp_path).read_text("utf-8")
+    assert "simple autoencoder *" in page
+    assert "took part in no choice" in page
 
 
 def test_finished_machines_are_not_trained_again(script, factory, capsys):
@@ -121,54 +121,3 @@ def test_scores_are_those_of_loops_over_rows(script):
     assert scores["ae-mse"] == pytest.approx(np.mean(rows[:15] ** 2))
     assert scores["ae-maha"] == pytest.approx(min(np.mean(product) for product in products))
     assert scores["ae-maha-row"] == pytest.approx(min(np.trace(p) / 15 for p in products))
-
-
-def scores_table(factory, **changes):
-    files = sorted((factory / "scores" / "ae-mse").glob("*.csv"))
-    parts = [
-        pd.read_csv(file, names=["path", "score"]).assign(machine=machine, system="mine")
-        for file, machine in zip(files, ("fan", "pump"), strict=True)
-    ]
-    return pd.concat(parts, ignore_index=True).assign(**changes)
-
-
-def test_a_parquet_table_of_scores_is_shown_too(factory, tmp_path):
-    moved = scores_table(factory, year=2025)
-    moved["path"] = "x/y/" + moved["path"].str.replace(".wav", ".flac")
-    moved.sample(frac=1, random_state=0).to_parquet(tmp_path / "scores.parquet")
-    table = run_study(factory, tmp_path / "scores.parquet", factory / "scores").baselines
-    by_system = table.set_index("backend")[METRICS]
-    np.testing.assert_allclose(by_system.loc["mine"], by_system.loc["ae-mse"])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.iloc[1:], "no score by mine of 1 test clip of the dev machine fan"),
-        (lambda t: t[t["machine"] == "fan"], r"no score by mine of 1 dev machine out of 2 \(pump"),
-        (lambda t: t.assign(machine="saw" + t["machine"]), "not one score is of a machine"),
-        (lambda t: t.assign(system="knn1"), "a system is called 'knn1'"),
-        (lambda t: pd.concat([t, t]), "clips more than once by mine"),
-        (lambda t: pd.concat([t.assign(year=2024), t.assign(year=2025)]), "of several years"),
-        (lambda t: t.assign(score=float("nan")), "24 scores missing or not finite"),
-        (lambda t: t.drop(columns="system"), "no column 'system'"),
-        (lambda t: t.assign(machine=1), "column 'machine' must hold text"),
-    ],
-)
-def test_incomplete_scores_are_refused(change, message, factory, tmp_path):
-    change(scores_table(factory)).to_parquet(tmp_path / "scores.parquet")
-    with pytest.raises(DacoError, match=message):
-        run_study(factory, tmp_path / "scores.parquet")
-
-
-def test_what_holds_no_scores_is_refused(factory, tmp_path):
-    (tmp_path / "text.parquet").write_text("no")
-    for source, message in (
-        (tmp_path, "no score file"),
-        (tmp_path / "text.parquet", "neither a folder nor a Parquet table"),
-        (tmp_path / "nothing", "neither a folder nor a Parquet table"),
-    ):
-        with pytest.raises(DacoError, match=message):
-            run_study(factory, source)
-    with pytest.raises(DacoError, match="Give each score once"):
-        run_study(factory, factory / "scores", factory / "scores")

@@ -37,7 +37,7 @@ def study(
     ] = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder with score files of other systems; repeat for more."),
+        typer.Option(help="Folder of score files of another system; repeat for more systems."),
     ] = None,
     grid: Annotated[
         str, typer.Option(help="51, 45, 9, frontier, or a file with one configuration per line.")

@@ -44,7 +44,7 @@ from daco.method.selection import SelectionRow, Veto, blind_criteria, selection_
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daco.experiments.result import MachineScores
+    from daco.experiments.study_tables import MachineScores
 
 JACKKNIFE = "machine jackknife"
 CLIPS = "paired clip bootstrap"
