@@ -45,7 +45,7 @@ from daco.validation import Float64s
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daco.experiments.result import MachineScores
+    from daco.experiments.study_tables import MachineScores
 
 JACKKNIFE = "machine jackknife"
 CLIPS = "paired clip bootstrap"
