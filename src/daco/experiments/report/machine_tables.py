@@ -14,7 +14,7 @@ from daco.experiments.report.fewer import fewer_machines, said_of
 from daco.experiments.report.table import Columns, ReportTable, columns_from, without_unknown
 from daco.experiments.tables import Key
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
-from daco.method.grid_table import FloatArray
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
@@ -225,7 +225,7 @@ def cost_table(result: StudyTables) -> ReportTable:
     return ReportTable("cost", "Measured in this run.", columns, formats={"value": ".4g"})
 
 
-def _mean(values: FloatArray) -> float | None:
+def _mean(values: Float64s) -> float | None:
     """The harmonic mean of metrics; None where one is not known."""
     known = len(values) > 0 and bool(np.isfinite(values).all())
     return float(harmonic_mean(values)) if known else None
