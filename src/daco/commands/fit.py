@@ -18,6 +18,7 @@ from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
 from daco.errors import DacoError, DataError, InputError
 from daco.text import quantity
 
@@ -48,7 +49,7 @@ def fit(
     ] = "auto",
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of normals of each domain that may be flagged.")
-    ] = 0.05,
+    ] = FALSE_ALARM_RATE,
     readout: Annotated[
         str | None, typer.Option(help="How frames become a vector. Default: the network's.")
     ] = None,
@@ -83,7 +84,6 @@ def fit(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
-    from daco.detector.thresholds import require_rate
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)

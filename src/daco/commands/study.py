@@ -12,6 +12,7 @@ from rich.markup import escape
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.files.places import local
 from daco.method.config import DEFAULT_CONFIG
@@ -58,7 +59,9 @@ def study(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the criterion's random splits.", min=0)] = 0,
     splits: Annotated[int, typer.Option(help="Number of random splits.", min=1)] = CHOICE_SPLITS,
-    false_alarm_rate: Annotated[float, typer.Option(help="False-alarm rate of thresholds.")] = 0.1,
+    false_alarm_rate: Annotated[
+        float, typer.Option(help="False-alarm rate of thresholds.")
+    ] = FALSE_ALARM_RATE,
     workers: Annotated[
         int | None, typer.Option(help="Processes. Default: one per core.", min=1)
     ] = None,

@@ -19,7 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.data.table import as_float32
 from daco.detector.modelcheck import check_model, require_bank_size, require_usable
-from daco.detector.thresholds import more_clips_for, require_rate, threshold_holding
+from daco.detector.thresholds import (
+    FALSE_ALARM_RATE,
+    more_clips_for,
+    require_rate,
+    threshold_for,
+)
 from daco.embedding.frontend import Frontend
 from daco.errors import InputError
 from daco.files.places import Place, place
@@ -152,7 +157,7 @@ class MachineModel:
         frontend: Frontend | None = None,
         clip_names: Sequence[str] | None = None,
         config: str | ScoreConfig = AUTO,
-        false_alarm_rate: float = 0.1,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
         provenance: Mapping[str, Any] | None = None,
         bands: int = 1,
         clip_sha256: Sequence[str] = (),
@@ -212,7 +217,7 @@ class MachineModel:
                 clip_names=_names(clip_names, len(embeddings)),
                 own_scores=own,
                 false_alarm_rate=float(false_alarm_rate),
-                threshold=_threshold(name, own, codes, false_alarm_rate),
+                threshold=threshold_for(name, own, codes, false_alarm_rate),
                 reason=reason,
                 provenance={
                     "created": kept.pop("created", None) or timestamp(),
@@ -317,7 +322,7 @@ class MachineModel:
     def at_rate(self, rate: float) -> MachineModel:
         """The same detector with the threshold of another false-alarm rate; no refit."""
         require_rate(rate)
-        threshold = _threshold(self.config, self.own_scores, self.clip_domains, rate)
+        threshold = threshold_for(self.config, self.own_scores, self.clip_domains, rate)
         return _with_bank(
             replace(self, false_alarm_rate=float(rate), threshold=threshold), self.bank
         )
@@ -342,7 +347,7 @@ class MachineModel:
         bank = NormalBank(embeddings, labels, bands=self.bands)
         codes = bank.clip_domains
         own = _own_scores(bank, self.config)
-        threshold = _threshold(self.config, own, codes, self.false_alarm_rate)
+        threshold = threshold_for(self.config, own, codes, self.false_alarm_rate)
         update = {
             "when": timestamp(),
             "daco_version": __version__,
@@ -404,12 +409,7 @@ def recalibrated(model: MachineModel) -> Scores:
 
 def expected_threshold(model: MachineModel) -> float:
     """The threshold that follows from the model's own scores and rate."""
-    return _threshold(model.config, model.own_scores, model.clip_domains, model.false_alarm_rate)
-
-
-def _threshold(config: str, own: ArrayLike, codes: ArrayLike, rate: float) -> float:
-    bounded = ScoreConfig.parse(config).calibration == "conf"
-    return threshold_holding(own, codes, rate, bounded=bounded)
+    return threshold_for(model.config, model.own_scores, model.clip_domains, model.false_alarm_rate)
 
 
 def _own_scores(bank: NormalBank, config: str) -> Scores:
