@@ -10,6 +10,7 @@ import pytest
 import soundfile
 import torch
 from shared_data import shared
+from synthetic_machines import synthetic_machine, synthetic_table
 
 from daco.audio.decode import read_audio
 from daco.data.clips import Clip, ClipTable, read_clips
@@ -38,7 +39,6 @@ from daco.experiments.autoencoders.scoring import clip_scores, covariances, prec
 from daco.experiments.baselines import baseline_rows
 from daco.experiments.inputs import machines_of, name_domains
 from daco.experiments.run import study
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 RATE = 16_000
 

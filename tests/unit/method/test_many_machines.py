@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data import lazy_table as tablerows
@@ -17,7 +18,6 @@ from daco.experiments.provenance import sha256_of
 from daco.experiments.report import fewer
 from daco.experiments.result import FiledScores
 from daco.files.places import place
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ratio-soft-k1"]
 SIZE = {"n_source": 30, "n_target": 8, "n_test": 16, "dim": 6}
