@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 from daco.data.clips import ClipTable
 from daco.data.parquet import vector_array
-from daco.data.table import Matrix
 from daco.errors import DacoError, DataError, DownloadError
 from daco.files.atomic import TEMPORARY, atomic_write, unwritable
 from daco.files.claims import claimed
 from daco.files.lock import exclusive
 from daco.files.places import THREADS, Place, RemotePath, Status
+from daco.validation import Float32s
 
 WHOLE = 1 << 24
 """Bytes of a file that is read in one go; each loading thread may hold one."""
@@ -137,7 +137,7 @@ class Shard:
     paths: Sequence[str]
     recordings: Sequence[Recording]
     reasons: Sequence[str | None]
-    vectors: dict[str, Matrix]
+    vectors: dict[str, Float32s]
     settings: str
 
 

@@ -14,8 +14,8 @@ from daco.data.lazy_table import StoredTable
 from daco.embedding.cost import read_cost
 from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
-from daco.experiments.result import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.experiments.shelf import Table
+from daco.experiments.study_tables import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.files.places import Place, opened, place
 from daco.method.config import DEFAULT_CONFIG
 from daco.version import __version__

@@ -25,7 +25,8 @@ from daco.experiments.prereg import (
     require_complete,
 )
 from daco.experiments.provenance import sha256_of
-from daco.experiments.result import REQUIRED_TABLES, StudyResult, read_csv_table
+from daco.experiments.result import StudyResult
+from daco.experiments.study_tables import REQUIRED_TABLES, read_csv_table
 from daco.method.grid_table import column, numbers
 from daco.text import name_list, quantity
 from daco.version import __version__

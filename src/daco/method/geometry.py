@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.method.distances import (
     PairwiseDistances,
@@ -20,10 +19,8 @@ from daco.method.distances import (
     fits,
     unit_rows,
 )
-from daco.method.neighbours import Bools, DenseMinima, NeighbourLists, dense_minima, query_minima
-from daco.validation import Floats
-
-Starts = NDArray[np.intp]
+from daco.method.neighbours import DenseMinima, NeighbourLists, dense_minima, query_minima
+from daco.validation import Bools, Floats, Indices
 
 
 class Look:
@@ -35,7 +32,7 @@ class Look:
     def against(
         self,
         count: int,
-        domain_starts: Starts,
+        domain_starts: Indices,
         ratio_density: Floats,
         difference_density: Floats,
         with_domains: bool,
@@ -85,7 +82,7 @@ class View:
     def minima(
         self,
         members: Bools,
-        domain_starts: Starts,
+        domain_starts: Indices,
         ratio_density: Floats,
         difference_density: Floats,
         with_domains: bool,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.method.bases import SCORERS, Base
-from daco.method.densities import BaseScores, Bools, Starts, local_against, local_within
+from daco.method.densities import BaseScores, local_against, local_within
 from daco.method.geometry import Views
-from daco.validation import Floats
+from daco.validation import Bools, Floats, Indices
 
 WHOLE, BANDS = "whole", "bands"
 """Where a distance to domains is measured: in whole vectors, or as the mean over bands."""
@@ -48,7 +48,7 @@ def required(bases: Iterable[Base]) -> tuple[list[Base], set[str]]:
 
 def scores_within(
     views: Views,
-    domain_starts: Starts,
+    domain_starts: Indices,
     bases: Collection[Base],
     members: Bools | None = None,
     geometries: Collection[str] = (),
@@ -80,7 +80,7 @@ def scores_within(
 def scores_against(
     views: Views,
     query: Floats,
-    domain_starts: Starts,
+    domain_starts: Indices,
     bases: Collection[Base],
     own: Scored,
     geometries: Collection[str] = (),
@@ -153,7 +153,7 @@ def _keep(
 
 
 def _with_derived(
-    found: Scored, own: Scored, members: Bools, domain_starts: Starts, bases: Collection[Base]
+    found: Scored, own: Scored, members: Bools, domain_starts: Indices, bases: Collection[Base]
 ) -> Scored:
     """Add the scores that are made of others: nearest domains standardised, and fusions."""
     for base in required(bases)[0]:
@@ -172,7 +172,7 @@ def _with_derived(
 
 
 def genrep_scores(
-    own_domain: Floats, members: Bools, domain_starts: Starts, domain_distance: Floats
+    own_domain: Floats, members: Bools, domain_starts: Indices, domain_distance: Floats
 ) -> NDArray[np.float64]:
     """Distance to the nearest domain, each standardised by what its own clips have: (S, n).
 

@@ -16,7 +16,7 @@ from daco.experiments import faultfiles, shelf, workers
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.provenance import sha256_of
 from daco.experiments.report import fewer
-from daco.experiments.result import FiledScores
+from daco.experiments.study_tables import FiledScores
 from daco.files.places import place
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ratio-soft-k1"]
