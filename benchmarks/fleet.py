@@ -33,7 +33,7 @@ import soundfile
 
 import daco
 from daco.backbones import load
-from daco.compute.pool import worker_pool
+from daco.compute.processes import worker_pool
 from daco.data.clips import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.cluster import RayEmbedding

@@ -18,7 +18,7 @@ from daco.evaluation.metrics import machine_metrics
 from daco.experiments.autoencoders.scoretable import places_of, read_score_table
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import ORACLE
-from daco.experiments.provenance import sha256_of
+from daco.files.hashing import sha256_of_file
 from daco.text import name_list, quantity
 
 OWN = ("knn1", "sel-maha", "gmm2", ORACLE)
@@ -82,7 +82,7 @@ def baseline_inputs(files: Sequence[Path]) -> list[dict[str, Any]]:
     return [
         {
             "path": file.name,
-            "sha256": sha256_of(file),
+            "sha256": sha256_of_file(file),
             "systems": list(read_score_table(file).systems),
         }
         for file in files

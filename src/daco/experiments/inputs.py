@@ -20,14 +20,14 @@ from daco.data.lazy_table import Rows, open_table
 from daco.data.table import EmbeddingTable, Matrix
 from daco.errors import DataError, InputError
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
 
-Source = EmbeddingTable | Place | str
+Source = EmbeddingTable | Location | str
 """A table, or the file it is in."""
 
 
@@ -155,7 +155,7 @@ def read_table(table: Source, further: tuple[str, ...] = ()) -> Table:
     """
     if isinstance(table, EmbeddingTable):
         return table
-    if place(table).suffix.lower() == ".npz":
+    if parse_location(table).suffix.lower() == ".npz":
         return EmbeddingTable.read(table)
     return open_table(table, further)
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from daco.backbones.network import tf32, usable_device
+from daco.compute.device import tf32, torch_device
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments.autoencoders import EPOCHS, SEED
 from daco.experiments.autoencoders.features import CONTEXT, DIM, MELS, Floats
@@ -108,7 +108,7 @@ def train(
         raise InputError(f"There are {len(clips)} clips and {len(domains)} domains.")
     if epochs < 1:
         raise InputError(f"The 'epochs' parameter must be at least 1. Got {epochs!r} instead.")
-    place = usable_device(device)
+    place = torch_device(device)
     starts, codes, names = _vectors(clips, domains)
     order = torch.Generator().manual_seed(seed)
     held_out, learned = _split(len(starts), order)

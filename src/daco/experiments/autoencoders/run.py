@@ -32,9 +32,9 @@ from daco.experiments.autoencoders.scoretable import (
     write_score_table,
 )
 from daco.experiments.autoencoders.scoring import SYSTEMS, clip_scores
-from daco.files.atomic import unwritable
-from daco.files.lock import exclusive
-from daco.files.places import Place
+from daco.files.atomic import write_error
+from daco.files.lock import hold_lock
+from daco.files.remote import Location
 from daco.text import name_list, quantity
 from daco.version import __version__
 
@@ -240,7 +240,7 @@ def _frames(group: ClipTable, workers: int, progress: Callable[[int, int], None]
     paths = group.paths()
     rate = probe(paths[0]).sample_rate
 
-    def read(path: Place) -> Floats:
+    def read(path: Location) -> Floats:
         own = probe(path).sample_rate
         if own != rate:
             raise AudioError(
@@ -318,7 +318,7 @@ def _file(
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     try:
-        with exclusive(out, _WAIT):
+        with hold_lock(out, _WAIT):
             yield
     except DownloadError:
         raise DataError(
@@ -326,7 +326,7 @@ def _alone(out: Path) -> Iterator[None]:
             "or choose another --out."
         ) from None
     except OSError as error:
-        raise unwritable(out, error) from None
+        raise write_error(out, error) from None
 
 
 def _stored(rows: pd.DataFrame, machine: Machine) -> dict[str, dict[str, float]]:

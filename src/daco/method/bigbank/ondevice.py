@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from daco.backbones.network import tf32, usable_device
+from daco.compute.device import full_precision, torch_device
 from daco.method.bigbank.lists import DomainLists, Starts, lengths_of
 from daco.method.distances import _NOISE_ULPS, PairwiseDistances
 from daco.method.neighbours import Bools, DenseMinima, NearestSoFar
@@ -27,7 +26,7 @@ class DeviceSearch:
 
     def __init__(self, unit: Floats, domain_starts: Starts, device: str) -> None:
         self._host, self._starts = unit, domain_starts
-        self._device = usable_device(device)
+        self._device = torch_device(device)
         self._there: Tensor | None = None
         # Mutual neighbours have equal distances only if both directions round alike: all tiles
         # have one shape, so that one kernel multiplies them.
@@ -52,7 +51,7 @@ class DeviceSearch:
         n, dtype = len(self._host), self._host.dtype
         lengths = lengths_of(length, self._starts)
         found = [NearestSoFar(n, each, dtype) for each in lengths]
-        with _exactly(self._device):
+        with full_precision(self._device):
             for rows in _slices(n, _ROWS):
                 own = torch.arange(rows.start, rows.start + _ROWS, device=self._device)
                 there = self._nearest(self._unit[own], self._starts, lengths, own)
@@ -72,7 +71,7 @@ class DeviceSearch:
         """The smallest distance over, and less, the density of a member: (S, R, N), (S, F, N)."""
         ratio, difference = np.empty_like(ratio_density), np.empty_like(difference_density)
         n = len(self._host)
-        with _exactly(self._device):
+        with full_precision(self._device):
             for s, member in enumerate(members):
                 inside = np.flatnonzero(member)
                 whole = len(inside) == n
@@ -91,7 +90,7 @@ class DeviceSearch:
 
     def nearest(self, rows: Floats) -> tuple[NDArray[np.intp], Floats]:
         """The nearest clip of each row, and its distance."""
-        with _exactly(self._device):
+        with full_precision(self._device):
             everyone = np.array([0, len(self._host)])
             near, where = self._nearest(self._sent(rows), everyone, [1])[0]
         return where[:, 0].cpu().numpy().astype(np.intp), near[:, 0].cpu().numpy()
@@ -100,7 +99,7 @@ class DeviceSearch:
         self, rows: Floats, count: int, over: Floats, less: Floats, with_domains: bool
     ) -> tuple[Floats, DenseMinima]:
         """New clips, unit rows: their nearest, and their smallest values; see `Look`."""
-        with _exactly(self._device):
+        with full_precision(self._device):
             query, unit = self._sent(rows), self._unit
             lengths = lengths_of(max(count, 1), self._starts)
             near = [query.new_empty(len(query), 0)]
@@ -160,13 +159,6 @@ class DeviceSearch:
 
     def _sent(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
-
-
-@contextmanager
-def _exactly(device: torch.device) -> Iterator[None]:
-    """Products in the precision of their factors, whatever the caller allows."""
-    with torch.autocast(device.type, enabled=False), tf32(device, False), torch.no_grad():
-        yield
 
 
 def _slices(n: int, step: int) -> Iterator[slice]:
