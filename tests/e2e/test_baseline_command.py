@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -15,12 +14,9 @@ from daco.backbones import load
 from daco.commands.baseline import baseline
 from daco.commands.study import study
 from daco.data.clips import read_clips
-from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
-from daco.errors import DacoError
 from daco.evaluation.evaluate import rank_systems
 from daco.experiments.autoencoders.scoretable import read_score_table
-from daco.experiments.result import StudyResult
 from daco.synthetic.factory import synth_factory
 
 app = typer.Typer()
@@ -124,130 +120,3 @@ def test_without_torch_one_sentence_says_what_to_install(factory, tmp_path):
     assert result.returncode == 2
     assert 'pip install "daco-asd[torch]"' in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
-
-
-# --- E1 -------------------------------------------------------------------------------------
-
-
-def study_of(factory, out, *options, eval=False):
-    arguments = ["study", "--dev", factory / "dev.parquet", "--out", out, "--grid", "9"]
-    if eval:
-        arguments += ["--eval", factory / "eval.parquet"]
-    return run(*arguments, "--workers", 1, "--splits", 2, *options)
-
-
-@pytest.fixture(scope="module")
-def studies(factory, trained, tmp_path_factory):
-    """The same study without and with the autoencoders."""
-    folder = tmp_path_factory.mktemp("studies")
-    results = {}
-    for name, options in (("plain", []), ("both", ["--baselines", factory / "b.parquet"])):
-        found = study_of(factory, folder / name, *options, eval=True)
-        assert found.exit_code == 0, found.output
-        results[name] = StudyResult.read(folder / name)
-    return results
-
-
-def test_e1_shows_the_autoencoders_beside_the_other_scorers(factory, studies):
-    table = studies["both"].baselines
-    rows = table[table["backend"].isin(SYSTEMS)]
-    assert rows[["split", "machine", "backend"]].to_numpy().tolist() == [
-        ["dev", machine, system] for system in SYSTEMS for machine in ("fan", "pump")
-    ]
-    evaluation = {each.system: each for each in rank_systems(factory / "files").evaluations}
-    for row in rows.itertuples():
-        metrics = {each.machine: each.metrics for each in evaluation[row.backend].machines}
-        for quantity in ("auc_source", "auc_target", "pauc"):
-            expected = metrics[row.machine][quantity]
-            assert getattr(row, quantity) == pytest.approx(expected, abs=1e-8)
-
-
-def test_all_else_is_as_without_them(studies):
-    plain, both = studies["plain"], studies["both"]
-    assert set(plain.baselines["backend"]) == set(OWN)
-    own = both.baselines[both.baselines["backend"].isin(OWN)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(own, plain.baselines)
-    pd.testing.assert_frame_equal(both.grid, plain.grid)
-    assert both.selection == plain.selection
-    assert both.stats == plain.stats
-    assert "baselines" not in plain.provenance
-    [noted] = both.provenance["baselines"]
-    assert (noted["path"], noted["systems"]) == ("b.parquet", SYSTEMS)
-
-
-def test_the_report_names_them_and_says_that_they_are_no_scorers_of_the_embeddings(studies):
-    page = (studies["both"].folder / "report.html").read_text("utf-8")
-    assert "simple autoencoder *" in page
-    assert "selective Mahalanobis autoencoder, as published *" in page
-    assert "took part in no choice" in page
-    plain = (studies["plain"].folder / "report.html").read_text("utf-8")
-    assert "autoencoder" not in plain
-    assert "Other scorers on the same embeddings</h2>" in plain
-
-
-def refusal(result):
-    assert isinstance(result.exception, DacoError), result.output
-    return str(result.exception)
-
-
-def test_a_clip_without_a_score_is_refused(factory, trained, tmp_path):
-    rows = read_score_table(factory / "b.parquet").rows
-    rows.iloc[2:].to_parquet(tmp_path / "cut.parquet")
-    said = refusal(study_of(factory, tmp_path / "run", "--baselines", tmp_path / "cut.parquet"))
-    assert "no score by ae-mse of 1 test clip of the dev machine fan" in said
-
-
-def test_a_machine_without_scores_is_refused(factory, trained, tmp_path):
-    rows = read_score_table(factory / "b.parquet").rows
-    rows[rows["machine"] == "fan"].to_parquet(tmp_path / "fan.parquet")
-    said = refusal(study_of(factory, tmp_path / "run", "--baselines", tmp_path / "fan.parquet"))
-    assert "no score by ae-mse of 1 dev machine out of 2 (pump)" in said
-
-
-def test_scores_of_other_machines_are_refused(factory, trained, tmp_path):
-    rows = read_score_table(factory / "b.parquet").rows
-    rows.assign(machine="saw" + rows["machine"]).to_parquet(tmp_path / "saw.parquet")
-    said = refusal(study_of(factory, tmp_path / "run", "--baselines", tmp_path / "saw.parquet"))
-    assert "not one score is of a machine of this study" in said
-
-
-def test_the_same_scores_twice_are_refused(factory, trained, tmp_path):
-    twice = ["--baselines", factory / "b.parquet"] * 2
-    assert "Give each score once" in refusal(study_of(factory, tmp_path / "run", *twice))
-
-
-def test_a_systems_name_is_its_own(factory, trained, tmp_path):
-    rows = read_score_table(factory / "b.parquet").rows
-    rows.assign(system=rows["system"].replace("ae-mse", "knn1")).to_parquet(tmp_path / "x.parquet")
-    said = refusal(study_of(factory, tmp_path / "run", "--baselines", tmp_path / "x.parquet"))
-    assert "a system is called 'knn1'" in said
-
-
-def test_clips_are_found_by_name_wherever_they_lie_and_in_whatever_format(
-    factory, trained, tmp_path
-):
-    rows = read_score_table(factory / "b.parquet").rows
-    moved = rows["path"].str.replace(".wav", ".flac").str.replace("/test/", "/x/y/")
-    rows.assign(path=moved).sample(frac=1, random_state=0).to_parquet(tmp_path / "m.parquet")
-    found = study_of(
-        factory, tmp_path / "run", "--baselines", tmp_path / "m.parquet", "--no-report"
-    )
-    assert found.exit_code == 0, found.output
-    table = StudyResult.read(tmp_path / "run").baselines
-    assert set(table["backend"]) == {*OWN, *SYSTEMS}
-
-
-def test_labels_are_the_studys_own(factory, trained, tmp_path):
-    rows = read_score_table(factory / "b.parquet").rows
-    rows.assign(label=1 - rows["label"], domain=None).to_parquet(tmp_path / "wrong.parquet")
-    tables = []
-    for name, file in (("right", factory / "b.parquet"), ("wrong", tmp_path / "wrong.parquet")):
-        study_of(factory, tmp_path / name, "--baselines", file, "--no-report")
-        tables.append(StudyResult.read(tmp_path / name).baselines)
-    pd.testing.assert_frame_equal(*tables)
-
-
-def test_an_embedding_table_is_no_table_of_scores(factory, tmp_path):
-    said = refusal(study_of(factory, tmp_path / "run", "--baselines", factory / "dev.parquet"))
-    assert "is no table of scores: it has no column 'system', 'score'" in said
-    assert len(EmbeddingTable.read(factory / "dev.parquet")) == 56

@@ -16,9 +16,10 @@ import daco
 from daco.data.table import EmbeddingTable
 from daco.experiments.choice import choose
 from daco.experiments.frontier import frontier_table
-from daco.experiments.result import StudyResult, write_csv_table, write_json
+from daco.experiments.result import StudyResult
 from daco.experiments.run import study
 from daco.experiments.statistics import transfer_statistics
+from daco.experiments.study_tables import write_csv_table, write_json
 from daco.method.config import paper_grid
 from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 

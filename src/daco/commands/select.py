@@ -72,7 +72,7 @@ def select(
     from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.onfleet import require_device
-    from daco.experiments.result import read_csv_table, write_json
+    from daco.experiments.study_tables import read_csv_table, write_json
 
     require_engine(engine, address)
     require_device(device, engine)

@@ -37,7 +37,7 @@ def study(
     ] = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option(help="Scores by other systems, of daco baseline; repeat for more files."),
+        typer.Option(help="Folder of score files of another system; repeat for more systems."),
     ] = None,
     grid: Annotated[
         str, typer.Option(help="51, 45, 9, frontier, or a file with one configuration per line.")

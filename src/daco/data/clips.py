@@ -6,7 +6,6 @@ What looks wrong but can be lived with is an oddity, one sentence each; the rest
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from daco.audio.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, RemotePath, missing_message, parse_location
-from daco.text import name_list, quantity
+from daco.text import name_list, quantity, suggestion
 from daco.validation import is_utf8
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class ClipTable:
         """The clips whose columns have these values, such as ``select(machine="fan")``."""
         for name in equal:
             if name not in COLUMNS:
-                raise InputError(f"A clip has no column {name!r}.{did_you_mean(name)}")
+                raise InputError(f"A clip has no column {name!r}.{suggestion(name, COLUMNS)}")
         chosen = (
             clip
             for clip in self.clips
@@ -425,12 +424,6 @@ def _nothing_in(root: Location, oddities: Sequence[str]) -> str:
         return f"{root} holds {quantity(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
     return f"No recording ({READABLE}) in {root} or below.{hint}"
-
-
-def did_you_mean(name: str) -> str:
-    """A hint, where a column has a name like this one."""
-    close = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _find_oddities(clips: Sequence[Clip]) -> list[str]:

@@ -25,9 +25,10 @@ from daco.data.parquet import (
     require_columns,
     telling,
 )
-from daco.data.table import EmbeddingTable, Matrix, clip_columns
+from daco.data.table import EmbeddingTable, clip_columns
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, RemotePath, parse_location
+from daco.validation import Float32s, Indices
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -36,8 +37,6 @@ AT_ONCE = 4096
 """Rows that are decoded together: as many as ``daco embed`` writes into a row group."""
 
 _BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however large
-
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +103,7 @@ class StoredTable:
                 "command again."
             )
 
-    def rows(self, wanted: Rows, readout: str | None = None) -> Matrix:
+    def rows(self, wanted: Indices, readout: str | None = None) -> Float32s:
         """Vectors of some clips, (len(wanted), D) float32, in the order asked for, and checked.
 
         Row groups without such clips are passed over; of the others, a part is in memory at a
@@ -123,7 +122,7 @@ class StoredTable:
             found[order[low:high]] = part[ordered[low:high] - first]
         return found
 
-    def _parts(self, ordered: Rows, readout: str | None) -> Iterator[tuple[int, Matrix]]:
+    def _parts(self, ordered: Indices, readout: str | None) -> Iterator[tuple[int, Float32s]]:
         """First row and vectors of consecutive clips, wherever ordered rows are among them."""
         name = column_name(readout or self.readouts[0], self.readouts)
         starts = _group_starts(self.file)
@@ -209,7 +208,7 @@ def _stamp(path: Location) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _group_starts(file: pq.ParquetFile) -> Rows:
+def _group_starts(file: pq.ParquetFile) -> Indices:
     """The first row of each row group, and the number of rows."""
     sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable, did_you_mean
+from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable
 from daco.data.dcase import clips_by_name
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
@@ -30,7 +30,7 @@ from daco.files.remote import (
     open_location,
     parse_location,
 )
-from daco.text import name_list, quantity
+from daco.text import name_list, quantity, suggestion
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
 _LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
@@ -61,7 +61,7 @@ def read_manifest(
     for name in header:
         if name not in COLUMNS:
             oddities.append(
-                f"Column {name_list([name])!r} of {path.name} ignored.{did_you_mean(name)}"
+                f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
             )
     root = _root_of(path, rows)
     inside = _remotely(root) if isinstance(root, RemotePath) else _locally(os.fspath(root))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.data.clips import COLUMNS
-from daco.data.table import EmbeddingTable, Matrix, as_float32, clip_columns, flat_bands
+from daco.data.table import EmbeddingTable, as_float32, clip_columns
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, open_location
+from daco.validation import Float32s, flat_bands
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,7 @@ def vector_type(dim: int) -> pa.FixedSizeListType:
     return pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
 
 
-def vector_array(matrix: Matrix) -> pa.FixedSizeListArray:
+def vector_array(matrix: Float32s) -> pa.FixedSizeListArray:
     """The rows of a matrix as an Arrow column, not copied."""
     import pyarrow as pa
 
@@ -212,7 +213,7 @@ def _read_npz(path: Location) -> EmbeddingTable:
         hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
         raise DataError(f"{path}: not a readable .npz file ({first_line(error)}).{hint}") from None
     require_columns(list(arrays))
-    matrices: dict[str, Matrix] = {}
+    matrices: dict[str, Float32s] = {}
     bands: dict[str, int] = {}
     for name in filter(is_embedding, arrays):
         array, count = flat_bands(arrays[name])
@@ -273,7 +274,7 @@ def require_columns(names: list[str]) -> None:
         raise InputError(f"the column {repeated[0]!r} stands there twice. Drop one of them.")
 
 
-def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Matrix:
+def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
     """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list.
 
     ``first`` is the row of the file that it begins with, for errors to name the right one.
@@ -324,7 +325,7 @@ def _finite(matrix: Any, name: str, first: int = 0) -> Any:
     return matrix
 
 
-def by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict[str, Matrix]:
+def by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dict[str, Float32s]:
     """Matrices by readout name; the metadata knows the name of the default one."""
     named = [name.removeprefix("embedding.") for name in vectors if name != "embedding"]
     if "readouts" not in metadata:

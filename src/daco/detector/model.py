@@ -25,8 +25,7 @@ from daco.errors import InputError
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
-from daco.method.domains import Weights
-from daco.validation import as_embeddings
+from daco.validation import Float64s, as_embeddings
 from daco.version import __version__
 
 AUTO = "auto"
@@ -36,8 +35,6 @@ RECOMMENDED = "recommended"
 """The name that stands for `daco.method.config.RECOMMENDED_CONFIG`."""
 
 _KEPT_UPDATES = 100
-
-Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +59,12 @@ class ScoredClips:
         That is farther than any normal is from its most similar other one.
     """
 
-    scores: Scores
-    p_values: Scores
+    scores: Float64s
+    p_values: Float64s
     alarms: NDArray[np.bool_]
-    weights: Weights
+    weights: Float64s
     nearest: NDArray[np.intp]
-    nearest_distance: Scores
+    nearest_distance: Float64s
     out_of_range: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -127,7 +124,7 @@ class MachineModel:
     domains: tuple[str, ...]
     clip_domains: NDArray[np.int32]
     clip_names: tuple[str, ...]
-    own_scores: Scores
+    own_scores: Float64s
     false_alarm_rate: float
     threshold: float
     reason: str
@@ -277,7 +274,7 @@ class MachineModel:
             out_of_range=distance > self.reach,
         )
 
-    def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Scores:
+    def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
         """How usual a score is: ``(1 + normals as high) / (n + 1)`` of each domain, weighted.
 
         Approximate: the normals' scores are leave-one-out scores, and the domain of a clip is
@@ -291,7 +288,7 @@ class MachineModel:
         return np.minimum((by_domain * np.asarray(weights)).sum(axis=-1), 1.0)
 
     @cached_property
-    def _sorted_own(self) -> list[Scores]:
+    def _sorted_own(self) -> list[Float64s]:
         codes = range(len(self.domains))
         return [np.sort(self.own_scores[self.clip_domains == code]) for code in codes]
 
@@ -397,7 +394,7 @@ def timestamp() -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def recalibrated(model: MachineModel) -> Scores:
+def recalibrated(model: MachineModel) -> Float64s:
     """The leave-one-out scores computed again, to hold stored ones against."""
     return _own_scores(model.bank, model.config)
 
@@ -412,7 +409,7 @@ def _threshold(config: str, own: ArrayLike, codes: ArrayLike, rate: float) -> fl
     return threshold_holding(own, codes, rate, bounded=bounded)
 
 
-def _own_scores(bank: NormalBank, config: str) -> Scores:
+def _own_scores(bank: NormalBank, config: str) -> Float64s:
     own = bank.leave_one_out(config)[:, 0]
     if not np.isfinite(own).all():
         raise InputError(

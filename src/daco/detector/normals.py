@@ -18,7 +18,7 @@ from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, Backbone
 from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, read_clips, titled, without_training
 from daco.data.dcase import require_normal_names
-from daco.data.table import EmbeddingTable, Matrix
+from daco.data.table import EmbeddingTable
 from daco.detector.modelcheck import SHA256
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend
@@ -27,6 +27,7 @@ from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
+from daco.validation import Float32s
 
 Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
@@ -130,7 +131,7 @@ def normals_of_table(
     return Gathered(tuple(machines), tuple(oddities))
 
 
-def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Matrix, tuple[str, ...]]:
+def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32s, tuple[str, ...]]:
     """Embeddings and names of all clips of a table, if they were made as the model's were."""
     table = EmbeddingTable.read(source)
     readout = table.readouts[0]

@@ -27,7 +27,6 @@ from daco.audio.microphones import parse_channel
 from daco.audio.pcm import plain_pcm16
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
-from daco.data.table import Matrix
 from daco.embedding.frontend import embed_waves
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
 from daco.embedding.output import parquet_file, write_table
@@ -43,6 +42,7 @@ from daco.embedding.shards import (
 )
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.files.remote import REMOTE_THREADS, Location
+from daco.validation import Float32s, require_whole
 
 BATCH_SIZE = 32
 SHARD_SIZE = 256
@@ -158,7 +158,12 @@ def embed_clips(
     names = checked_readouts(net, readouts)
     channel = parse_channel(channel)
     workers = _default_workers(table.root) if workers is None else workers
-    _require_counts(batch_size=batch_size, workers=workers, shard_size=shard_size)
+    for name, count in [
+        ("batch_size", batch_size),
+        ("workers", workers),
+        ("shard_size", shard_size),
+    ]:
+        require_whole(count, name)
     if on_error not in ("fail", "skip"):
         raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
     if not len(table):
@@ -202,12 +207,6 @@ def embed_clips(
         skipped=tuple((path, reason) for _, path, reason in skipped),
         seconds=time.perf_counter() - started,
     )
-
-
-def _require_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1. Got {value!r} instead.")
 
 
 def _default_workers(root: Location) -> int:
@@ -318,7 +317,7 @@ class _ShardInTheMaking:
         self.run, (self.start, self.stop) = run, span
         self.recordings: list[Recording] = []
         self.reasons: list[str | None] = [None] * (self.stop - self.start)
-        self.vectors: dict[str, Matrix] = {}
+        self.vectors: dict[str, Float32s] = {}
 
     def note(self, stream: Iterator[Loaded]) -> Iterator[Loaded]:
         """Pass the clips on, and keep what is known about their recordings."""

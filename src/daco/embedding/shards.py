@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 from daco.data.clips import ClipTable
 from daco.data.parquet import vector_array
-from daco.data.table import Matrix
 from daco.errors import DacoError, DataError, DownloadError
 from daco.files.atomic import TEMPORARY, atomic_write, write_error
 from daco.files.claims import claimed
 from daco.files.lock import hold_lock
 from daco.files.remote import REMOTE_THREADS, Location, RemotePath, Status
+from daco.validation import Float32s
 
 WHOLE = 1 << 24
 """Bytes of a file that is read in one go; each loading thread may hold one."""
@@ -137,7 +137,7 @@ class Shard:
     paths: Sequence[str]
     recordings: Sequence[Recording]
     reasons: Sequence[str | None]
-    vectors: dict[str, Matrix]
+    vectors: dict[str, Float32s]
     settings: str
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.data.lazy_table import Rows
 from daco.data.table import EmbeddingTable
 from daco.errors import DacoError, DataError, InputError
 from daco.experiments.hearing import ROLES
@@ -18,6 +17,7 @@ from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies, injected
 from daco.text import name_list, quantity
+from daco.validation import Indices
 
 SAME = ("backbone", "weights_sha256", "channel")
 """What must agree between the embeddings of a machine and those of its faults."""
@@ -125,7 +125,7 @@ class _Given:
     def __init__(self, title: str, table: Table, names: DomainNames) -> None:
         self.title, self.table, self.names = title, table, names
         self.rows = rows_by_machine(table)
-        self.found: list[Rows] = []
+        self.found: list[Indices] = []
         self._shelves: dict[str, Shelf] = {}
 
     def shelf(self, readout: str) -> Shelf:

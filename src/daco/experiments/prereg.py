@@ -19,12 +19,12 @@ import numpy as np
 from daco.errors import DataError, InputError
 from daco.experiments.aggregate import metrics_of, plain
 from daco.experiments.decision import Decision, decide_with
-from daco.experiments.result import (
+from daco.experiments.result import StudyResult
+from daco.experiments.study_tables import (
     DOCUMENTS,
     MACHINES,
     OPTIONAL_TABLES,
     REQUIRED_TABLES,
-    StudyResult,
     read_json,
 )
 from daco.files.hashing import sha256_of_bytes, sha256_of_file

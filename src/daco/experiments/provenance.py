@@ -13,8 +13,8 @@ from daco.data.lazy_table import StoredTable
 from daco.embedding.cost import read_cost
 from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
-from daco.experiments.result import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.experiments.shelf import Table
+from daco.experiments.study_tables import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, parse_location
 from daco.method.config import DEFAULT_CONFIG

@@ -41,7 +41,11 @@ from daco.experiments.onfleet import (
     scores_of_machines,
 )
 from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
-from daco.experiments.result import (
+from daco.experiments.result import StudyResult
+from daco.experiments.shelf import Table
+from daco.experiments.stability import choice_over_seeds, stability_table
+from daco.experiments.statistics import transfer_statistics
+from daco.experiments.study_tables import (
     DOCUMENTS,
     EXAMINED,
     MACHINES,
@@ -49,14 +53,10 @@ from daco.experiments.result import (
     REQUIRED_TABLES,
     FiledScores,
     MachineScores,
-    StudyResult,
     scores_of,
     write_csv_table,
     write_json,
 )
-from daco.experiments.shelf import Table
-from daco.experiments.stability import choice_over_seeds, stability_table
-from daco.experiments.statistics import transfer_statistics
 from daco.experiments.workers import Progress, run_machines
 from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
@@ -94,8 +94,8 @@ def study(
     truth : path, optional
         A checkout of the official evaluator, for evaluation clips without labels.
     baselines : path or iterable of paths
-        Scores of the test clips by other systems, such as ``daco baseline`` writes. They are shown
-        in E1 and take part in no choice.
+        Folders of score files of other systems in the challenge's format, one folder per system
+        or a folder of such folders. They are shown in E1 and take part in no choice.
     grid : "51", "45", "9", "frontier", a file, or configurations
         ``"frontier"`` has band-wise configurations where the readout has bands.
     faults : table or path, or several

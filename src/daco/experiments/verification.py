@@ -24,7 +24,8 @@ from daco.experiments.prereg import (
     read_preregistration,
     require_complete,
 )
-from daco.experiments.result import REQUIRED_TABLES, StudyResult, read_csv_table
+from daco.experiments.result import StudyResult
+from daco.experiments.study_tables import REQUIRED_TABLES, read_csv_table
 from daco.files.hashing import sha256_of_file
 from daco.method.grid_table import column, numbers
 from daco.text import name_list, quantity

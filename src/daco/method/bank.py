@@ -24,7 +24,7 @@ from daco.method.criterion import (
     uniformity_ks,
 )
 from daco.method.distances import MEMORY_BUDGET, cosine_distances, unit_rows
-from daco.method.domains import Weights, hard_weights, oracle_weights, separability, soft_weights
+from daco.method.domains import hard_weights, oracle_weights, separability, soft_weights
 from daco.method.geometry import Views
 from daco.method.scorers import (
     WHOLE,
@@ -37,6 +37,7 @@ from daco.method.scorers import (
     scores_within,
 )
 from daco.validation import (
+    Float64s,
     Floats,
     as_embeddings,
     encode_domains,
@@ -255,7 +256,7 @@ class NormalBank:
 
     def domain_weights(
         self, X: ArrayLike, config: str | ScoreConfig = "conf-soft-m0-k1"
-    ) -> Weights:
+    ) -> Float64s:
         """How strongly each clip is assigned to each of ``bank.domains``: (n, G)."""
         config = ScoreConfig.parse(config)
         if config.assignment not in ("soft", "hard"):
@@ -361,7 +362,7 @@ class NormalBank:
 
     def _oracle(
         self, configs: list[ScoreConfig], domains: Domains | None, n: int
-    ) -> Weights | None:
+    ) -> Float64s | None:
         needing = [c.name for c in configs if c.assignment == "oracle"]
         if not needing:
             return None

@@ -16,7 +16,6 @@ clip; it is a diagnostic and is part of no grid.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import numpy as np
 
 from daco.errors import ConfigError
 from daco.method.bases import SCORERS, Base, parse_base
+from daco.text import suggestion
 
 CALIBRATIONS = ("conf", "ratio", "zscore")
 ASSIGNMENTS = ("soft", "hard", "oracle")
@@ -272,9 +272,7 @@ def _hint(name: str, config: ScoreConfig | None) -> str:
         frontier_grid,  # it names more than the paper's, and builds on this
     )
 
-    folded = {known.name.lower(): known.name for known in frontier_grid()}
-    nearest = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)
-    return f" Did you mean {folded[nearest[0]]!r}?"
+    return suggestion(name, (known.name for known in frontier_grid()), cutoff=0.0)
 
 
 def _number(value: float) -> str:

@@ -19,10 +19,10 @@ from daco.method.distances import (
     fits,
     unit_rows,
 )
-from daco.method.mixup import Starts, target_clips, target_distances
-from daco.method.neighbours import Bools, DenseMinima, NeighbourLists, dense_minima, query_minima
+from daco.method.mixup import target_clips, target_distances
+from daco.method.neighbours import DenseMinima, NeighbourLists, dense_minima, query_minima
 from daco.method.subspace import Directions, principal_directions
-from daco.validation import Floats
+from daco.validation import Bools, Floats, Indices
 
 
 class Look:
@@ -34,7 +34,7 @@ class Look:
     def against(
         self,
         count: int,
-        domain_starts: Starts,
+        domain_starts: Indices,
         ratio_density: Floats,
         difference_density: Floats,
         with_domains: bool,
@@ -84,7 +84,7 @@ class View:
     def minima(
         self,
         members: Bools,
-        domain_starts: Starts,
+        domain_starts: Indices,
         ratio_density: Floats,
         difference_density: Floats,
         with_domains: bool,
@@ -140,7 +140,7 @@ class Views:
             self._directions = count, principal_directions(self.whole.unit, count)
         return self._directions[1]
 
-    def target_distances(self, domain_starts: Starts) -> Floats:
+    def target_distances(self, domain_starts: Indices) -> Floats:
         """Distances of the smallest domain's clips to all clips, what mixtures rest on."""
         if self._target_distances is None:
             targets = target_clips(domain_starts)

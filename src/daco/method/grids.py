@@ -5,6 +5,7 @@ from __future__ import annotations
 from daco.errors import ConfigError
 from daco.method.bases import Base, parse_base
 from daco.method.config import ScoreConfig, paper_grid
+from daco.validation import is_whole
 
 _WHOLE = (
     "ldn-mean-K4",
@@ -55,7 +56,7 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
     >>> daco.frontier_grid()[:51] == daco.paper_grid()
     True
     """
-    if not isinstance(bands, int) or isinstance(bands, bool) or bands < 1:
+    if not is_whole(bands, least=1):
         raise ConfigError(f"The 'bands' of frontier_grid must be a whole number. Got {bands!r}.")
     grid = paper_grid()
     for code in (*_WHOLE, *(_BANDWISE if bands > 1 else ())):

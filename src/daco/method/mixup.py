@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.method.distances import TILE, PairwiseDistances
-from daco.validation import Floats
+from daco.validation import Bools, Floats, Indices
 
 MIX = 0.9
 """Share of the target clip in a mixture, as published."""
@@ -22,11 +22,8 @@ _NOISE_ULPS = 32  # as for other distances: less is rounding
 _SPREAD_FLOOR = 1e-12
 _COLUMNS_AT_ONCE = 512  # of a block: its mixtures stay in the cache
 
-Bools = NDArray[np.bool_]
-Starts = NDArray[np.intp]
 
-
-def target_domain(domain_starts: Starts) -> int:
+def target_domain(domain_starts: Indices) -> int:
     """The smallest domain; of equally small ones the last.
 
     Examples
@@ -40,7 +37,7 @@ def target_domain(domain_starts: Starts) -> int:
     return len(sizes) - 1 - int(sizes[::-1].argmin())
 
 
-def target_clips(domain_starts: Starts) -> NDArray[np.intp]:
+def target_clips(domain_starts: Indices) -> NDArray[np.intp]:
     """The rows of the smallest domain."""
     domain = target_domain(domain_starts)
     return np.arange(domain_starts[domain], domain_starts[domain + 1])
@@ -56,7 +53,7 @@ def target_distances(distances: PairwiseDistances, targets: NDArray[np.intp]) ->
 
 
 def mixed_domain_distance_against(
-    query_distances: Floats, pair_distances: Floats, domain_starts: Starts
+    query_distances: Floats, pair_distances: Floats, domain_starts: Indices
 ) -> Floats:
     """Distance of new clips to each domain, the smallest one enriched: (1, G, n).
 
@@ -94,7 +91,7 @@ def mixed_domain_distance_against(
 
 
 def mixed_domain_distance_within(
-    distances: PairwiseDistances, members: Bools, domain_starts: Starts
+    distances: PairwiseDistances, members: Bools, domain_starts: Indices
 ) -> Floats:
     """The same for the bank's own clips against subsets of it, (S, N) bool: (S, G, N).
 
@@ -117,7 +114,7 @@ def mixed_domain_distance_within(
 
 
 def genrep_scores(
-    own_domain: Floats, members: Bools, domain_starts: Starts, domain_distance: Floats
+    own_domain: Floats, members: Bools, domain_starts: Indices, domain_distance: Floats
 ) -> NDArray[np.float64]:
     """Distance to the nearest domain, each standardised by what its own clips have: (S, n).
 
@@ -168,7 +165,7 @@ def genrep_scores(
 
 
 def _lower_plain(
-    nearest: Floats, block: Floats, rows: slice, members: Bools, domain_starts: Starts
+    nearest: Floats, block: Floats, rows: slice, members: Bools, domain_starts: Indices
 ) -> None:
     """Lower the distances (S, G, n) of a block's columns by the members among its rows."""
     for g, (start, stop) in enumerate(pairwise(domain_starts)):
@@ -191,7 +188,7 @@ class _Mixtures:
         targets: NDArray[np.intp],
         pair_distances: Floats,
         members: Bools,
-        domain_starts: Starts,
+        domain_starts: Indices,
     ) -> None:
         self._targets, self._members = targets, members
         domain = target_domain(domain_starts)

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from daco.method.bases import SCORERS, Base
-from daco.method.densities import BaseScores, Bools, Starts, local_against, local_within
+from daco.method.densities import BaseScores, local_against, local_within
 from daco.method.fusion import fused
 from daco.method.geometry import Views
 from daco.method.mixup import (
@@ -18,7 +18,7 @@ from daco.method.mixup import (
     mixed_domain_distance_within,
 )
 from daco.method.subspace import residuals_of, residuals_within
-from daco.validation import Floats
+from daco.validation import Bools, Floats, Indices
 
 WHOLE, BANDS, MIXED = "whole", "bands", "mixed"
 """Where a distance to domains is measured: whole vectors, the mean over bands, or whole
@@ -55,7 +55,7 @@ def required(bases: Iterable[Base]) -> tuple[list[Base], set[str]]:
 
 def scores_within(
     views: Views,
-    domain_starts: Starts,
+    domain_starts: Indices,
     bases: Collection[Base],
     members: Bools | None = None,
     geometries: Collection[str] = (),
@@ -95,7 +95,7 @@ def scores_within(
 def scores_against(
     views: Views,
     query: Floats,
-    domain_starts: Starts,
+    domain_starts: Indices,
     bases: Collection[Base],
     own: Scored,
     geometries: Collection[str] = (),
@@ -180,7 +180,7 @@ def _keep(
 
 
 def _with_derived(
-    found: Scored, own: Scored, members: Bools, domain_starts: Starts, bases: Collection[Base]
+    found: Scored, own: Scored, members: Bools, domain_starts: Indices, bases: Collection[Base]
 ) -> Scored:
     """Add the scores that are made of others: nearest domains standardised, and fusions."""
     for base in required(bases)[0]:

@@ -13,7 +13,6 @@ from shared_data import shared
 
 from daco.audio.decode import read_audio
 from daco.data.clips import Clip, ClipTable, read_clips
-from daco.data.table import EmbeddingTable
 from daco.errors import (
     AudioError,
     DacoError,
@@ -22,7 +21,6 @@ from daco.errors import (
     MissingExtraError,
     NotEnoughClipsError,
 )
-from daco.evaluation.metrics import machine_metrics
 from daco.experiments.autoencoders import autoencoder, features, scoring
 from daco.experiments.autoencoders.autoencoder import build_network, train
 from daco.experiments.autoencoders.features import context_vectors, log_mel, mel_bank
@@ -35,10 +33,6 @@ from daco.experiments.autoencoders.scoretable import (
     write_score_table,
 )
 from daco.experiments.autoencoders.scoring import clip_scores, covariances, precisions
-from daco.experiments.baselines import baseline_rows
-from daco.experiments.inputs import machines_of, name_domains
-from daco.experiments.run import study
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 RATE = 16_000
 
@@ -503,75 +497,6 @@ def test_metrics_need_complete_labels():
 def test_score_files_of_two_years_are_refused(tmp_path):
     with pytest.raises(InputError, match="several years"):
         write_score_files(score_table(year=[2024, 2025]), tmp_path)
-
-
-# --- in a study -----------------------------------------------------------------------------
-
-
-def embedded(year, machine="fan"):
-    table = synthetic_table([synthetic_machine(machine, 0, 10, 4, 8, 4)])
-    years = np.full(len(table), year, dtype=object)
-    return EmbeddingTable({**table.columns, "year": years}, table.matrices, table.metadata)
-
-
-def scores_of(table, path, year):
-    """A file with a score for each test clip: 0, 1, 2, ..."""
-    import pandas as pd
-
-    test = table.select(split="test")
-    columns = {name: test.column(name) for name in ("path", "machine", "section")}
-    rows = pd.DataFrame({**columns, "system": "mine", "score": np.arange(len(test), dtype=float)})
-    rows.assign(year=year).to_parquet(path)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("clips_year", "scores_year", "fits"),
-    [(2025, 2025, True), (2025, None, True), (None, 2025, True), (2025, 2024, False)],
-)
-def test_a_machine_of_another_year_is_another_machine(clips_year, scores_year, fits, tmp_path):
-    table = embedded(clips_year)
-    machines = machines_of(table, "dev", name_domains([table]))
-    file = scores_of(table, tmp_path / "s.parquet", scores_year)
-    years = {"dev": clips_year}
-    if not fits:
-        with pytest.raises(DataError, match="not one score is of a machine of this study"):
-            baseline_rows([file], machines, years)
-        return
-    [row] = baseline_rows([file], machines, years)
-    expected = machine_metrics(np.arange(8), machines[0].labels, machines[0].test_domains)
-    assert row["backend"] == "mine"
-    assert row["auc_target"] == pytest.approx(100 * expected["auc_target"])
-
-
-def test_two_years_of_which_the_study_does_not_tell_its_own(tmp_path):
-    table = embedded(None)
-    machines = machines_of(table, "dev", name_domains([table]))
-    files = [scores_of(table, tmp_path / f"{year}.parquet", year) for year in (2024, 2025)]
-    with pytest.raises(InputError, match="of several years"):
-        baseline_rows(files, machines, {"dev": None})
-    with pytest.raises(DataError, match="Give each score once"):
-        baseline_rows(files[:1] * 2, machines, {"dev": None})
-
-
-def test_one_file_may_be_given_as_it_is(tmp_path):
-    table = embedded(2025)
-    file = scores_of(table, tmp_path / "s.parquet", 2025)
-    found = [study(table, baselines=each, grid=["raw-k1"], workers=1) for each in (file, [file])]
-    assert "mine" in set(found[0].baselines["backend"])
-    assert found[0].baselines.equals(found[1].baselines)
-
-
-def test_a_file_per_set_of_machines(tmp_path):
-    tables = {"dev": embedded(2025), "eval": embedded(2025, "pump")}
-    names = name_domains(tables.values())
-    machines = [m for role, table in tables.items() for m in machines_of(table, role, names)]
-    files = [scores_of(table, tmp_path / f"{role}.parquet", 2025) for role, table in tables.items()]
-    years = dict.fromkeys(tables, 2025)
-    places = [(row["split"], row["machine"]) for row in baseline_rows(files, machines, years)]
-    assert places == [("dev", "fan"), ("eval", "pump")]
-    # one set alone will do
-    assert len(baseline_rows(files[:1], machines, years)) == 1
 
 
 # --- the run --------------------------------------------------------------------------------

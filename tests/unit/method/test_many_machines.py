@@ -14,7 +14,7 @@ from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import faultfiles, shelf, workers
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.report import fewer
-from daco.experiments.result import FiledScores
+from daco.experiments.study_tables import FiledScores
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location
 from daco.synthetic.embeddings import synthetic_machine, synthetic_table

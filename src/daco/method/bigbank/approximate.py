@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from daco.method.bigbank.lists import DomainLists, Starts, lengths_of
 from daco.method.bigbank.options import HNSW, IVF, require_faiss
 from daco.method.distances import PairwiseDistances, cosine_distances, distances_of_cosines
-from daco.method.neighbours import Bools, DenseMinima, NearestSoFar
-from daco.validation import Floats
+from daco.method.neighbours import DenseMinima, NearestSoFar
+from daco.validation import Bools, Floats
 
 SPARSEST = 1024
 """Clips of the lowest density that every clip is compared with where densities correct scores:

@@ -12,14 +12,13 @@ from daco.method.bigbank.lists import DomainLists, Starts, lengths_of
 from daco.method.distances import PairwiseDistances, cosine_distances
 from daco.method.kernels import kernels
 from daco.method.neighbours import (
-    Bools,
     DenseMinima,
     NearestSoFar,
     dense_minima,
     domain_of_clips,
     unbounded,
 )
-from daco.validation import Floats
+from daco.validation import Bools, Floats
 
 _TILE_BYTES = 16 * 2**20
 _LEAST_TILE = 256

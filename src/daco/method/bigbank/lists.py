@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from daco.method.distances import PairwiseDistances
 from daco.method.kernels import kernels
-from daco.method.neighbours import Bools, NearestSoFar, NeighbourLists
-from daco.validation import Floats
+from daco.method.neighbours import NearestSoFar, NeighbourLists
+from daco.validation import Bools, Floats
 
 Starts = NDArray[np.intp]
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from daco.compute.device import full_precision, torch_device
 from daco.method.bigbank.lists import DomainLists, Starts, lengths_of
 from daco.method.distances import _NOISE_ULPS, PairwiseDistances
-from daco.method.neighbours import Bools, DenseMinima, NearestSoFar
-from daco.validation import Floats
+from daco.method.neighbours import DenseMinima, NearestSoFar
+from daco.validation import Bools, Floats
 
 _ROWS, _COLUMNS = 4096, 65_536  # of a tile: 1 GiB in float32
 _CHUNK = 64

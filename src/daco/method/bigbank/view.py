@@ -14,8 +14,8 @@ from daco.method.bigbank.lists import DomainLists, Starts
 from daco.method.bigbank.options import Flat, Index
 from daco.method.distances import PairwiseDistances
 from daco.method.geometry import Look, View
-from daco.method.neighbours import Bools, DenseMinima, NearestSoFar, list_length
-from daco.validation import Floats
+from daco.method.neighbours import DenseMinima, NearestSoFar, list_length
+from daco.validation import Bools, Floats
 
 
 class Search(Protocol):
