@@ -13,7 +13,7 @@ from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.errors import InputError
-from daco.files.places import local
+from daco.files.remote import require_local
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import CHOICE_SPLITS
 from daco.text import quantity
@@ -87,7 +87,7 @@ def study(
     from daco.experiments.run import study as run_study
 
     console, errors = Output(), Output(stderr=True)
-    results = local(out, "A study")
+    results = require_local(out, "A study")
     if readout and len(readout) > 1:
         folders = {name: results / name for name in dict.fromkeys(readout)}
     else:

@@ -22,7 +22,7 @@ from daco.detector.modelcheck import check_model, require_bank_size, require_usa
 from daco.detector.thresholds import more_clips_for, require_rate, threshold_holding
 from daco.embedding.frontend import Frontend
 from daco.errors import InputError
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
 from daco.validation import Float64s, as_embeddings
@@ -373,18 +373,18 @@ class MachineModel:
             bank,
         )
 
-    def save(self, path: Place | str) -> None:
+    def save(self, path: Location | str) -> None:
         """Write the model to one file, whole or not at all."""
         from daco.detector.modelfile import write_model
 
-        write_model(self, place(path))
+        write_model(self, parse_location(path))
 
     @classmethod
-    def load(cls, path: Place | str) -> MachineModel:
+    def load(cls, path: Location | str) -> MachineModel:
         """The model in a file, checked before use; a `ModelError` says what is wrong with it."""
         from daco.detector.modelfile import read_model
 
-        return read_model(place(path))
+        return read_model(parse_location(path))
 
 
 def timestamp() -> str:

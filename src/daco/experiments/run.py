@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from daco.compute.pool import SCORING, worker_pool
+from daco.compute.processes import SCORING, worker_pool
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -58,7 +58,7 @@ from daco.experiments.study_tables import (
     write_json,
 )
 from daco.experiments.workers import Progress, run_machines
-from daco.files.places import local
+from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 
@@ -149,7 +149,7 @@ def study(
         grid = parse_grid(grid)
     _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
     require_device(device, engine)
-    folder = None if out is None else _prepared(local(out, "A study"))
+    folder = None if out is None else _prepared(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _tables(dev, eval, truth, notes)
