@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 from real_tables import real_table
 from shared_data import ROOT, shared
+from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.detector.model import MachineModel
 from daco.method.bank import NormalBank
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 DOCS = ROOT / "docs"
 

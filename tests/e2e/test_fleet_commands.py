@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from daco.cli import app
-from daco.compute.pool import outcomes, worker_pool
+from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, NotEnoughClipsError

@@ -14,7 +14,7 @@ from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
-from daco.files.places import local
+from daco.files.remote import require_local
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import CHOICE_SPLITS
 from daco.text import quantity
@@ -38,7 +38,7 @@ def study(
     ] = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option(help="Scores by other systems, of daco baseline; repeat for more files."),
+        typer.Option(help="Folder of score files of another system; repeat for more systems."),
     ] = None,
     grid: Annotated[
         str, typer.Option(help="51, 45, 9, frontier, or a file with one configuration per line.")
@@ -90,7 +90,7 @@ def study(
     from daco.experiments.run import study as run_study
 
     console, errors = Output(), Output(stderr=True)
-    results = local(out, "A study")
+    results = require_local(out, "A study")
     if readout and len(readout) > 1:
         folders = {name: results / name for name in dict.fromkeys(readout)}
     else:

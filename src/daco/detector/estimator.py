@@ -25,16 +25,13 @@ from daco.errors import DacoWarning, InputError, NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
-from daco.method.domains import Weights
 from daco.method.pseudo_anomalies import moved_normals
 from daco.method.viability import pseudo_scores, viability_veto
 from daco.text import quantity
-from daco.validation import Floats, as_embeddings
+from daco.validation import Float64s, Floats, as_embeddings
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Scores = NDArray[np.float64]
 
 
 class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
@@ -60,15 +57,15 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__}().fit(X, domains=domains)."
             )
 
-    def anomaly_score(self, X: ArrayLike) -> Scores:
+    def anomaly_score(self, X: ArrayLike) -> Float64s:
         """How anomalous each clip is: (n,), higher is more anomalous."""
         raise NotImplementedError
 
-    def score_samples(self, X: ArrayLike) -> Scores:
+    def score_samples(self, X: ArrayLike) -> Float64s:
         """The negated ``anomaly_score``: scikit-learn calls the normal high."""
         return -self.anomaly_score(X)
 
-    def decision_function(self, X: ArrayLike) -> Scores:
+    def decision_function(self, X: ArrayLike) -> Float64s:
         """Threshold less anomaly score: negative is an alarm."""
         scores = self.anomaly_score(X)
         return self.threshold_ - scores
@@ -178,12 +175,12 @@ class DACo(_Detector):
         codes = self.bank_.clip_domains
         return threshold_for(self.config_, self._own_scores, codes, false_alarm_rate)
 
-    def anomaly_score(self, X: ArrayLike) -> Scores:
+    def anomaly_score(self, X: ArrayLike) -> Float64s:
         """How anomalous each clip is: (n,), higher is more anomalous."""
         check_is_fitted(self, "bank_")
         return self.bank_.score(self._embeddings(X, reset=False), self.config_)[:, 0]
 
-    def domain_weights(self, X: ArrayLike) -> Weights:
+    def domain_weights(self, X: ArrayLike) -> Float64s:
         """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
         check_is_fitted(self, "bank_")
         config = ScoreConfig.parse(self.config_)
@@ -314,7 +311,7 @@ class LabelFreeSearch(_Detector):
 
     def _hears(
         self, X: ArrayLike, domains: Domains | None, pool: list[ScoreConfig]
-    ) -> tuple[Scores, NDArray[np.bool_], str]:
+    ) -> tuple[Float64s, NDArray[np.bool_], str]:
         """Pseudo scores, what the veto keeps, and what to say about it."""
         try:
             made = moved_normals(X, domains, seed=self.seed)
@@ -338,18 +335,18 @@ class LabelFreeSearch(_Detector):
         bank = self.fit(X, y, domains=domains).best_detector_.bank_
         return _decide(bank.leave_one_out(self.best_config_)[:, 0], self.threshold_)
 
-    def anomaly_score(self, X: ArrayLike) -> Scores:
+    def anomaly_score(self, X: ArrayLike) -> Float64s:
         """How anomalous each clip is to the chosen detector."""
         check_is_fitted(self, "best_detector_")
         return self.best_detector_.bank_.score(self._embeddings(X, reset=False), self.best_config_)[
             :, 0
         ]
 
-    def domain_weights(self, X: ArrayLike) -> Weights:
+    def domain_weights(self, X: ArrayLike) -> Float64s:
         """How strongly each clip belongs to each of ``domains_``."""
         check_is_fitted(self, "best_detector_")
         return self.best_detector_.domain_weights(X)
 
 
-def _decide(scores: Scores, threshold: float) -> NDArray[np.int_]:
+def _decide(scores: Float64s, threshold: float) -> NDArray[np.int_]:
     return np.where(scores > threshold, -1, 1)

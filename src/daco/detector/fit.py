@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from daco.compute.pool import outcomes
+from daco.compute.processes import outcomes
 from daco.data.table import as_float32
 from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
@@ -35,7 +35,7 @@ def fit_machines(
     config, false_alarm_rate
         As of :meth:`MachineModel.fit`.
     pool : Executor, optional
-        Of :func:`daco.compute.pool.worker_pool`; None fits one after the other in this process.
+        A `worker_pool`; None fits one after the other in this process.
 
     Yields
     ------

@@ -11,7 +11,7 @@ from daco.detector.thresholds import paper_threshold
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_rates, harmonic_mean
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays
-from daco.experiments.result import MachineScores
+from daco.experiments.study_tables import MachineScores
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.text import name_list, quantity
 

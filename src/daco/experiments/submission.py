@@ -39,7 +39,8 @@ from daco.evaluation.scorefiles import (
     write_scores,
 )
 from daco.experiments.metafile import Author, meta_document, to_yaml
-from daco.experiments.result import MachineScores, StudyResult
+from daco.experiments.result import StudyResult
+from daco.experiments.study_tables import MachineScores
 from daco.files.atomic import atomic_write
 from daco.text import name_list, quantity
 

@@ -28,8 +28,7 @@ from daco.experiments.figures import (
 )
 from daco.experiments.figures.labels import label_points
 from daco.experiments.figures.style import METHODS, PALETTE, look_of, png_bytes, svg_bytes
-from daco.method.config import paper_grid
-from daco.method.grids import frontier_grid
+from daco.method.config import frontier_grid, paper_grid
 
 PLOTS = {
     "transfer": plot_transfer,

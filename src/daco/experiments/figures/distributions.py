@@ -30,7 +30,7 @@ from daco.method.config import DEFAULT_CONFIG
 from daco.method.grid_table import require_known
 
 if TYPE_CHECKING:
-    from daco.experiments.result import MachineScores, StudyResult
+    from daco.experiments.study_tables import MachineScores, StudyTables
 
 _BINS = 28
 _TAIL = 0.01  # share of clips that may lie beyond the shown range, in its last bin
@@ -40,7 +40,7 @@ _FEW = 20  # clips that are better shown one by one
 
 @styled
 def plot_distributions(
-    result: StudyResult,
+    result: StudyTables,
     machine: str | None = None,
     config: str | None = None,
     ax: Any = None,
@@ -49,7 +49,7 @@ def plot_distributions(
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
         With the scores of its machines.
     machine : str, optional
         One machine; by default all, as small multiples.
@@ -142,19 +142,19 @@ def legend_of() -> list[Any]:
     ]
 
 
-def chosen_config(result: StudyResult) -> str | None:
+def chosen_config(result: StudyTables) -> str | None:
     """The configuration the study chose; None where the result holds no choice."""
     return (result.selection.get("chosen") or {}).get("config")
 
 
-def shown_config(result: StudyResult) -> str:
+def shown_config(result: StudyTables) -> str:
     """The configuration that pictures show: the chosen one, else the default, else the first."""
     names = result.grid["config"].tolist()
     default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else str(names[0])
     return chosen_config(result) or default
 
 
-def false_alarm_rate(result: StudyResult) -> float:
+def false_alarm_rate(result: StudyTables) -> float:
     """The rate the study's threshold asks for."""
     return float(result.provenance.get("false_alarm_rate", FALSE_ALARM_RATE))
 
