@@ -240,7 +240,7 @@ def _show_notes(console: Console, result: Evaluation) -> None:
 def _write(results: Sequence[Evaluation], out: Path) -> None:
     import pandas as pd
 
-    from daco.experiments.result import write_csv_table
+    from daco.experiments.study_tables import write_csv_table
 
     rows = [
         {"system": result.system, **machine}

@@ -23,7 +23,7 @@ def freeze(
     """
     from daco.errors import DataError
     from daco.experiments.prereg import KNOWN, freeze
-    from daco.experiments.result import write_json
+    from daco.experiments.study_tables import write_json
     from daco.text import quantity
 
     console = Output()

@@ -72,7 +72,7 @@ def select(
     from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.onfleet import require_device
-    from daco.experiments.result import read_csv_table, write_json
+    from daco.experiments.study_tables import read_csv_table, write_json
 
     require_engine(engine, address)
     require_device(device, engine)
@@ -107,7 +107,7 @@ def select(
 def _show(console: Console, found: LabelFreeSelection) -> None:
     from rich.table import Table
 
-    from daco.compute.pool import MANY
+    from daco.compute.processes import MANY
 
     many = len(found.machines) >= MANY
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
