@@ -19,9 +19,8 @@ import daco
 from daco.backbones import load
 from daco.cli import app
 from daco.compute import require_engine
-from daco.compute.cluster import connected
-from daco.compute.pool import outcomes
-from daco.compute.tasks import ray_pool
+from daco.compute.processes import outcomes
+from daco.compute.ray import connected, ray_pool
 from daco.data.clips import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from daco.audio.formats import FORMATS
 from daco.audio.microphones import FAR, NEAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
-from daco.files.places import Place, RemotePath, place
+from daco.files.remote import Location, RemotePath, parse_location
 from daco.validation import Float32s
 
 Waveforms = NDArray[np.float32] | NDArray[np.int16]
@@ -86,7 +86,7 @@ DEFAULT_LIMITS = AudioLimits()
 
 def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
     """What the header of a recording declares, after the checks that need no decoding."""
-    path = place(path)
+    path = parse_location(path)
     with _open(path, limits) as sound:
         return _describe(sound)
 
@@ -175,7 +175,7 @@ def read_at_both_rates(
 ) -> tuple[Float32s, Float32s, int]:
     """As `read_channels`, with the samples at the file's own rate before them; decoded once."""
     policy = parse_channel(channel)
-    path = place(path)
+    path = parse_location(path)
     frames, rate, new_rate = _read_frames(path, policy, sample_rate, limits, content)
     _require_sound(frames, path)
     if new_rate == rate:
@@ -194,7 +194,7 @@ def read_with_near(path: Source, *, channel: int | str = 0) -> tuple[Float32s, F
     All is decoded at once, at the file's own rate.
     """
     policy = parse_channel(channel)
-    path = place(path)
+    path = parse_location(path)
     frames, rate, _ = _read_frames(path, policy, None, DEFAULT_LIMITS, b"", take=False)
     taken, near = _taken(frames, policy), frames[:, NEAR].copy()
     for waves in (taken, near):
@@ -203,7 +203,7 @@ def read_with_near(path: Source, *, channel: int | str = 0) -> tuple[Float32s, F
 
 
 def _read_frames(
-    path: Place,
+    path: Location,
     policy: int | str,
     sample_rate: int | None,
     limits: AudioLimits,
@@ -248,7 +248,7 @@ def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr")
     return np.asarray(resample_poly(waves, new_rate // common, rate // common), np.float32)
 
 
-def _open(path: Place, limits: AudioLimits, content: bytes = b"") -> soundfile.SoundFile:
+def _open(path: Location, limits: AudioLimits, content: bytes = b"") -> soundfile.SoundFile:
     """The opened file, every check of its declarations passed."""
     source: Path | BytesIO
     if isinstance(path, RemotePath):
@@ -304,7 +304,7 @@ def _check_file(path: Path, limits: AudioLimits) -> None:
         raise AudioError(f"cannot be read ({error.strerror}).", path=path) from None
 
 
-def _check_suffix(path: Place) -> None:
+def _check_suffix(path: Location) -> None:
     if path.suffix.lower() not in FORMATS:
         raise AudioError(
             f"the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert "
@@ -313,7 +313,7 @@ def _check_suffix(path: Place) -> None:
         )
 
 
-def _check_size(path: Place, size: int, limits: AudioLimits) -> None:
+def _check_size(path: Location, size: int, limits: AudioLimits) -> None:
     if size == 0:
         raise AudioError("the file is empty.", path=path)
     if size > limits.bytes:
@@ -324,7 +324,7 @@ def _check_size(path: Place, size: int, limits: AudioLimits) -> None:
         )
 
 
-def _check_content(path: Place, file: BinaryIO, size: int) -> None:
+def _check_content(path: Location, file: BinaryIO, size: int) -> None:
     claimed, present = _claimed_bytes(file, size)
     if claimed > present:  # libsndfile would quietly take what is there
         raise AudioError(
@@ -336,7 +336,7 @@ def _check_content(path: Place, file: BinaryIO, size: int) -> None:
         raise AudioError("truncated, its end is missing. Copy or record the file again.", path=path)
 
 
-def _check_header(sound: soundfile.SoundFile, path: Place, limits: AudioLimits) -> None:
+def _check_header(sound: soundfile.SoundFile, path: Location, limits: AudioLimits) -> None:
     expected = FORMATS[path.suffix.lower()]
     if sound.format not in expected:
         raise AudioError(
@@ -408,7 +408,7 @@ def _describe(sound: soundfile.SoundFile) -> AudioInfo:
 
 
 def _decode(
-    sound: soundfile.SoundFile, path: Place, info: AudioInfo, policy: int | str | None
+    sound: soundfile.SoundFile, path: Location, info: AudioInfo, policy: int | str | None
 ) -> Float32s:
     """What the policy takes (None: all), block by block: no more is held than the file has."""
     step = max(1, _BLOCK_VALUES // info.channels)
@@ -446,7 +446,7 @@ def _taken(block: Float32s, policy: int | str) -> Float32s:
     return block[:, int(policy)].copy()  # a view would keep all channels alive
 
 
-def _require_sound(waves: Float32s, path: Place) -> None:
+def _require_sound(waves: Float32s, path: Location) -> None:
     peak = max(float(waves.max()), -float(waves.min()))
     if peak <= _PEAK:  # false for NaN as well
         return

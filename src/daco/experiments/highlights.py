@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 
@@ -41,7 +42,7 @@ def compared_configs(result: StudyTables) -> list[str]:
 
 def false_alarm_rate(result: StudyTables) -> float:
     """The rate the study's thresholds aim at."""
-    return float(result.provenance.get("false_alarm_rate", 0.1))
+    return float(result.provenance.get("false_alarm_rate", FALSE_ALARM_RATE))
 
 
 def roles(result: StudyTables) -> dict[str, str]:

@@ -25,7 +25,7 @@ from daco.embedding.frontend import embed_waves
 from daco.embedding.loader import MAX_SAMPLES
 from daco.embedding.provenance import origin_of
 from daco.errors import AudioError, DataError, InputError
-from daco.files.places import Place
+from daco.files.remote import Location
 from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
 from daco.validation import Float32s, require_whole
 
@@ -167,7 +167,7 @@ def inject_recordings(
 
 
 def _versions(
-    path: Place, clip: Clip, net: Backbone, policy: int | str, plan: Plan
+    path: Location, clip: Clip, net: Backbone, policy: int | str, plan: Plan
 ) -> Iterator[Float32s]:
     """What the network hears of each version of a recording, in the order of the plan."""
     native, near, rate, channels = read_with_near(path, channel=policy)

@@ -101,7 +101,7 @@ def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float
         show_reason(ax, f"not scored with {config}")
         return
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, rate)
+    threshold = threshold_for(config, own, machine.own_domains, rate)
     edges = _edges(np.concatenate([own, scores, [threshold]]), config)
     domains = sorted(set(machine.own_domains.tolist()) | set(machine.domains.tolist()) - {""})
     rows = []
