@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from daco.commands.output import Output
 from daco.errors import DownloadError, InputError
+from daco.text import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,9 +101,10 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     if name == "logmel":
         raise InputError("'logmel' has no weights: it works without a download.")
     if name != "all" and name not in SOURCES:
-        near = difflib.get_close_matches(name.lower(), SOURCES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"There are no weights {name!r}.{hint} There are {', '.join(SOURCES)}.")
+        raise InputError(
+            f"There are no weights {name!r}.{suggestion(name, SOURCES)} "
+            f"There are {', '.join(SOURCES)}."
+        )
     if name == "all" and file is not None:
         raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]

@@ -32,7 +32,7 @@ from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import CHOICE_SPLITS, Floor
 from daco.method.floor import study_floor
-from daco.method.grid_table import FloatArray, column, config_names, pivot_machines
+from daco.method.grid_table import column, config_names, pivot_machines
 from daco.method.selection import (
     SelectionRow,
     oracle,
@@ -40,6 +40,7 @@ from daco.method.selection import (
     select_by_criterion,
     select_by_dev_score,
 )
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,8 +174,8 @@ def compare_scores(
 
 def _rows(
     grid: pd.DataFrame,
-    dev: FloatArray | None,
-    criterion: FloatArray,
+    dev: Float64s | None,
+    criterion: Float64s,
     decisions: Mapping[str, Decision],
 ) -> list[SelectionRow]:
     """Every rule that this grid defines, as `daco.method.selection.selection_table` orders them."""
@@ -233,8 +234,16 @@ def _blind_row(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -
     own = np.array([values[i, used.index(choices[m]), 0] for i, m in enumerate(machines)])
     mean = float(np.nanmean(own)) if np.isfinite(own).any() else None
     omega = blind_score(per_machine, choices, split) if split == "eval" else None
-    criteria = (mean, None) if split == "dev" else (None, mean)
-    return SelectionRow("per-machine blind", None, None, omega, *criteria, "none")
+    on_dev = split == "dev"
+    return SelectionRow(
+        rule="per-machine blind",
+        config=None,
+        dev_omega=None,
+        eval_omega=omega,
+        crit_dev=mean if on_dev else None,
+        crit_eval=None if on_dev else mean,
+        labels="none",
+    )
 
 
 def _interval(per_machine: pd.DataFrame, config: str) -> dict[str, Any] | None:
@@ -309,7 +318,7 @@ def _domain_sizes(scores: Sequence[MachineScores]) -> list[list[int]]:
 
 
 def _within_noise(
-    names: list[str], criterion: FloatArray, decision: Decision, noise: Floor | None
+    names: list[str], criterion: Float64s, decision: Decision, noise: Floor | None
 ) -> list[str]:
     if noise is None:
         return []

@@ -16,10 +16,11 @@ from daco.experiments.aggregate import pool_within
 from daco.method.choice import CRITERION_DIGITS, choose
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.criterion import Floor
-from daco.method.grid_table import FloatArray, config_names, numbers
+from daco.method.grid_table import config_names, numbers
 from daco.method.selection import guarded_selection, select_by_dev_score, viable
 from daco.method.viability import Viability
 from daco.text import quantity
+from daco.validation import Float64s
 
 GUARDED = "guarded criterion"
 LABEL_FREE = "criterion, label-free veto"
@@ -116,8 +117,8 @@ def decide(
 
 def _label_free(
     names: list[str],
-    balance: FloatArray,
-    dev: FloatArray | None,
+    balance: Float64s,
+    dev: Float64s | None,
     asked: bool,
     viability: Viability | None,
     floor: Floor | None,

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
-from daco.data.lazy_table import Rows, StoredTable, open_table
-from daco.data.table import EmbeddingTable, Matrix
+from daco.data.lazy_table import StoredTable, open_table
+from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
+from daco.validation import Float32s, Indices
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
 
-Source = EmbeddingTable | Place | str
+Source = EmbeddingTable | Location | str
 """A table, or the file it is in."""
 
 BUDGET = 256 * 2**20
@@ -45,10 +46,10 @@ class VectorReader:
 
     table: Table
     readout: str | None
-    rows: Sequence[Rows]
+    rows: Sequence[Indices]
     _loaded: range = field(default=range(0), init=False)
     _starts: NDArray[Any] = field(default_factory=lambda: np.zeros(1, np.intp), init=False)
-    _matrix: Matrix | None = field(default=None, init=False)
+    _matrix: Float32s | None = field(default=None, init=False)
 
     @property
     def dim(self) -> int:
@@ -57,7 +58,7 @@ class VectorReader:
             return self.table.dim(self.readout)
         return int(self.table.matrix(self.readout).shape[1])
 
-    def vectors(self, machine: int) -> Matrix:
+    def vectors(self, machine: int) -> Float32s:
         """Vectors of one machine, in the order of its rows; read-only."""
         if isinstance(self.table, EmbeddingTable):
             return self.table.matrix(self.readout)[self.rows[machine]]
@@ -85,7 +86,7 @@ class StoredVectors:
     reader: VectorReader
     index: int
 
-    def load(self) -> Matrix:
+    def load(self) -> Float32s:
         """Vectors of its normals, then of its test clips."""
         return self.reader.vectors(self.index)
 
@@ -106,7 +107,7 @@ class MachineData:
     machine: str
     section: str
     title: str
-    vectors: Matrix | StoredVectors
+    vectors: Float32s | StoredVectors
     domains: NDArray[np.str_]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
@@ -125,12 +126,12 @@ class MachineData:
         return data
 
     @property
-    def X(self) -> Matrix:  # noqa: N802, as in scikit-learn
+    def X(self) -> Float32s:  # noqa: N802, as in scikit-learn
         """Vectors of the normals."""
         return self._vectors[: len(self.domains)]
 
     @property
-    def X_test(self) -> Matrix:  # noqa: N802
+    def X_test(self) -> Float32s:  # noqa: N802
         """Vectors of the test clips."""
         return self._vectors[len(self.domains) :]
 
@@ -146,7 +147,7 @@ class MachineData:
         return vectors.reader.dim if isinstance(vectors, StoredVectors) else int(vectors.shape[1])
 
     @property
-    def _vectors(self) -> Matrix:
+    def _vectors(self) -> Float32s:
         return self.vectors.load() if isinstance(self.vectors, StoredVectors) else self.vectors
 
     @property
@@ -202,7 +203,7 @@ def read_table(table: Source, further: tuple[str, ...] = ()) -> Table:
     """
     if isinstance(table, EmbeddingTable):
         return table
-    if place(table).suffix.lower() == ".npz":
+    if parse_location(table).suffix.lower() == ".npz":
         return EmbeddingTable.read(table)
     return open_table(table, further)
 
@@ -264,7 +265,7 @@ def machines_of(
     rows = rows_by_machine(table)
     sections = Counter(machine for machine, _ in rows)
     result: list[MachineData] = []
-    places: list[Rows] = []
+    places: list[Indices] = []
     reader = VectorReader(table, readout, places)
     for (machine, section), at in rows.items():
         part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}
@@ -394,8 +395,8 @@ def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
     return np.array(names, dtype=np.str_)
 
 
-def rows_by_machine(table: Table) -> dict[tuple[str, str], Rows]:
-    """Rows of every machine and section, in order of appearance."""
+def rows_by_machine(table: Table) -> dict[tuple[str, str], Indices]:
+    """Indices of every machine and section, in order of appearance."""
     columns = table.columns
     found: dict[tuple[str, str], list[int]] = {}
     keys = zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True)

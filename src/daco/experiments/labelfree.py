@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.compute.pool import SCORING, outcomes, worker_pool, workers_for
+from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
 from daco.experiments.inputs import Normals, Table, normals_of
 from daco.experiments.machine import left_to_cpu, merge_configs
@@ -153,9 +153,13 @@ def select_label_free(
     names, vetoed, notes = _apply_dev_grid(config_names(grid), dev_grid)
     require_device(device, engine)
     banks = normals_of(table, readout)
-    options = {"n_splits": n_splits, "seed": seed}
     work = partial(
-        _choice, names, bands=table.bands(readout), vouched=dev_grid is not None, **options
+        _choice,
+        names,
+        bands=table.bands(readout),
+        n_splits=n_splits,
+        seed=seed,
+        vouched=dev_grid is not None,
     )
     scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
     items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
@@ -178,9 +182,10 @@ def select_label_free(
         common=common,
         candidates=tuple(names),
         vetoed=vetoed,
+        seed=seed,
+        n_splits=n_splits,
         notes=tuple(notes),
         basis=pseudo[0].basis if pseudo else None,
-        **options,
     )
 
 

@@ -77,7 +77,9 @@ def stability_table(
     candidates = pool_within(names)
     dev, evaluation = (official_scores(per_machine, split, names) for split in ("dev", "eval"))
     rows: dict[tuple[int, int], tuple[Any, ...]] = {}
-    for (seed, n_splits), part in balances.groupby(["seed", "n_splits"]):
+    variants = set(zip(balances["seed"].tolist(), balances["n_splits"].tolist(), strict=True))
+    for seed, n_splits in sorted(variants):
+        part = balances[(balances["seed"] == seed) & (balances["n_splits"] == n_splits)]
         criterion = mean_criterion(part, "dev", names)
         pick = None if np.isnan(criterion).all() else select_by_criterion(names, criterion)
         decision = decide(
@@ -94,7 +96,7 @@ def stability_table(
         blind = blind_score(per_machine, choices, "eval")
         known = np.isfinite(criterion) & np.isfinite(evaluation)
         rho = spearman(-criterion[known], evaluation[known]) if known.any() else np.nan
-        rows[int(seed), int(n_splits)] = (pick, guarded, plain(score), blind, plain(rho))
+        rows[seed, n_splits] = (pick, guarded, plain(score), blind, plain(rho))
     base_splits = _most_frequent([n_splits for _, n_splits in rows])
     base_seed = _most_frequent([seed for seed, _ in rows])
     table = [("seeds", *key, *rows[key]) for key in rows if key[1] == base_splits]

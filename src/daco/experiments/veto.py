@@ -175,7 +175,7 @@ def viability_table(
     parts = []
     for (role, machine), each in zip(machines, scores, strict=True):
         if each is not None:
-            part = {"split": role, "machine": machine, "config": list(each.configs)}
+            part: dict[str, Any] = {"split": role, "machine": machine, "config": list(each.configs)}
             part |= {"basis": each.basis, "pseudo_score": 100 * each.score}
             for at, domain in enumerate(each.domains):
                 part |= {f"auc_{domain}": 100 * each.auc[:, at]}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
@@ -29,8 +29,7 @@ from daco.method.viability import (
     viability_veto,
 )
 from daco.text import quantity
-
-BoolArray = NDArray[np.bool_]
+from daco.validation import Bools
 
 CRITERION_DIGITS = 12
 """Criteria are means of exact fractions whose steps are above 1e-8: equal ones agree to here."""
@@ -175,7 +174,7 @@ def choose(
 
 def _allowed(
     names: list[str], veto: Viability | None, vouched: bool
-) -> tuple[BoolArray, dict[str, str], str]:
+) -> tuple[Bools, dict[str, str], str]:
     """The candidates that may be chosen, those that the veto excludes, and a note about it."""
     if veto is not None and not veto.abstains:
         require_known(names, veto.configs, "The label-free veto")

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.method.config import ScoreConfig
 from daco.text import suggestion
-
-FloatArray = NDArray[np.float64]
+from daco.validation import Float64s
 
 
 class Table(Protocol):
@@ -35,7 +34,7 @@ def pivot_machines(
     *,
     configs: Iterable[str | ScoreConfig] | None = None,
     split: str | None = None,
-) -> tuple[list[str], list[str], FloatArray]:
+) -> tuple[list[str], list[str], Float64s]:
     """A per-machine table as an array of shape (machines, configurations, columns).
 
     Parameters
@@ -119,7 +118,7 @@ def config_names(configs: Iterable[str | ScoreConfig]) -> list[str]:
     return list(names)
 
 
-def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) -> FloatArray:
+def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) -> Float64s:
     """Column `name` as `n` floats."""
     try:
         array = np.asarray(values, dtype=float)
@@ -150,7 +149,7 @@ def require_known(wanted: Iterable[str], known: Iterable[str], where: str) -> No
 
 def _cells(
     table: Table, columns: Sequence[str], split: str | None
-) -> tuple[dict[tuple[str, str], int], FloatArray]:
+) -> tuple[dict[tuple[str, str], int], Float64s]:
     """The row of each machine and configuration, and the columns' values."""
     machines = [str(machine) for machine in column(table, "machine")]
     configs = [str(config) for config in column(table, "config")]

@@ -15,21 +15,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.grid_table import (
-    FloatArray,
     Table,
     column,
     config_names,
     numbers,
     pivot_machines,
 )
+from daco.validation import Bools, Float64s
 
-BoolArray = NDArray[np.bool_]
-Veto = Callable[[FloatArray], BoolArray] | Sequence[bool] | BoolArray
+Veto = Callable[[Float64s], Bools] | Sequence[bool] | Bools
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class SelectionRow:
     eval_sd: float | None = None
 
 
-def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> BoolArray:
+def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> Bools:
     """Configurations strictly above the `quantile` (linear) of the dev scores, as published.
 
     Examples
@@ -75,7 +74,7 @@ def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> BoolArray:
     return np.asarray(scores > np.quantile(scores, quantile))
 
 
-def viable_within(dev_omega: ArrayLike, delta: float) -> BoolArray:
+def viable_within(dev_omega: ArrayLike, delta: float) -> Bools:
     """Configurations at most `delta` points below the best dev score.
 
     Examples
@@ -277,14 +276,14 @@ def selection_table(table: Table, veto: Veto = viable) -> list[SelectionRow]:
     return rows
 
 
-def _scores(name: str, values: ArrayLike) -> FloatArray:
+def _scores(name: str, values: ArrayLike) -> Float64s:
     scores = numbers(name, values, np.size(np.asarray(values)))
     if not len(scores):
         raise InputError(f"Column {name!r} is empty. Give at least one configuration.")
     return scores
 
 
-def _smallest(criterion: FloatArray, what: str) -> int:
+def _smallest(criterion: Float64s, what: str) -> int:
     if np.isnan(criterion).all():
         raise InputError(
             f"The criterion is nan for all that could be chosen: it does not rank {what}. A "
