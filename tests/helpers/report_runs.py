@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from daco.experiments.choice import choose
 from real_tables import real_table
 from shared_data import shared
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data.table import EmbeddingTable
-from daco.experiments.choice import choose
 from daco.experiments.frontier import frontier_table
 from daco.experiments.result import StudyResult
 from daco.experiments.run import study

@@ -159,7 +159,6 @@ def select_label_free(
         bands=table.bands(readout),
         n_splits=n_splits,
         seed=seed,
-        vouched=dev_grid is not None,
     )
     scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
     items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
@@ -168,7 +167,7 @@ def select_label_free(
     with worker_pool(workers_for(len(banks), workers, engine), engine, address, SCORING) as pool:
         choices = _run(pool, work, items, banks, progress or (lambda *_: None))
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
-    common = _common(choices, names, vouched=dev_grid is not None)
+    common = _common(choices, names)
     notes += viability_veto(pseudo).notes if pseudo else ()
     if any(choice.balance is not None for choice in choices) and not pseudo:
         notes.append("No machine has enough normals for the label-free veto.")
@@ -199,7 +198,6 @@ def _choice(
     bands: int,
     n_splits: int,
     seed: int,
-    vouched: bool,
 ) -> Choice:
     """The choice for one machine; a device may have computed the criterion of some of them."""
     bank, balance = NormalBank(vectors, domains, bands=bands), None
@@ -217,7 +215,6 @@ def _choice(
         bands=bands,
         n_splits=n_splits,
         seed=seed,
-        vouched=vouched,
         bank=bank,
         balance=balance,
     )
@@ -279,9 +276,7 @@ def _described(machine: str, sizes: dict[str, int], choice: Choice) -> LabelFree
     )
 
 
-def _common(
-    choices: Sequence[Choice], names: list[str], *, vouched: bool
-) -> LabelFreeChoice | None:
+def _common(choices: Sequence[Choice], names: list[str]) -> LabelFreeChoice | None:
     """One configuration for all machines, by the mean criterion."""
     known = [choice for choice in choices if choice.criterion]
     if not known:
@@ -297,7 +292,6 @@ def _common(
         mean_floor(floors, independent=True),
         viability,
         default_criterion=default,
-        vouched=vouched,
     )
     found = _described(ALL_MACHINES, {"machines": len(known)}, choice)
     if viability is not None:

@@ -96,7 +96,6 @@ def choose(
     veto: Viability | None = None,
     *,
     default_criterion: float | None = None,
-    vouched: bool = False,
 ) -> Choice:
     """Choose the smallest criterion, unless the fixed default is as good within the noise.
 
@@ -112,15 +111,11 @@ def choose(
     criterion : array-like
         Of one machine, or the mean over machines; nan where it is not defined.
     floor : Floor, optional
-        Its sd is the noise; without it differences count however small.
+        Its sd is the noise; where it is not known, the default stays.
     veto : Viability, optional
-        What it excludes is not chosen, not even the default. Where it abstains or is missing,
-        only candidates of :func:`daco.method.config.blind_pool` are chosen, if there are any:
-        the criterion alone cannot see that a configuration detects nothing.
+        What it excludes is not chosen, not even the default.
     default_criterion : float, optional
-        Of the default where it is not a candidate; for the report only.
-    vouched : bool
-        All candidates are known to detect something, so a veto that abstains excludes none.
+        Of the default where it is not a candidate; it is reported and decides nothing.
 
     Examples
     --------
@@ -134,12 +129,13 @@ def choose(
     """
     names = config_names(configs)
     values = np.round(numbers("criterion", criterion, len(names), allow_nan=True), CRITERION_DIGITS)
-    allowed, vetoed, note = _allowed(names, veto, vouched)
+    allowed, vetoed, note = _allowed(names, veto)
     ranked = np.where(allowed, values, np.nan)
     if np.isnan(ranked).all():
-        return _fallback(names, "no candidate has a criterion")
+        left = [name for name, ok in zip(names, allowed, strict=True) if ok]
+        return _fallback(left, "no candidate has a criterion")
     pick = int(np.nanargmin(ranked))
-    noise = 0.0 if floor is None else floor.sd
+    noise = np.inf if floor is None else floor.sd
     figures = note if floor is None else f"floor {floor.mean:.3f}, noise {noise:.3f}; {note}"
     count = int(allowed.sum())
     smallest = f"smallest balance criterion of {count}"
@@ -172,21 +168,16 @@ def choose(
     )
 
 
-def _allowed(
-    names: list[str], veto: Viability | None, vouched: bool
-) -> tuple[Bools, dict[str, str], str]:
+def _allowed(names: list[str], veto: Viability | None) -> tuple[Bools, dict[str, str], str]:
     """The candidates that may be chosen, those that the veto excludes, and a note about it."""
-    if veto is not None and not veto.abstains:
+    vetoed = {}
+    note = "no veto"
+    if veto is not None:
         require_known(names, veto.configs, "The label-free veto")
         vetoed = {name: veto.reasons[name] for name in names if name in veto.reasons}
         note = f"the veto excludes {', '.join(vetoed) or 'none'}"
-        return np.array([name not in vetoed for name in names]), vetoed, note
-    note = "no veto" if veto is None else "the veto abstains"
-    known = {config.name for config in blind_pool()}
-    viable_ones = np.array([name in known for name in names])
-    if vouched or not viable_ones.any():
-        return np.ones(len(names), bool), {}, note
-    return viable_ones, {}, note
+        note = "the veto abstains" if veto.abstains else note
+    return np.array([name not in vetoed for name in names]), vetoed, note
 
 
 def _fallback(names: list[str], why: str) -> Choice:
@@ -204,7 +195,6 @@ def choose_config(
     n_splits: int = CHOICE_SPLITS,
     seed: int = 0,
     veto: bool = True,
-    vouched: bool = False,
     bank: NormalBank | None = None,
     balance: Balance | None = None,
 ) -> Choice:
@@ -223,8 +213,6 @@ def choose_config(
         Of the criterion; the seed also draws the pseudo-anomalies.
     veto : bool
         Whether candidates that do not detect pseudo-anomalies made of the normals are excluded.
-    vouched : bool
-        As for :func:`choose`; implied by ``veto=False``.
     bank : NormalBank, optional
         Of `X`, where there is one already.
     balance : Balance, optional
@@ -264,6 +252,5 @@ def choose_config(
         choice_floor(list(bank.domain_sizes.values()), n_splits, seed),
         None if pseudo is None else viability_veto(pseudo),
         default_criterion=float(balance.values[-1]),
-        vouched=vouched or not veto,
     )
     return replace(choice, pseudo=pseudo, balance=balance, n_splits=n_splits, seed=seed)
