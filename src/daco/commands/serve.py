@@ -77,8 +77,8 @@ def serve(
     if os.name != "posix":
         raise InputError("daco serve confines its workers by means of Unix: use Linux or macOS.")
     try:
-        from daco.monitoring.service.run import listening_socket
-        from daco.monitoring.service.run import serve as run
+        from daco.monitoring.service.app import listening_socket
+        from daco.monitoring.service.app import serve as run
     except MissingExtraError:
         raise
     except ImportError as error:
