@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from daco.commands.options import DomainLevel
-from daco.commands.output import Output
-from daco.commands.placetype import Place, as_place
+from daco.commands.console import Output
+from daco.commands.options import DomainLevel, Place, as_place
 from daco.experiments.autoencoders import EPOCHS, SEED
 
 if TYPE_CHECKING:
