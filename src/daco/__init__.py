@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
     from daco.experiments.run import study
     from daco.method.bank import NormalBank
-    from daco.method.config import ScoreConfig, paper_grid
-    from daco.method.grids import frontier_grid
+    from daco.method.config import ScoreConfig, frontier_grid, paper_grid
 
 __all__ = [
     "DACo",
@@ -48,7 +47,7 @@ _MODULES = {
     "NormalBank": "daco.method.bank",
     "ScoreConfig": "daco.method.config",
     "StudyResult": "daco.experiments.result",
-    "frontier_grid": "daco.method.grids",
+    "frontier_grid": "daco.method.config",
     "machine_metrics": "daco.evaluation.metrics",
     "official_score": "daco.evaluation.metrics",
     "paper_grid": "daco.method.config",

@@ -11,6 +11,29 @@ from numpy.typing import ArrayLike, NDArray
 from daco.errors import InputError, InputTypeError
 
 Floats = NDArray[np.floating[Any]]
+Float32s = NDArray[np.float32]
+Float64s = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+
+
+def is_whole(value: object, least: int = 0) -> bool:
+    """Whether a value is an integer of at least `least`; True and False are not.
+
+    >>> is_whole(np.int64(3)), is_whole(True), is_whole(0, least=1)
+    (True, False, False)
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and bool(value >= least)  # type: ignore[operator]
+
+
+def require_whole(value: object, name: str, least: int = 1) -> int:
+    """The value as an int, or an InputError that names it."""
+    if not is_whole(value, least):
+        raise InputError(
+            f"{name} must be a whole number of at least {least}. Got {value!r} instead."
+        )
+    return int(value)  # type: ignore[call-overload]
 
 
 def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> Floats:
@@ -153,17 +176,19 @@ def split_bands(X: ArrayLike, bands: int | None) -> tuple[Floats, int]:
         raise InputError(f"X has {found} bands, but bands={bands!r}. Leave 'bands' out.")
     rows, bands = as_embeddings(flat), bands if found is None else found
     bands = 1 if bands is None else bands
-    whole = isinstance(bands, int | np.integer) and not isinstance(bands, bool) and bands >= 1
-    if not whole or rows.shape[1] % bands:
+    if not is_whole(bands, least=1) or rows.shape[1] % bands:
         raise InputError(
             f"bands must divide the {rows.shape[1]} features of X. Got {bands!r} instead."
         )
     return rows, int(bands)
 
 
-def flat_bands(X: ArrayLike) -> tuple[ArrayLike, int | None]:
-    """Bands of a 3-D array one after the other, and their number; anything else as it is."""
-    if getattr(X, "ndim", None) != 3:
+def flat_bands(X: Any) -> tuple[Any, int | None]:
+    """An array (n, F, D) as (n, F D), and F; anything else as it is, and None."""
+    try:
+        shape = np.shape(X)
+    except ValueError:  # ragged: `as_embeddings` says so
         return X, None
-    array = np.asarray(X)
-    return array.reshape(len(array), -1), array.shape[1]
+    if len(shape) != 3:
+        return X, None
+    return np.asarray(X).reshape(shape[0], shape[1] * shape[2]), shape[1]

@@ -11,7 +11,7 @@ import pytest
 from shared_data import shared
 
 from daco.experiments.prereg import KNOWN, freeze
-from daco.experiments.result import write_json
+from daco.experiments.study_tables import write_json
 from daco.experiments.verification import verify
 from daco.method.selection import guarded_selection
 

@@ -10,7 +10,7 @@ from shared_data import shared
 import daco
 from daco.experiments.labelfree import select_label_free
 from daco.experiments.prereg import document_hash, freeze
-from daco.experiments.result import write_json
+from daco.experiments.study_tables import write_json
 from daco.experiments.verification import verify
 from daco.method.config import blind_pool
 

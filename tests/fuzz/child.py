@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+for _folder in ("", "helpers"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / _folder))
 
-from fuzz import mutator
+from fuzz import mutator  # noqa: E402
 
-from daco.errors import DacoError
+from daco.errors import DacoError  # noqa: E402
 
 Target = Callable[[bytes], object]
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from random import Random
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+    tests = Path(__file__).resolve().parents[1]
+    sys.path[:0] = [str(tests), str(tests / "helpers")]
 
 Mutation = Callable[[Random, bytes], bytes]
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import daco
 from daco.data.table import EmbeddingTable
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments import aggregate, decision, floor, hearing, labelfree
+from daco.experiments import aggregate, decision, hearing, labelfree
 from daco.experiments.choice import choose
 from daco.experiments.labelfree import select_label_free
 from daco.experiments.stability import stability_table
+from daco.method import floor, viability
 from daco.method import pseudo_anomalies as pseudo
-from daco.method import viability
 from daco.method.config import paper_grid
 
 NAMES = [config.name for config in paper_grid()]

@@ -13,9 +13,9 @@ from scipy.stats import norm, pearsonr, permutation_test, spearmanr, t
 from sklearn.metrics import roc_auc_score
 
 from daco.errors import InputError
+from daco.evaluation import bootstrap
+from daco.evaluation import statistics as stats
 from daco.evaluation.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
-from daco.evaluation.evaluate import bootstrap
-from daco.evaluation.evaluate import statistics as stats
 from daco.evaluation.metrics import harmonic_mean
 from daco.evaluation.statistics import (
     family_mean_permutation,

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from daco.audio.formats import FORMATS
 from daco.audio.microphones import FAR, NEAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
-from daco.files.places import Place, RemotePath, place
+from daco.files.remote import Location, RemotePath, parse_location
+from daco.validation import Float32s
 
-Waveform = NDArray[np.float32]
 Waveforms = NDArray[np.float32] | NDArray[np.int16]
 Source = str | os.PathLike[str] | RemotePath
 
@@ -86,7 +86,7 @@ DEFAULT_LIMITS = AudioLimits()
 
 def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
     """What the header of a recording declares, after the checks that need no decoding."""
-    path = place(path)
+    path = parse_location(path)
     with _open(path, limits) as sound:
         return _describe(sound)
 
@@ -99,7 +99,7 @@ def read_audio(
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
     content: bytes = b"",
-) -> Waveform:
+) -> Float32s:
     """What a network hears of a recording, at its native length.
 
     Parameters
@@ -147,7 +147,7 @@ def read_channels(
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
     content: bytes = b"",
-) -> tuple[Waveform, int]:
+) -> tuple[Float32s, int]:
     """What a channel policy takes of a recording, and the file's own rate.
 
     As `read_audio`, but before one microphone is subtracted from the other: shape (2, n), near
@@ -172,10 +172,10 @@ def read_at_both_rates(
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
     content: bytes = b"",
-) -> tuple[Waveform, Waveform, int]:
+) -> tuple[Float32s, Float32s, int]:
     """As `read_channels`, with the samples at the file's own rate before them; decoded once."""
     policy = parse_channel(channel)
-    path = place(path)
+    path = parse_location(path)
     frames, rate, new_rate = _read_frames(path, policy, sample_rate, limits, content)
     _require_sound(frames, path)
     if new_rate == rate:
@@ -188,13 +188,13 @@ def read_at_both_rates(
     return frames, waves, rate
 
 
-def read_with_near(path: Source, *, channel: int | str = 0) -> tuple[Waveform, Waveform, int, int]:
+def read_with_near(path: Source, *, channel: int | str = 0) -> tuple[Float32s, Float32s, int, int]:
     """What a channel policy takes of a recording, its near microphone, the rate and the channels.
 
     All is decoded at once, at the file's own rate.
     """
     policy = parse_channel(channel)
-    path = place(path)
+    path = parse_location(path)
     frames, rate, _ = _read_frames(path, policy, None, DEFAULT_LIMITS, b"", take=False)
     taken, near = _taken(frames, policy), frames[:, NEAR].copy()
     for waves in (taken, near):
@@ -203,14 +203,14 @@ def read_with_near(path: Source, *, channel: int | str = 0) -> tuple[Waveform, W
 
 
 def _read_frames(
-    path: Place,
+    path: Location,
     policy: int | str,
     sample_rate: int | None,
     limits: AudioLimits,
     content: bytes,
     *,
     take: bool = True,
-) -> tuple[Waveform, int, int]:
+) -> tuple[Float32s, int, int]:
     """Decoded samples, the file's own rate and the one wanted; all channels unless `take`."""
     if sample_rate is not None and not limits.min_rate <= sample_rate <= limits.max_rate:
         raise InputError(
@@ -234,7 +234,7 @@ def _read_frames(
         return _decode(sound, path, info, policy if take else None), info.sample_rate, rate
 
 
-def resample(waves: Waveform, rate: int, new_rate: int, resampler: str = "soxr") -> Waveform:
+def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr") -> Float32s:
     """Waveforms, (n,) or (channels, n), at another rate; `resampler` as in `read_audio`."""
     if resampler not in ("soxr", "polyphase"):
         raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")
@@ -248,7 +248,7 @@ def resample(waves: Waveform, rate: int, new_rate: int, resampler: str = "soxr")
     return np.asarray(resample_poly(waves, new_rate // common, rate // common), np.float32)
 
 
-def _open(path: Place, limits: AudioLimits, content: bytes = b"") -> soundfile.SoundFile:
+def _open(path: Location, limits: AudioLimits, content: bytes = b"") -> soundfile.SoundFile:
     """The opened file, every check of its declarations passed."""
     source: Path | BytesIO
     if isinstance(path, RemotePath):
@@ -304,7 +304,7 @@ def _check_file(path: Path, limits: AudioLimits) -> None:
         raise AudioError(f"cannot be read ({error.strerror}).", path=path) from None
 
 
-def _check_suffix(path: Place) -> None:
+def _check_suffix(path: Location) -> None:
     if path.suffix.lower() not in FORMATS:
         raise AudioError(
             f"the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert "
@@ -313,7 +313,7 @@ def _check_suffix(path: Place) -> None:
         )
 
 
-def _check_size(path: Place, size: int, limits: AudioLimits) -> None:
+def _check_size(path: Location, size: int, limits: AudioLimits) -> None:
     if size == 0:
         raise AudioError("the file is empty.", path=path)
     if size > limits.bytes:
@@ -324,7 +324,7 @@ def _check_size(path: Place, size: int, limits: AudioLimits) -> None:
         )
 
 
-def _check_content(path: Place, file: BinaryIO, size: int) -> None:
+def _check_content(path: Location, file: BinaryIO, size: int) -> None:
     claimed, present = _claimed_bytes(file, size)
     if claimed > present:  # libsndfile would quietly take what is there
         raise AudioError(
@@ -336,7 +336,7 @@ def _check_content(path: Place, file: BinaryIO, size: int) -> None:
         raise AudioError("truncated, its end is missing. Copy or record the file again.", path=path)
 
 
-def _check_header(sound: soundfile.SoundFile, path: Place, limits: AudioLimits) -> None:
+def _check_header(sound: soundfile.SoundFile, path: Location, limits: AudioLimits) -> None:
     expected = FORMATS[path.suffix.lower()]
     if sound.format not in expected:
         raise AudioError(
@@ -408,11 +408,11 @@ def _describe(sound: soundfile.SoundFile) -> AudioInfo:
 
 
 def _decode(
-    sound: soundfile.SoundFile, path: Place, info: AudioInfo, policy: int | str | None
-) -> Waveform:
+    sound: soundfile.SoundFile, path: Location, info: AudioInfo, policy: int | str | None
+) -> Float32s:
     """What the policy takes (None: all), block by block: no more is held than the file has."""
     step = max(1, _BLOCK_VALUES // info.channels)
-    blocks: list[Waveform] = []
+    blocks: list[Float32s] = []
     left = info.frames
     while left > 0:
         try:
@@ -434,7 +434,7 @@ def _decode(
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=axis)
 
 
-def _taken(block: Waveform, policy: int | str) -> Waveform:
+def _taken(block: Float32s, policy: int | str) -> Float32s:
     """What a policy takes of samples of shape (n, channels)."""
     channels = block.shape[1]
     if channels == 1:
@@ -446,7 +446,7 @@ def _taken(block: Waveform, policy: int | str) -> Waveform:
     return block[:, int(policy)].copy()  # a view would keep all channels alive
 
 
-def _require_sound(waves: Waveform, path: Place) -> None:
+def _require_sound(waves: Float32s, path: Location) -> None:
     peak = max(float(waves.max()), -float(waves.min()))
     if peak <= _PEAK:  # false for NaN as well
         return

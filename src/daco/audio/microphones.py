@@ -6,7 +6,6 @@ from it, as in DCASE 2026; further channels are not used by the policies that ne
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
@@ -15,6 +14,8 @@ from numpy.typing import NDArray
 
 from daco.audio.subtraction import LSQ_WINDOW, SPECSUB_WINDOW, least_squares, spectral_subtraction
 from daco.errors import AudioError, InputError
+from daco.text import suggestion
+from daco.validation import is_whole
 
 NEAR, FAR = 0, 1
 LSQ, SPECSUB, PROJECTION = "lsq", "specsub", "residual-proj"
@@ -49,8 +50,8 @@ def parse_channel(text: str | int) -> int | str:
     >>> parse_channel("residual-c.50")
     'residual-c0.5'
     """
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
+    if is_whole(text):
+        return int(text)
     word = text.strip().lower() if isinstance(text, str) else ""
     if word in _WORDS:
         return _WORDS[word]
@@ -60,11 +61,9 @@ def parse_channel(text: str | int) -> int | str:
         return int(word)
     if found := _RESIDUAL.fullmatch(word):
         return f"residual-c{float(found[1]):.4f}".rstrip("0").rstrip(".")
-    close = difflib.get_close_matches(word, _NAMES, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     raise InputError(
         f"The channel must be an index (0 is the first) or one of {', '.join(_NAMES)}. "
-        f"Got {text!r} instead.{hint}"
+        f"Got {text!r} instead.{suggestion(word, _NAMES)}"
     )
 
 

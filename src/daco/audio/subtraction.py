@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import AudioError, InputError
+from daco.validation import Float32s
 
-Waveform = NDArray[np.float32]
 Spectra = NDArray[np.complex64]
 
 LSQ_WINDOW = 1024
@@ -32,7 +32,7 @@ _BLOCK = 64  # frames transformed at once: more would leave the cache
 _KEPT = 1024  # frames whose spectra are kept, 8 MiB
 
 
-def least_squares(near: Waveform, far: Waveform, window: int = LSQ_WINDOW) -> Waveform:
+def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Float32s:
     """The near microphone without whatever is coherent with the far one over the whole clip.
 
     Both are divided by their joint peak / 0.9. Each frequency of the far one is weighted by the
@@ -77,7 +77,7 @@ def least_squares(near: Waveform, far: Waveform, window: int = LSQ_WINDOW) -> Wa
     return clean
 
 
-def spectral_subtraction(near: Waveform, far: Waveform, window: int = SPECSUB_WINDOW) -> Waveform:
+def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WINDOW) -> Float32s:
     """The near microphone with the magnitudes of the far one subtracted from its own.
 
     ``|Y| = |C| - |F|`` where the near spectrum C is the larger, else ``0.1 |C|``, frame by frame
@@ -129,7 +129,7 @@ def _gain_of_clip(blocks: Iterable[tuple[Spectra, Spectra]], frames: int) -> Spe
     return far_gain(parts).astype(np.complex64)
 
 
-def _padded(near: Waveform, far: Waveform, window: int) -> list[Waveform]:
+def _padded(near: Float32s, far: Float32s, window: int) -> list[Float32s]:
     """Both microphones with half a window more at both ends, mirrored."""
     if window < 4 or window % 2:
         raise InputError(f"The window must be an even number of samples, 4 at least. Got {window}.")
@@ -159,7 +159,7 @@ def _more(samples: int, hop: int) -> int:
     return hop - over if over > 3 * hop // 4 else 0
 
 
-def _spectra(pair: list[Waveform], window: int) -> Iterator[tuple[Spectra, Spectra]]:
+def _spectra(pair: list[Float32s], window: int) -> Iterator[tuple[Spectra, Spectra]]:
     """Spectra of both microphones, (frames, frequencies) each, block by block."""
     from scipy.fft import rfft
 
@@ -171,7 +171,7 @@ def _spectra(pair: list[Waveform], window: int) -> Iterator[tuple[Spectra, Spect
         yield rfft(near[some] * taper), rfft(far[some] * taper)
 
 
-def _waveform(blocks: Iterable[Spectra], samples: int, window: int) -> Waveform:
+def _waveform(blocks: Iterable[Spectra], samples: int, window: int) -> Float32s:
     """The waveform whose frames have these spectra: weighted overlap-add."""
     from scipy.fft import irfft
 

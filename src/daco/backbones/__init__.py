@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daco.backbones.protocol import PRECISIONS, Backbone
 from daco.errors import InputError, MissingExtraError
+from daco.text import suggestion
 
 if TYPE_CHECKING:
     from daco.backbones.network import Network
@@ -48,9 +48,10 @@ def load(
     (16000, (1, 112))
     """
     if name not in NAMES:
-        near = difflib.get_close_matches(str(name), NAMES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"The backbone must be one of {', '.join(NAMES)}. Got {name!r}.{hint}")
+        raise InputError(
+            f"The backbone must be one of {', '.join(NAMES)}. Got {name!r}."
+            f"{suggestion(str(name), NAMES)}"
+        )
     if precision not in PRECISIONS:
         raise InputError(
             f"The 'precision' parameter must be one of {', '.join(PRECISIONS)}. "

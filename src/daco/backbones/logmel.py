@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from daco.backbones.modulation import MIN_MODULATION_FRAMES
 from daco.backbones.readout import pool, require_readout
 from daco.errors import AudioError, InputError
+from daco.validation import Float32s
 
 MEL_BANDS = 128
 HOP_SECONDS = 0.032
@@ -19,8 +20,6 @@ MIN_SAMPLE_RATE = 1000
 
 _BLOCK = 1024  # frames transformed at once: bounds the memory of an hour-long clip
 _CLIPS = 8  # clips whose modulation is computed at once: more would leave the cache
-
-Floats = NDArray[np.float32]
 
 
 class LogMel:
@@ -72,17 +71,17 @@ class LogMel:
         self._window = np.hanning(2 * self.hop).astype(np.float32)
         self._fft_length, self._filters = _front_end(self.sample_rate, 2 * self.hop)
 
-    def embed(self, waveforms: Any, readout: str | None = None) -> Floats:
+    def embed(self, waveforms: Any, readout: str | None = None) -> Float32s:
         """One float32 vector per clip, (B, dim), for waveforms (B, n) of equal length."""
         readout = readout or self.default_readout
         return self.embed_many(waveforms, (readout,))[readout]
 
-    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Floats]:
+    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Several readouts of the same clips; the bands are computed once."""
         for readout in readouts:
             require_readout(self, readout)
         checked = self._checked(waveforms)
-        parts: dict[str, list[Floats]] = {readout: [] for readout in readouts}
+        parts: dict[str, list[Float32s]] = {readout: [] for readout in readouts}
         for first in range(0, len(checked), _CLIPS):
             grid = self._bands(checked[first : first + _CLIPS])
             for readout, rows in parts.items():
@@ -90,11 +89,11 @@ class LogMel:
                 rows.append(pool(grid.reshape(shape), readout, frame_rate=self.frame_rate))
         return {readout: np.concatenate(rows) for readout, rows in parts.items()}
 
-    def grid(self, waveforms: Any) -> Floats:
+    def grid(self, waveforms: Any) -> Float32s:
         """Log-mel bands in decibels, (B, frames, 128, 1) float32."""
         return np.ascontiguousarray(self._bands(self._checked(waveforms)))
 
-    def _bands(self, waveforms: Floats) -> Floats:
+    def _bands(self, waveforms: Float32s) -> Float32s:
         from scipy.fft import rfft
 
         frame = 2 * self.hop
@@ -113,7 +112,7 @@ class LogMel:
         bands *= np.float32(10)
         return bands.transpose(0, 2, 1)[..., None]
 
-    def _checked(self, waveforms: Any) -> Floats:
+    def _checked(self, waveforms: Any) -> Float32s:
         if hasattr(waveforms, "detach"):
             waveforms = waveforms.detach().cpu().numpy()
         array = np.asarray(waveforms)

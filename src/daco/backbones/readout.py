@@ -5,7 +5,6 @@ A name says all: ``mean``, ``rdp-g4``, ``gem-p3@L9``. `parse_readout` reads it, 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from daco.backbones.pooling import (
     weighted_mean,
 )
 from daco.errors import InputError
+from daco.text import closest, suggestion
 
 __all__ = [
     "PATTERNS",
@@ -161,10 +161,10 @@ def _nearest(name: str, names: Sequence[str], depth: int | None) -> str | None:
     elif number and re.fullmatch(r"[0-9]{1,4}\.?|[0-9]{0,4}\.[0-9]{1,3}0*", number[2]):
         near = Readout(number[1], float(number[2])).name
     else:
-        close = difflib.get_close_matches(base, [*names, *examples], n=1)
-        if not close or base.startswith(_BEGINNINGS):
+        similar = closest(base, [*names, *examples])
+        if similar is None or base.startswith(_BEGINNINGS):
             return None
-        near = close[0]
+        near = similar
     layer = _MISSPELT_LAYER.fullmatch(suffix)
     if layer and int(layer[1]) and (depth is None or int(layer[1]) <= depth):
         near += f"@L{int(layer[1])}"
@@ -256,10 +256,9 @@ def require_readout(net: Any, name: str) -> None:
     if check is not None:
         check(name)
     elif name not in net.readouts:
-        near = difflib.get_close_matches(str(name), net.readouts, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"{net.name} has no readout {name!r}. It has {', '.join(net.readouts)}.{hint}"
+            f"{net.name} has no readout {name!r}. It has {', '.join(net.readouts)}."
+            f"{suggestion(str(name), net.readouts)}"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any
 
 from daco.errors import MissingExtraError, WeightsError
 from daco.files.download.checkpoints import WEIGHTS_DIR_VARIABLE, WeightSource, weights_dir
+from daco.text import closest
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -290,5 +290,5 @@ def _some(what: str, keys: list[str], show: Callable[[str], str]) -> str:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f" (nearest known: {near[0]})" if near else ""
+    near = closest(key, known, cutoff=0.5)
+    return f" (nearest known: {near})" if near else ""

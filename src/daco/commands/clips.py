@@ -14,7 +14,7 @@ from rich.text import Text
 
 from daco.commands import options as option
 from daco.commands.console import Output, new_table, progress_bars
-from daco.commands.options import Place, flag, place_option
+from daco.commands.options import Location, flag, location_option
 from daco.errors import DacoError
 from daco.text import name_list, quantity
 
@@ -37,7 +37,7 @@ def clips(
     year: option.Year = None,
     probe: Annotated[bool, flag("--probe", "Open every clip, not a few of each kind.")] = False,
     manifest: Annotated[
-        Place | None, place_option("Also write the table to this .csv or .parquet file.")
+        Location | None, location_option("Also write the table to this .csv or .parquet file.")
     ] = None,
     domain_level: option.DomainLevel = None,
 ) -> None:
@@ -85,7 +85,7 @@ def _measure(
 ) -> tuple[dict[str, AudioInfo], list[str]]:
     """The headers of recordings by path, and a sentence about those that cannot be read."""
     from daco.audio.decode import probe
-    from daco.files.places import THREADS
+    from daco.files.remote import REMOTE_THREADS
 
     def look(clip: Clip) -> AudioInfo | str | None:
         path = table.root / clip.path
@@ -103,7 +103,7 @@ def _measure(
     infos: dict[str, AudioInfo] = {}
     failures: list[str] = []
     is_local = isinstance(table.root, Path)
-    threads = min(8, 2 * (os.cpu_count() or 1)) if is_local else THREADS
+    threads = min(8, 2 * (os.cpu_count() or 1)) if is_local else REMOTE_THREADS
     with progress_bars(Output(stderr=True)) as report, ThreadPoolExecutor(threads) as pool:
         for done, (clip, info) in enumerate(zip(chosen, pool.map(look, chosen), strict=True), 1):
             report("opening clips", done, len(chosen))

@@ -9,7 +9,7 @@ import typer
 
 from daco.commands import options as option
 from daco.commands.console import Output, interruptible, progress_bars, show_skipped
-from daco.commands.options import OnError, Place, flag, require_folder
+from daco.commands.options import Location, OnError, flag, require_folder
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -117,7 +117,7 @@ def _is_finished(
     console: Output,
     errors: Output,
     table: ClipTable,
-    out: Place,
+    out: Location,
     origin: dict[str, str],
     on_error: OnError,
 ) -> bool:

@@ -192,7 +192,7 @@ def _percents(metrics: Mapping[str, float], columns: Mapping[str, str]) -> list[
 def _write(results: Sequence[Evaluation], out: Path) -> None:
     import pandas as pd
 
-    from daco.experiments.result import write_csv_table
+    from daco.experiments.study_tables import write_csv_table
 
     rows = [
         {"system": result.system, **machine}

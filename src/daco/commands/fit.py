@@ -22,7 +22,13 @@ from daco.commands.console import (
     show_skipped,
 )
 from daco.commands.embed import load_network
-from daco.commands.options import OnError, Place, place_argument, place_option, require_folder
+from daco.commands.options import (
+    Location,
+    OnError,
+    location_argument,
+    location_option,
+    require_folder,
+)
 from daco.errors import DacoError, DataError, InputError
 from daco.text import quantity
 
@@ -37,10 +43,12 @@ _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # by Window
 
 def fit(
     clips: Annotated[
-        Place,
-        place_argument("Normal recordings: a folder, DCASE data set or manifest; or embeddings."),
+        Location,
+        location_argument(
+            "Normal recordings: a folder, DCASE data set or manifest; or embeddings."
+        ),
     ],
-    out: Annotated[Place, place_option("The model file; a folder for several machines.")],
+    out: Annotated[Location, location_option("The model file; a folder for several machines.")],
     backbone: option.Backbone = "logmel",
     weights: option.Weights = None,
     config: Annotated[
@@ -49,7 +57,7 @@ def fit(
     ] = "auto",
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of the normals of each domain that may be flagged.")
-    ] = 0.05,
+    ] = option.FALSE_ALARM_RATE,
     readout: Annotated[
         str | None, typer.Option(help="How frames become a vector. Default: the network's own.")
     ] = None,
@@ -57,8 +65,8 @@ def fit(
     device: option.Device = "cpu",
     on_error: option.OnErrorOption = OnError.fail,
     keep_embeddings: Annotated[
-        Place | None,
-        place_option("Parquet file that keeps the embeddings; an interrupted fit continues it."),
+        Location | None,
+        location_option("Parquet file that keeps the embeddings; an interrupted fit continues it."),
     ] = None,
     workers: option.FleetProcesses = None,
     engine: option.Engine = "local",
@@ -109,7 +117,7 @@ def fit(
         raise typer.Exit(option.SKIPPED_EXIT)
 
 
-def model_paths(machines: Sequence[str], out: Place) -> list[Place]:
+def model_paths(machines: Sequence[str], out: Location) -> list[Location]:
     """The model file of each machine; an error where a file exists that is no model."""
     from daco.detector.modelfile import SUFFIX, is_model
 
@@ -145,9 +153,9 @@ def safe_names(machines: Sequence[str]) -> list[str]:
     return list(names.values())
 
 
-def _show_models(console: Output, models: Sequence[tuple[MachineModel, Place]]) -> None:
+def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
     """Print the details of a few models, or one line for each of many."""
-    from daco.compute.pool import MANY
+    from daco.compute.processes import MANY
 
     if len(models) >= MANY:
         _show_many(console, models)
@@ -163,7 +171,7 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Place]]) 
         console.notes(model.cautions(), "caution")
 
 
-def _show_many(console: Output, models: Sequence[tuple[MachineModel, Place]]) -> None:
+def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
     table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("normals", justify="right")
     table.add_column("configuration")
@@ -196,16 +204,16 @@ def _show_many(console: Output, models: Sequence[tuple[MachineModel, Place]]) ->
 def _fit_all(
     errors: Output,
     machines: Sequence[Normals],
-    targets: Sequence[Place],
+    targets: Sequence[Location],
     config: str,
     false_alarm_rate: float,
     workers: int | None,
     engine: str,
 ) -> tuple[dict[int, MachineModel], dict[int, DacoError]]:
     """Fit each machine and write its model at once; the models, and the errors of the others."""
-    from daco.compute.pool import SCORING, worker_pool, workers_for
+    from daco.compute.processes import SCORING, worker_pool, workers_for
     from daco.detector.fit import fit_machines
-    from daco.files.atomic import unwritable
+    from daco.files.atomic import write_error
 
     models: dict[int, MachineModel] = {}
     failures: dict[int, DacoError] = {}
@@ -225,7 +233,7 @@ def _fit_all(
                 try:
                     folder.mkdir(exist_ok=True)
                 except OSError as error:
-                    raise unwritable(folder, error) from None
+                    raise write_error(folder, error) from None
                 model.save(targets[index])
                 models[index] = model
             report("fitting", len(models) + len(failures), len(machines))
@@ -246,19 +254,19 @@ def _connection(engine: str, address: str | None) -> Any:
     """One connection to the cluster for the embedding and the fits."""
     if engine == "local":
         return nullcontext()
-    from daco.compute.cluster import connected
+    from daco.compute.ray import connected
 
     return connected(address)
 
 
 def _gather(
     errors: Output,
-    clips: Place,
+    clips: Location,
     network: dict[str, Any],
     readout: str | None,
     channel: str,
     on_error: OnError,
-    keep: Place | None,
+    keep: Location | None,
     engine: str,
     domain_level: int | None,
 ) -> Gathered:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, print_json, printable, show_domains
-from daco.commands.options import AsJson, ModelPlace, Place
+from daco.commands.options import AsJson, Location, ModelLocation
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -30,7 +30,7 @@ _UPDATES = 10
 
 
 def inspect(
-    model: ModelPlace,
+    model: ModelLocation,
     as_json: AsJson = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the calibration maps: a .svg or .png file.")
@@ -103,7 +103,7 @@ def in_words(config: str) -> str:
     return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
 
 
-def _show(console: Output, model: MachineModel, file: Place) -> None:
+def _show(console: Output, model: MachineModel, file: Location) -> None:
     console.write(model.machine, style="bold")
     for title, text in _facts(model, file):
         fact = Table.grid()  # one table per fact: a long path widens no other line
@@ -114,7 +114,7 @@ def _show(console: Output, model: MachineModel, file: Place) -> None:
     console.notes(model.cautions(), "caution")
 
 
-def _facts(model: MachineModel, file: Place) -> Iterator[tuple[str, str]]:
+def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     origin = model.provenance
     yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
     yield "sha256", model.sha256

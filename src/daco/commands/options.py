@@ -11,16 +11,19 @@ import typer
 from daco.errors import InputError
 
 if TYPE_CHECKING:
-    from daco.files.places import Place as Place
+    from daco.files.remote import Location as Location
 else:
 
-    class Place:
+    class Location:
         """A path for the help texts: typer accepts no union of local and remote paths."""
 
-    Place.__name__ = "path"
+    Location.__name__ = "path"
 
 SPLITS = 200
 """`daco.method.criterion.CHOICE_SPLITS`; that module takes long to import."""
+
+FALSE_ALARM_RATE = 0.1
+"""`daco.detector.thresholds.FALSE_ALARM_RATE`; that module takes long to import."""
 
 SKIPPED_EXIT = 4
 """Exit code when the result was written without some of the recordings."""
@@ -36,31 +39,31 @@ class OnError(StrEnum):
     skip = "skip"
 
 
-def as_place(value: str) -> Place:
+def as_location(value: str) -> Location:
     """Parse a local or remote path; typer's own parser would remove a slash from ``s3://``."""
-    from daco.files.places import place
+    from daco.files.remote import parse_location
 
     try:
-        return place(value)
+        return parse_location(value)
     except InputError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def require_folder(*paths: Place | None) -> None:
+def require_folder(*paths: Location | None) -> None:
     """Raise an error if a file to be written lies in a folder that does not exist."""
     for path in paths:
         if isinstance(path, Path) and not path.absolute().parent.is_dir():
             raise InputError(f"{path.parent} is not a folder. Create it, or choose another file.")
 
 
-def place_option(help: str) -> Any:
+def location_option(help: str) -> Any:
     """An option that takes a local or remote path."""
-    return typer.Option(help=help, parser=as_place)
+    return typer.Option(help=help, parser=as_location)
 
 
-def place_argument(help: str) -> Any:
+def location_argument(help: str) -> Any:
     """An argument that takes a local or remote path."""
-    return typer.Argument(help=help, parser=as_place)
+    return typer.Argument(help=help, parser=as_location)
 
 
 def flag(name: str, help: str) -> Any:
@@ -70,9 +73,9 @@ def flag(name: str, help: str) -> Any:
 
 # Recordings and embeddings
 Clips = Annotated[
-    Place, place_argument("Folder of recordings, DCASE data set, or CSV or Parquet manifest.")
+    Location, location_argument("Folder of recordings, DCASE data set, or CSV or Parquet manifest.")
 ]
-OutTable = Annotated[Place, place_option("The Parquet file to write.")]
+OutTable = Annotated[Location, location_option("The Parquet file to write.")]
 DomainLevel = Annotated[
     int | None,
     typer.Option(
@@ -140,7 +143,7 @@ Grid = Annotated[
 
 # Models and verdicts
 ModelPath = Annotated[Path, typer.Argument(help="Model file, written by daco fit.")]
-ModelPlace = Annotated[Place, place_argument("Model file, written by daco fit.")]
+ModelLocation = Annotated[Location, location_argument("Model file, written by daco fit.")]
 Window = Annotated[
     float | None, typer.Option(help="Cut recordings into windows of this many seconds.")
 ]

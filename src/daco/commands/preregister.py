@@ -34,7 +34,7 @@ def freeze(
     'daco verify' checks it later, when evaluation labels are known.
     """
     from daco.experiments.prereg import KNOWN, freeze
-    from daco.experiments.result import write_json
+    from daco.experiments.study_tables import write_json
 
     console = Output()
     if out.exists():

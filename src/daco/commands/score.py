@@ -15,12 +15,12 @@ from rich.markup import escape
 
 from daco.commands import options as option
 from daco.commands.console import Output, new_table, printable, progress_bars
-from daco.commands.options import Place, as_place, flag
+from daco.commands.options import Location, as_location, flag
 from daco.errors import AudioError, DataError, InputError
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.verdict import Hearing, Verdict
+    from daco.detector.verdict import ScoreOptions, Verdict
 
 STDIN = "-"
 
@@ -34,7 +34,7 @@ class Failed:
 
 
 def score(
-    model: option.ModelPlace,
+    model: option.ModelLocation,
     recordings: Annotated[
         list[str],
         typer.Argument(help="Files, folders, - for one recording on stdin, or embeddings."),
@@ -59,7 +59,7 @@ def score(
     scored; 2 a mistake in the call or the model.
     """
     from daco.detector.model import MachineModel
-    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
 
     console, errors = Output(), Output(stderr=True)
@@ -70,13 +70,13 @@ def score(
     loaded = MachineModel.load(model)
     if rate is not None:
         loaded = loaded.at_rate(rate)
-    hearing = Hearing(window, hop, aggregate, weights, device)
+    options = ScoreOptions(window, hop, aggregate, weights, device)
     sources = list(_sources(errors, recordings))
     write = _csv_writer(loaded) if as_csv else _write_json if as_json else None
     verdicts: list[Verdict] = []
     failures: list[Failed] = []
     with progress_bars(errors) as report:
-        for done, result in _results(loaded, sources, hearing):
+        for done, result in _results(loaded, sources, options):
             if isinstance(result, Failed):
                 failures.append(result)
             else:
@@ -93,14 +93,14 @@ def score(
         raise typer.Exit(option.SKIPPED_EXIT)
 
 
-def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Place | None]]:
+def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Location | None]]:
     """Name and path of each recording, also of those in folders; the path of stdin is None."""
     from daco.data.clips import list_audio
 
     if arguments.count(STDIN) > 1:
         raise InputError("Stdin can be read only once: give - once.")
     for text in arguments:
-        path = as_place(text)
+        path = as_location(text)
         if text == STDIN:
             yield text, None
         elif path.is_dir():
@@ -114,7 +114,7 @@ def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Pl
 
 
 def _results(
-    model: MachineModel, sources: Sequence[tuple[str, Place | None]], hearing: Hearing
+    model: MachineModel, sources: Sequence[tuple[str, Location | None]], options: ScoreOptions
 ) -> Iterator[tuple[int, Verdict | Failed]]:
     """The number of sources so far with each verdict or failure."""
     from daco.detector.normals import clips_to_judge, is_table
@@ -128,16 +128,14 @@ def _results(
                 yield done, verdict
             continue
         if listener is None:
-            listener = Listener(model.frontend, weights=hearing.weights, device=hearing.device)
+            listener = Listener(model.frontend, weights=options.weights, device=options.device)
         try:
             verdict = judge(
                 model,
                 listener,
                 sys.stdin.buffer if path is None else path,
                 name=name,
-                window=hearing.window,
-                hop=hearing.hop,
-                aggregate=hearing.aggregate,
+                options=options,
             )
         except (AudioError, InputError) as error:
             yield done, Failed(name, error.reason)

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from daco.commands import options as option
 from daco.commands.console import Output, new_table, print_json, progress_bars
-from daco.commands.options import Place, place_option
+from daco.commands.options import Location, location_option
 from daco.text import name_list
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SHOWN = 4
 
 def select(
     train: Annotated[
-        Place, place_option("Embedding table; only clips of the split train are used.")
+        Location, location_option("Embedding table; only clips of the split train are used.")
     ],
     dev_grid: Annotated[
         Path | None,
@@ -57,7 +57,7 @@ def select(
     from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.onfleet import require_device
-    from daco.experiments.result import read_csv_table, write_json
+    from daco.experiments.study_tables import read_csv_table, write_json
 
     errors = Output(stderr=True)
     require_engine(engine, address)
@@ -90,7 +90,7 @@ def select(
 
 
 def _show(console: Output, selection: LabelFreeSelection) -> None:
-    from daco.compute.pool import MANY
+    from daco.compute.processes import MANY
 
     many = len(selection.machines) >= MANY
     common = selection.common if len(selection.machines) > 1 else None

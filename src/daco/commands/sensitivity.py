@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from daco.commands import options as option
 from daco.commands.console import Output, interruptible, new_table, printable, progress_bars
-from daco.commands.options import Place, place_argument, require_folder
+from daco.commands.options import Location, location_argument, require_folder
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _COLUMNS = 9
 def sensitivity(
     model: option.ModelPath,
     normals: Annotated[
-        Place, place_argument("Normal recordings of the model's machine, as for daco fit.")
+        Location, location_argument("Normal recordings of the model's machine, as for daco fit.")
     ],
     out: Annotated[Path | None, typer.Option(help="Write all rates to this JSON file.")] = None,
     as_csv: Annotated[
@@ -137,7 +137,7 @@ def _write(
     picture: Path | None,
 ) -> None:
     if out is not None:
-        from daco.experiments.result import write_json
+        from daco.experiments.study_tables import write_json
 
         write_json(result.to_dict(), out)
         console.write(f"all rates: {out}", wrap=False)

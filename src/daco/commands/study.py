@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from daco.commands import options as option
 from daco.commands.console import Output, interruptible, new_table, progress_bars
-from daco.commands.options import Place, place_option
+from daco.commands.options import Location, location_option
 from daco.errors import InputError
 from daco.text import name_list, quantity
 
@@ -26,21 +26,23 @@ _SHORT = {
 
 
 def study(
-    dev: Annotated[Place, place_option("Embeddings of the development machines.")],
+    dev: Annotated[Location, location_option("Embeddings of the development machines.")],
     out: Annotated[
-        Place,
-        place_option("Folder for the results; an interrupted study there is continued."),
+        Location,
+        location_option("Folder for the results; an interrupted study there is continued."),
     ],
-    eval: Annotated[Place | None, place_option("Embeddings of the evaluation machines.")] = None,
+    eval: Annotated[
+        Location | None, location_option("Embeddings of the evaluation machines.")
+    ] = None,
     truth: option.Truth = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option(help="Score table of other systems to compare with; repeat for more files."),
+        typer.Option(help="Folder of score files of another system; repeat for more systems."),
     ] = None,
     grid: option.Grid = "51",
     faults: Annotated[
-        list[Place] | None,
-        place_option("Table of daco inject, for the label-free veto; repeat for more."),
+        list[Location] | None,
+        location_option("Table of daco inject, for the label-free veto; repeat for more."),
     ] = None,
     veto: Annotated[
         str,
@@ -54,7 +56,7 @@ def study(
     splits: option.Splits = option.SPLITS,
     false_alarm_rate: Annotated[
         float, typer.Option(help="False-alarm rate of the thresholds.")
-    ] = 0.1,
+    ] = option.FALSE_ALARM_RATE,
     workers: option.Processes = None,
     scores: Annotated[
         list[str] | None,
@@ -72,10 +74,10 @@ def study(
     report shows both. An interrupted study is continued by the same command.
     """
     from daco.experiments.run import study as run_study
-    from daco.files.places import local
+    from daco.files.remote import require_local
 
     console, errors = Output(), Output(stderr=True)
-    results = local(out, "A study")
+    results = require_local(out, "A study")
     if readout and len(readout) > 1:
         folders = {name: results / name for name in dict.fromkeys(readout)}
     else:

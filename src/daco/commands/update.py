@@ -10,7 +10,7 @@ import typer
 
 from daco.commands import options as option
 from daco.commands.console import Output, progress_bars, show_domains, show_skipped
-from daco.commands.options import OnError, Place, flag, place_argument
+from daco.commands.options import Location, OnError, flag, location_argument
 from daco.errors import DataError, InputError
 from daco.text import name_list, quantity
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def update(
     model: option.ModelPath,
     normals: Annotated[
-        Place,
-        place_argument("New normal recordings: a file, folder or manifest; or embeddings."),
+        Location,
+        location_argument("New normal recordings: a file, folder or manifest; or embeddings."),
     ],
     domain: Annotated[str, typer.Option(help="Domain of the new clips, known or new.")],
     out: Annotated[
@@ -125,7 +125,7 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
 def _gather(
     errors: Output,
     model: MachineModel,
-    source: Place,
+    source: Location,
     weights: Path | None,
     device: str,
     on_error: OnError,
@@ -211,7 +211,7 @@ def _unused_names(model: MachineModel, names: list[str], origin: dict[str, objec
     return [f"{prefix}/{name}" if name in taken else name for name in names]
 
 
-def _show(console: Output, before: MachineModel, after: MachineModel, path: Place) -> None:
+def _show(console: Output, before: MachineModel, after: MachineModel, path: Location) -> None:
     console.write(after.machine, style="bold")
     console.write(f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)

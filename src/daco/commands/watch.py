@@ -24,7 +24,7 @@ from daco.text import name_list, quantity
 if TYPE_CHECKING:
     from daco.monitoring.notify import Courier
     from daco.monitoring.store import Added, Store
-    from daco.monitoring.watch import Event, ModelInUse, Scored, Watcher
+    from daco.monitoring.watch import Event, ModelInUse, ScoredRecording, Watcher
 
 _DAY = 24 * 3600.0
 _LAST_DELIVERIES = 30.0  # seconds that the end waits for messages on their way
@@ -83,7 +83,7 @@ def watch(
     Ends with Ctrl-C. Exit codes: 0; 3 an alarm was opened, with --exit-code;
     2 a mistake in the call or the model.
     """
-    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
     from daco.monitoring.alarms import AlarmRule
     from daco.monitoring.notify import Courier, Webhook
@@ -95,7 +95,7 @@ def watch(
     parse_aggregate(aggregate)
     cut(1, 1, window, hop)  # reports a mistake in the options before any recording is read
     target = Webhook.parse(webhook, webhook_secret) if webhook else None
-    in_use = ModelInUse(model, Hearing(window, hop, aggregate, weights, device))
+    in_use = ModelInUse(model, ScoreOptions(window, hop, aggregate, weights, device))
     url = db or f"sqlite:///{model.absolute().parent / 'daco.db'}"
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(url, rule=rule, events=_events(target, tell)))
@@ -171,10 +171,10 @@ class _Session:
             self._show(event)
 
     def _show(self, event: Event) -> None:
-        from daco.monitoring.watch import Scored, Unusable
+        from daco.monitoring.watch import ScoredRecording, UnusableFile
 
         now = f"{datetime.now():%H:%M:%S}"
-        if isinstance(event, Scored):
+        if isinstance(event, ScoredRecording):
             self.clips += 1
             self.anomalous += event.verdict.alarm
             width = self.console.width if self.console.is_terminal else None
@@ -183,7 +183,7 @@ class _Session:
             self._show_alarm(event.added)
             if self.courier is not None:
                 self.courier.hurry()
-        elif isinstance(event, Unusable):
+        elif isinstance(event, UnusableFile):
             self.unusable += 1
             text = f" {printable(event.name)}: {printable(event.reason)}"
             self.console.print(
@@ -218,7 +218,7 @@ class _Session:
         self._pruned_at = now
 
 
-def _clip_lines(now: str, scored: Scored, width: int | None) -> Iterator[Text]:
+def _clip_lines(now: str, scored: ScoredRecording, width: int | None) -> Iterator[Text]:
     """One line for a scored recording, and one for every reason to mistrust the score."""
     verdict = scored.verdict
     sign, decision, style = ("<=", "normal ", "green")
@@ -251,8 +251,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
-    from daco.monitoring.store import EVENTS
-    from daco.monitoring.store.outbox import CLIP_SCORED
+    from daco.monitoring.store import CLIP_SCORED, EVENTS
 
     if target is None:
         return ()

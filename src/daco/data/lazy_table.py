@@ -25,9 +25,10 @@ from daco.data.parquet import (
     require_columns,
     telling,
 )
-from daco.data.table import EmbeddingTable, Matrix, clip_columns
+from daco.data.table import EmbeddingTable, clip_columns
 from daco.errors import DataError, InputError
-from daco.files.places import Place, RemotePath, place
+from daco.files.remote import Location, RemotePath, parse_location
+from daco.validation import Float32s, Indices
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -36,8 +37,6 @@ AT_ONCE = 4096
 """Rows that are decoded together: as many as ``daco embed`` writes into a row group."""
 
 _BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however large
-
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,7 +59,7 @@ class StoredTable:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    path: Place
+    path: Location
     file: pq.ParquetFile
     first: EmbeddingTable
     stamp: tuple[int, int]
@@ -104,7 +103,7 @@ class StoredTable:
                 "command again."
             )
 
-    def rows(self, wanted: Rows, readout: str | None = None) -> Matrix:
+    def rows(self, wanted: Indices, readout: str | None = None) -> Float32s:
         """Vectors of some clips, (len(wanted), D) float32, in the order asked for, and checked.
 
         Row groups without such clips are passed over; of the others, a part is in memory at a
@@ -123,7 +122,7 @@ class StoredTable:
             found[order[low:high]] = part[ordered[low:high] - first]
         return found
 
-    def _parts(self, ordered: Rows, readout: str | None) -> Iterator[tuple[int, Matrix]]:
+    def _parts(self, ordered: Indices, readout: str | None) -> Iterator[tuple[int, Float32s]]:
         """First row and vectors of consecutive clips, wherever ordered rows are among them."""
         name = column_name(readout or self.readouts[0], self.readouts)
         starts = _group_starts(self.file)
@@ -139,7 +138,7 @@ class StoredTable:
                         break
 
 
-def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
+def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
     """A Parquet file as a table of its clip columns; vectors are read when asked for.
 
     Attributes of clips are left out: nothing that reads machines one by one needs them, and they
@@ -158,7 +157,7 @@ def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
-    path = place(path)
+    path = parse_location(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
     with _reading(path):
@@ -184,7 +183,7 @@ def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
     return StoredTable(columns, path, file, first, stamp)
 
 
-def parquet_file(path: Place) -> pq.ParquetFile:
+def parquet_file(path: Location) -> pq.ParquetFile:
     """The open file, which is closed when nobody has it any more."""
     import pyarrow.parquet as pq
 
@@ -193,7 +192,7 @@ def parquet_file(path: Place) -> pq.ParquetFile:
 
 
 @contextmanager
-def _reading(path: Place) -> Iterator[None]:
+def _reading(path: Location) -> Iterator[None]:
     """Errors name the file, also where it is found to be damaged only now."""
     import pyarrow as pa
 
@@ -204,12 +203,12 @@ def _reading(path: Place) -> Iterator[None]:
             raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
 
 
-def _stamp(path: Place) -> tuple[int, int]:
+def _stamp(path: Location) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
-def _group_starts(file: pq.ParquetFile) -> Rows:
+def _group_starts(file: pq.ParquetFile) -> Indices:
     """The first row of each row group, and the number of rows."""
     sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.data.clips import COLUMNS
-from daco.data.table import EmbeddingTable, Matrix, as_float32, clip_columns, flat_bands
+from daco.data.table import EmbeddingTable, as_float32, clip_columns
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.places import Place, opened
+from daco.files.remote import Location, open_location
+from daco.validation import Float32s, flat_bands
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,7 @@ def vector_type(dim: int) -> pa.FixedSizeListType:
     return pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
 
 
-def vector_array(matrix: Matrix) -> pa.FixedSizeListArray:
+def vector_array(matrix: Float32s) -> pa.FixedSizeListArray:
     """The rows of a matrix as an Arrow column, not copied."""
     import pyarrow as pa
 
@@ -120,7 +121,7 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def write_table(table: EmbeddingTable, path: Place) -> None:
+def write_table(table: EmbeddingTable, path: Location) -> None:
     """Write `table` to `path` as Parquet, whole or not at all."""
     import pyarrow as pa
 
@@ -148,14 +149,14 @@ def write_table(table: EmbeddingTable, path: Place) -> None:
         writer.write_table(content, row_group_size=ROW_GROUP)
 
 
-def read_table(path: Place) -> EmbeddingTable:
+def read_table(path: Location) -> EmbeddingTable:
     """The table in a Parquet or ``.npz`` file; a DataError names file, column and row."""
     with telling(path):
         return _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
 
 
 @contextmanager
-def telling(path: Place | str) -> Iterator[None]:
+def telling(path: Location | str) -> Iterator[None]:
     """Errors of what is read inside name the file."""
     try:
         yield
@@ -168,14 +169,14 @@ def telling(path: Place | str) -> Iterator[None]:
         raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
 
 
-def _read_parquet(path: Place) -> EmbeddingTable:
+def _read_parquet(path: Location) -> EmbeddingTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
     try:
-        with opened(path) as source, pq.ParquetFile(source) as file:
+        with open_location(path) as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
             kept = [name for name in schema.names if _is_kept(schema.field(name))]
             require_columns(schema.names)
@@ -201,9 +202,9 @@ def own_metadata(schema: pa.Schema) -> dict[str, str]:
     }
 
 
-def _read_npz(path: Place) -> EmbeddingTable:
+def _read_npz(path: Location) -> EmbeddingTable:
     try:
-        with opened(path) as source, zipfile.ZipFile(source) as archive:
+        with open_location(path) as source, zipfile.ZipFile(source) as archive:
             arrays = {
                 info.filename.removesuffix(".npy"): _npy(archive, info)
                 for info in archive.infolist()
@@ -212,7 +213,7 @@ def _read_npz(path: Place) -> EmbeddingTable:
         hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
         raise DataError(f"{path}: not a readable .npz file ({first_line(error)}).{hint}") from None
     require_columns(list(arrays))
-    matrices: dict[str, Matrix] = {}
+    matrices: dict[str, Float32s] = {}
     bands: dict[str, int] = {}
     for name in filter(is_embedding, arrays):
         array, count = flat_bands(arrays[name])
@@ -273,7 +274,7 @@ def require_columns(names: list[str]) -> None:
         raise InputError(f"the column {repeated[0]!r} stands there twice. Drop one of them.")
 
 
-def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Matrix:
+def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
     """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list.
 
     ``first`` is the row of the file that it begins with, for errors to name the right one.
@@ -324,7 +325,7 @@ def _finite(matrix: Any, name: str, first: int = 0) -> Any:
     return matrix
 
 
-def by_readout(vectors: dict[str, Matrix], metadata: Mapping[str, str]) -> dict[str, Matrix]:
+def by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dict[str, Float32s]:
     """Matrices by readout name; the metadata knows the name of the default one."""
     named = [name.removeprefix("embedding.") for name in vectors if name != "embedding"]
     if "readouts" not in metadata:

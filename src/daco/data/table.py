@@ -19,7 +19,6 @@ that the file has counts; what it has not is read from DCASE names in ``path`` o
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,10 +30,9 @@ from numpy.typing import ArrayLike, NDArray
 from daco.data.clips import COLUMNS, DEFAULT_MACHINE, SPLITS, Clip
 from daco.data.dcase import clips_by_name
 from daco.errors import InputError
-from daco.files.places import Place, place
-from daco.validation import as_embeddings, is_missing, is_utf8
-
-Matrix = NDArray[np.float32]
+from daco.files.remote import Location, parse_location
+from daco.text import suggestion
+from daco.validation import Float32s, as_embeddings, flat_bands, is_missing, is_utf8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +60,7 @@ class EmbeddingTable:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    matrices: Mapping[str, Matrix]
+    matrices: Mapping[str, Float32s]
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -132,20 +130,20 @@ class EmbeddingTable:
         return cls(columns, matrices, kept)
 
     @classmethod
-    def read(cls, path: Place | str) -> EmbeddingTable:
+    def read(cls, path: Location | str) -> EmbeddingTable:
         """The table in a Parquet or ``.npz`` file, checked; errors name column and row.
 
         The file may be remote, such as ``s3://plant/emb.parquet``.
         """
         from daco.data.parquet import read_table
 
-        return read_table(place(path))
+        return read_table(parse_location(path))
 
-    def write(self, path: Place | str) -> None:
+    def write(self, path: Location | str) -> None:
         """Write Parquet, here or to a remote file system, whole or not at all."""
         from daco.data.parquet import write_table
 
-        write_table(self, place(path))
+        write_table(self, parse_location(path))
 
     def __len__(self) -> int:
         return len(next(iter(self.matrices.values())))
@@ -171,7 +169,7 @@ class EmbeddingTable:
         """Machine types in order of appearance."""
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
-    def matrix(self, readout: str | None = None) -> Matrix:
+    def matrix(self, readout: str | None = None) -> Float32s:
         """Vectors of one readout, (n, D) float32, not copied; None is the default readout."""
         if readout is None:
             return next(iter(self.matrices.values()))
@@ -197,10 +195,9 @@ class EmbeddingTable:
     def column(self, name: str) -> NDArray[Any]:
         """One value per clip: an int array where all are known, else objects with None."""
         if name not in self.columns:
-            near = difflib.get_close_matches(name, self.columns, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InputError(
-                f"The table has no column {name!r}. It has {', '.join(self.columns)}.{hint}"
+                f"The table has no column {name!r}. It has {', '.join(self.columns)}."
+                f"{suggestion(name, self.columns)}"
             )
         values = self.columns[name]
         if name in ("year", "label") and len(values) and None not in values.tolist():
@@ -220,12 +217,12 @@ class EmbeddingTable:
 
 def _matrices(
     embedding: ArrayLike | Mapping[str, ArrayLike],
-) -> tuple[dict[str, Matrix], dict[str, int]]:
+) -> tuple[dict[str, Float32s], dict[str, int]]:
     """Checked matrices by readout, and the bands of those that were given with them."""
     given = embedding if isinstance(embedding, Mapping) else {"embedding": embedding}
     if not given:
         raise InputError("embedding holds no readout. Give an array or a dict of arrays.")
-    matrices: dict[str, Matrix] = {}
+    matrices: dict[str, Float32s] = {}
     bands: dict[str, int] = {}
     for name, values in given.items():
         if not isinstance(name, str) or not name or not is_utf8(name):
@@ -246,17 +243,6 @@ def _matrices(
     return matrices, bands
 
 
-def flat_bands(values: Any) -> tuple[Any, int | None]:
-    """An array (n, F, D) as (n, F D), and F; anything else as it is, and None."""
-    try:
-        shape = np.shape(values)
-    except ValueError:  # ragged: told by who checks the values
-        return values, None
-    if len(shape) != 3:
-        return values, None
-    return np.asarray(values).reshape(shape[0], shape[1] * shape[2]), shape[1]
-
-
 def _stored_bands(metadata: Mapping[str, str]) -> dict[str, Any]:
     text = metadata.get("bands", "{}")
     try:
@@ -271,7 +257,7 @@ def _stored_bands(metadata: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _checked_bands(given: Mapping[str, Any], matrices: Mapping[str, Matrix]) -> dict[str, int]:
+def _checked_bands(given: Mapping[str, Any], matrices: Mapping[str, Float32s]) -> dict[str, int]:
     """Bands of the readouts that are there and have several."""
     bands: dict[str, int] = {}
     for name, matrix in matrices.items():
@@ -287,7 +273,7 @@ def _checked_bands(given: Mapping[str, Any], matrices: Mapping[str, Matrix]) -> 
     return bands
 
 
-def as_float32(array: NDArray[Any], name: str, first: int = 0) -> Matrix:
+def as_float32(array: NDArray[Any], name: str, first: int = 0) -> Float32s:
     """float32 of finite values; what overflows is named, counting rows from ``first``."""
     with np.errstate(over="ignore"):
         narrow = np.ascontiguousarray(array, dtype=np.float32)

@@ -13,7 +13,7 @@ import numpy as np
 from daco.detector.thresholds import require_rate
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
 from daco.method.config import ScoreConfig
-from daco.validation import is_utf8
+from daco.validation import is_utf8, is_whole
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -145,8 +145,7 @@ def _check_frontend(frontend: Frontend) -> None:
 
     known = frontend.backbone in NAMES and frontend.precision in PRECISIONS
     rate = frontend.sample_rate
-    whole = isinstance(rate, int) and not isinstance(rate, bool)
-    if not known or frontend.resampler not in ("soxr", "polyphase") or not whole:
+    if not known or frontend.resampler not in ("soxr", "polyphase") or not is_whole(rate):
         raise InputError(f"No such network: {asdict(frontend)}.")
     if not DEFAULT_LIMITS.min_rate <= rate <= DEFAULT_LIMITS.max_rate:
         raise InputError(f"The network's sample rate cannot be {rate} Hz.")

@@ -27,7 +27,6 @@ from daco.audio.microphones import parse_channel
 from daco.audio.pcm import plain_pcm16
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
-from daco.data.table import Matrix
 from daco.embedding.frontend import embed_waves
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
 from daco.embedding.output import parquet_file, write_table
@@ -42,7 +41,8 @@ from daco.embedding.shards import (
     write_shard,
 )
 from daco.errors import AudioError, DacoError, DataError, InputError
-from daco.files.places import THREADS, Place
+from daco.files.remote import REMOTE_THREADS, Location
+from daco.validation import Float32s, require_whole
 
 BATCH_SIZE = 32
 SHARD_SIZE = 256
@@ -53,7 +53,7 @@ SHARD_SIZE = 256
 class EmbedReport:
     """What a run did: `embedded` clips now, `reused` ones of an earlier run, `skipped` ones."""
 
-    out: Place
+    out: Location
     clips: int
     embedded: int
     reused: int
@@ -96,7 +96,7 @@ class Engine(Protocol):
 def embed_clips(
     table: ClipTable,
     net: Backbone,
-    out: Place | str,
+    out: Location | str,
     *,
     readouts: Sequence[str] | None = None,
     channel: int | str = 0,
@@ -158,7 +158,12 @@ def embed_clips(
     names = checked_readouts(net, readouts)
     channel = parse_channel(channel)
     workers = _default_workers(table.root) if workers is None else workers
-    _require_counts(batch_size=batch_size, workers=workers, shard_size=shard_size)
+    for name, count in [
+        ("batch_size", batch_size),
+        ("workers", workers),
+        ("shard_size", shard_size),
+    ]:
+        require_whole(count, name)
     if on_error not in ("fail", "skip"):
         raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
     if not len(table):
@@ -204,15 +209,9 @@ def embed_clips(
     )
 
 
-def _require_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1. Got {value!r} instead.")
-
-
-def _default_workers(root: Place) -> int:
+def _default_workers(root: Location) -> int:
     if not isinstance(root, Path):
-        return THREADS  # they wait for answers, not for a core
+        return REMOTE_THREADS  # they wait for answers, not for a core
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(6, cores or 1)  # on 16 cores, 8 and 16 threads were slower than 4 and 6
 
@@ -229,7 +228,7 @@ def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
     return shard.finish()
 
 
-def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]) -> None:
+def _collect(shards: Iterator[Shard], folder: Location, done: Callable[[int], None]) -> None:
     finished = 0
     with contextlib.ExitStack() as stack:
         if isinstance(shards, Generator):  # now, not when somebody forgets the error raised here
@@ -240,7 +239,9 @@ def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]
             done(finished)
 
 
-def _embed_spans(run: _Run, folder: Place, spans: list[Span], done: Callable[[int], None]) -> None:
+def _embed_spans(
+    run: _Run, folder: Location, spans: list[Span], done: Callable[[int], None]
+) -> None:
     """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
     stop = threading.Event()
     finished = embedded = 0
@@ -284,7 +285,7 @@ def _made_ready(
             yield shard, np.empty(0, np.intp), np.empty((0, 0), np.float32)
 
 
-def _load(run: _Run, row: int, path: Place) -> Loaded:
+def _load(run: _Run, row: int, path: Location) -> Loaded:
     recording, content = read_recording(path)
     rate, channel, limits = run.net.sample_rate, run.channel, run.limits
     plain = plain_pcm16(content, sample_rate=rate, channel=channel, limits=limits)
@@ -316,7 +317,7 @@ class _ShardInTheMaking:
         self.run, (self.start, self.stop) = run, span
         self.recordings: list[Recording] = []
         self.reasons: list[str | None] = [None] * (self.stop - self.start)
-        self.vectors: dict[str, Matrix] = {}
+        self.vectors: dict[str, Float32s] = {}
 
     def note(self, stream: Iterator[Loaded]) -> Iterator[Loaded]:
         """Pass the clips on, and keep what is known about their recordings."""

@@ -26,9 +26,9 @@ from daco.backbones.readout import require_readout
 from daco.embedding.loader import MAX_SAMPLES
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
-from daco.files.places import Place, RemotePath
+from daco.files.remote import Location, RemotePath
 
-Source = Place | bytes | BinaryIO
+Source = Location | bytes | BinaryIO
 """A recording: where it lies, its content, or a stream of its content."""
 
 MAX_WINDOWS = 10_000
@@ -330,7 +330,7 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
 
 
 def _decoded(
-    path: Place, frontend: Frontend, limits: AudioLimits
+    path: Location, frontend: Frontend, limits: AudioLimits
 ) -> tuple[Waveforms, Waveforms, int]:
     """What the policy takes at the file's own rate and at the network's, and the file's rate."""
     _, content = read_recording(path) if isinstance(path, RemotePath) else (None, b"")

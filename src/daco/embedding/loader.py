@@ -15,7 +15,7 @@ import numpy as np
 
 from daco.audio.decode import Waveforms
 from daco.embedding.shards import Recording
-from daco.files.places import Place
+from daco.files.remote import Location
 
 MAX_SAMPLES = 1 << 25
 """Samples waiting for the network, and samples in one batch: 128 MiB each at most."""
@@ -40,8 +40,8 @@ class Loaded:
 
 
 def load_ahead(
-    items: Iterable[tuple[int, Place]],
-    load: Callable[[int, Place], Loaded],
+    items: Iterable[tuple[int, Location]],
+    load: Callable[[int, Location], Loaded],
     *,
     workers: int,
     ahead: int,
@@ -58,7 +58,7 @@ def load_ahead(
     sizes: deque[int] = deque()
     largest = 0
 
-    def load_some(some: list[tuple[int, Place]]) -> list[Loaded]:
+    def load_some(some: list[tuple[int, Location]]) -> list[Loaded]:
         return [load(*item) for item in some if not stop.is_set()]
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="daco-loader")

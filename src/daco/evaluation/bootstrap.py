@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from daco.errors import InputError
 from daco.evaluation.metrics import EPSILON, machine_metrics, official_score
 from daco.evaluation.statistics import (
-    FloatArray,
     family_codes,
     paired,
     positive_int,
@@ -24,6 +23,7 @@ from daco.evaluation.statistics import (
     spearman,
     t_quantile,
 )
+from daco.validation import Float64s
 
 _MAX_FPR = 0.1  # the partial AUC covers false-positive rates from 0 to this
 
@@ -50,7 +50,7 @@ class Interval:
     estimate: float
     low: float
     high: float
-    draws: FloatArray = field(repr=False, compare=False)
+    draws: Float64s = field(repr=False, compare=False)
     n_undefined: int = 0
     level: float = 0.95
 
@@ -236,7 +236,7 @@ def clip_bootstrap(
     return _interval(where, estimate, 100 * n_metrics * (1 / costs[0] - 1 / costs[1]), level)
 
 
-def _multiplicities(rng: np.random.Generator, n_draws: int, size: int) -> FloatArray:
+def _multiplicities(rng: np.random.Generator, n_draws: int, size: int) -> Float64s:
     """How often each of `size` blocks is taken in `size` draws with replacement."""
     picks = rng.integers(size, size=(n_draws, size)) + size * np.arange(n_draws)[:, None]
     counts = np.bincount(picks.ravel(), minlength=n_draws * size)
@@ -245,7 +245,7 @@ def _multiplicities(rng: np.random.Generator, n_draws: int, size: int) -> FloatA
 
 def _stratified_multiplicities(
     rng: np.random.Generator, n_draws: int, strata: NDArray[np.intp]
-) -> FloatArray:
+) -> Float64s:
     weights = np.empty((n_draws, len(strata)))
     for stratum in np.unique(strata):
         members = np.flatnonzero(strata == stratum)
@@ -253,19 +253,19 @@ def _stratified_multiplicities(
     return weights
 
 
-def _wins(above: FloatArray, below: FloatArray) -> FloatArray:
+def _wins(above: Float64s, below: Float64s) -> Float64s:
     """1 where `above` is larger, one half where equal; rows `below`, columns `above`."""
     return np.asarray(
         (below[:, None] < above[None, :]) + 0.5 * (below[:, None] == above[None, :]), dtype=float
     )
 
 
-def _wins_by_family(values: FloatArray, codes: NDArray[np.intp], n_families: int) -> FloatArray:
+def _wins_by_family(values: Float64s, codes: NDArray[np.intp], n_families: int) -> Float64s:
     membership = np.asarray(np.arange(n_families)[:, None] == codes[None, :], dtype=float)
     return membership @ _wins(values, values)
 
 
-def _row_ranks(values: FloatArray) -> FloatArray:
+def _row_ranks(values: Float64s) -> Float64s:
     """Centred average ranks within each row."""
     # equal configurations may differ in the last bits after the matrix product
     values = np.round(values, 10)
@@ -276,7 +276,7 @@ def _row_ranks(values: FloatArray) -> FloatArray:
     return ranks
 
 
-def _row_correlations(ranks_x: FloatArray, ranks_y: FloatArray, weights: FloatArray) -> FloatArray:
+def _row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Float64s) -> Float64s:
     """Weighted correlation of each row of two centred rank arrays; nan where constant."""
     spread = (weights * ranks_x**2).sum(axis=1) * (weights * ranks_y**2).sum(axis=1)
     joint = (weights * ranks_x * ranks_y).sum(axis=1)
@@ -286,7 +286,7 @@ def _row_correlations(ranks_x: FloatArray, ranks_y: FloatArray, weights: FloatAr
 
 
 def _interval(
-    where: str, estimate: float, values: FloatArray, level: float, n: int | None = None
+    where: str, estimate: float, values: Float64s, level: float, n: int | None = None
 ) -> Interval:
     """Percentiles of the draws, expanded where they are draws of n machines."""
     if not 0 < level < 1:
@@ -301,7 +301,7 @@ def _interval(
     return Interval(estimate, low, high, draws, len(values) - len(draws), level)
 
 
-def _percentiles(draws: FloatArray, tail: float) -> tuple[float, float]:
+def _percentiles(draws: Float64s, tail: float) -> tuple[float, float]:
     if not len(draws):
         return float("nan"), float("nan")
     low, high = np.quantile(draws, [tail, 1 - tail])
@@ -322,11 +322,11 @@ def _same_machines(where: str, **given: Mapping[str, ArrayLike]) -> list[str]:
 
 
 def _weighted_metrics(
-    scores: FloatArray,
+    scores: Float64s,
     anomaly: NDArray[np.bool_],
     domain: NDArray[np.intp],
-    weights: FloatArray,
-) -> FloatArray:
+    weights: Float64s,
+) -> Float64s:
     """AUC per domain and pAUC of each row of clip multiplicities."""
     positive, negative = weights[:, anomaly], weights[:, ~anomaly]
     # wins of the drawn anomalies over each normal clip, shared by all domains
@@ -339,9 +339,7 @@ def _weighted_metrics(
     return np.stack([*columns, _weighted_pauc(scores, anomaly, weights)], axis=1)
 
 
-def _weighted_pauc(
-    scores: FloatArray, anomaly: NDArray[np.bool_], weights: FloatArray
-) -> FloatArray:
+def _weighted_pauc(scores: Float64s, anomaly: NDArray[np.bool_], weights: Float64s) -> Float64s:
     """Standardised partial AUC; the score order is the same in every row, only weights change."""
     order = np.argsort(-scores, kind="stable")
     # clips with one score enter the curve together, as one slanted segment

@@ -15,15 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.validation import encode_domains
+from daco.validation import Bools, Float64s, Indices, encode_domains
 
 EPSILON = float(np.finfo(np.float64).eps)  # the evaluator's floor of means and denominators
 NOMINAL_LEVELS = (0.1, 0.15, 0.2, 0.3, 0.5)  # of the paper's coverage table
 _BLOCK = 1 << 18  # scores ranked at once: keeps the temporaries under about 40 MB
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-Booleans = NDArray[np.bool_]
 
 QUANTITIES = ("auc_source", "auc_target", "pauc")
 """The columns of a per-machine table whose harmonic mean is the official score."""
@@ -32,7 +29,7 @@ QUANTITIES = ("auc_source", "auc_target", "pauc")
 class GridMetrics(NamedTuple):
     """One row of ``values`` per configuration; ``columns`` are ``auc_<domain>``..., ``pauc``."""
 
-    values: Floats
+    values: Float64s
     columns: tuple[str, ...]
 
 
@@ -188,7 +185,7 @@ def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike, *, alpha: float = 0.2) -
 
 def false_positive_rates(
     scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, thresholds: ArrayLike
-) -> dict[str, Floats]:
+) -> dict[str, Float64s]:
     """Count, as a share, each domain's normal clips whose score is above each threshold.
 
     Only normal clips count, so that there need not be an anomaly.
@@ -201,7 +198,7 @@ def false_positive_rates(
     """
     checked, limits = _finite(scores, "scores", 1), _finite(thresholds, "thresholds", None)
     truth, names, codes = _truth(len(checked), labels, domains, anomalies=False)
-    rates: dict[str, Floats] = {}
+    rates: dict[str, Float64s] = {}
     for code, name in enumerate(names):
         normals = np.sort(checked[~truth & (codes == code)])
         below = np.searchsorted(normals, np.atleast_1d(limits), side="right")
@@ -242,7 +239,7 @@ def fpr_coverage(
     return rows
 
 
-def _block_metrics(scores: Floats, kinds: Integers) -> Floats:
+def _block_metrics(scores: Float64s, kinds: Indices) -> Float64s:
     """Areas under the ROC curves of all rows, walked down from the highest score.
 
     Clips that tie make one step, up by its anomalies and right by its normals. Areas are
@@ -262,7 +259,7 @@ def _block_metrics(scores: Floats, kinds: Integers) -> Floats:
     first = np.searchsorted(row, np.arange(n_rows))
     ordered_kinds = kinds[order].ravel()
 
-    def passed(kind: int) -> Integers:
+    def passed(kind: int) -> Indices:
         return np.cumsum(ordered_kinds == kind, dtype=np.intp)[steps]
 
     hits_so_far = passed(len(domain_sizes))
@@ -289,21 +286,21 @@ def _block_metrics(scores: Floats, kinds: Integers) -> Floats:
     return result
 
 
-def _scaled(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Booleans]:
+def _scaled(scores: ArrayLike, labels: ArrayLike) -> tuple[Float64s, Bools]:
     checked = _finite(scores, "scores", 1)
     truth, _, _ = _truth(len(checked), labels, ["all"] * len(checked))
     # F1-EV does not depend on the unit; a power of two keeps the span of huge scores finite.
     return np.ldexp(checked, -np.frexp(np.abs(checked).max())[1]), truth
 
 
-def _f1_at(thresholds: Floats, scores: Floats, truth: Booleans) -> Floats:
+def _f1_at(thresholds: Float64s, scores: Float64s, truth: Bools) -> Float64s:
     anomalies = np.sort(scores[truth])
     hits = len(anomalies) - np.searchsorted(anomalies, thresholds, side="right")
     alarms = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="right")
     return np.asarray(2 * hits / (alarms + len(anomalies)))
 
 
-def _expected_f1(thresholds: Floats, scores: Floats, truth: Booleans) -> float:
+def _expected_f1(thresholds: Float64s, scores: Float64s, truth: Bools) -> float:
     span = thresholds[-1] - thresholds[0]
     area = _f1_at(thresholds[:-1], scores, truth) @ np.diff(thresholds)
     return float(area / span) if span > 0 else 0.0
@@ -332,7 +329,7 @@ def _array(values: ArrayLike, name: str, ndim: int | None) -> NDArray[Any]:
     return array
 
 
-def _finite(values: ArrayLike, name: str, ndim: int | None) -> Floats:
+def _finite(values: ArrayLike, name: str, ndim: int | None) -> Float64s:
     array = _array(values, name, ndim)
     if array.dtype.kind not in "biufO":
         raise InputError(f"The {name!r} argument must be numbers. Got {array.dtype} values.")
@@ -349,7 +346,7 @@ def _finite(values: ArrayLike, name: str, ndim: int | None) -> Floats:
     return floats
 
 
-def _binary(values: ArrayLike, name: str, remedy: str) -> Booleans:
+def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
     array = _array(values, name, 1)
     if array.dtype.kind in "biuf":
         bad = (array != 0) & (array != 1)
@@ -364,7 +361,7 @@ def _binary(values: ArrayLike, name: str, remedy: str) -> Booleans:
 
 def _truth(
     n_clips: int, labels: ArrayLike, domains: ArrayLike, *, anomalies: bool = True
-) -> tuple[Booleans, list[str], Integers]:
+) -> tuple[Bools, list[str], Indices]:
     """Labels, domain names and each clip's position among them, checked against each other."""
     truth = _binary(labels, "labels", "Write 1 for an anomaly and 0 for a normal clip.")
     _require_length(len(truth), "labels", n_clips, "clip")

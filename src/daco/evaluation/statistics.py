@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
 from daco.evaluation.metrics import EPSILON, harmonic_mean
-
-FloatArray = NDArray[np.float64]
+from daco.validation import Float64s, is_whole
 
 EXACT_FAMILIES = 8
 """Up to this many families, or values, every ordering is counted; above, orderings are drawn."""
@@ -349,9 +348,7 @@ def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
     return float(found.pvalue)
 
 
-def _same_machines(
-    where: str, first: ArrayLike, second: ArrayLike
-) -> tuple[FloatArray, FloatArray]:
+def _same_machines(where: str, first: ArrayLike, second: ArrayLike) -> tuple[Float64s, Float64s]:
     one, two = quantities(where, "first", first, 2), quantities(where, "second", second, 2)
     if one.shape != two.shape:
         raise InputError(
@@ -404,9 +401,9 @@ def t_quantile(n: int, level: float = _LEVEL) -> float:
     return float(stdtrit(n - 1, (1 + level) / 2))
 
 
-def paired(where: str, **vectors: ArrayLike) -> list[FloatArray]:
+def paired(where: str, **vectors: ArrayLike) -> list[Float64s]:
     """The vectors as finite float arrays of one length, or an error naming the wrong one."""
-    arrays: list[FloatArray] = []
+    arrays: list[Float64s] = []
     for name, values in vectors.items():
         array = _floats(where, name, values)
         if array.ndim != 1 or not len(array):
@@ -440,7 +437,7 @@ def family_codes(where: str, families: ArrayLike, n: int) -> NDArray[np.intp]:
     return codes
 
 
-def quantities(where: str, name: str, values: ArrayLike, ndim: int) -> FloatArray:
+def quantities(where: str, name: str, values: ArrayLike, ndim: int) -> Float64s:
     """Metrics per machine as a finite array of `ndim` axes, machines first."""
     array = _floats(where, name, values)
     if array.ndim != ndim or not array.size:
@@ -453,17 +450,17 @@ def quantities(where: str, name: str, values: ArrayLike, ndim: int) -> FloatArra
 
 def positive_int(where: str, name: str, value: Any) -> int:
     """`value` as an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+    if not is_whole(value, least=1):
         raise InputError(f"The {name!r} argument of {where} must be an int >= 1. Got {value!r}.")
     return int(value)
 
 
-def _costs(metrics: FloatArray) -> FloatArray:
+def _costs(metrics: Float64s) -> Float64s:
     """Mean reciprocal per machine: an official score is the reciprocal of the machines' mean."""
     return np.asarray((1 / np.maximum(metrics, EPSILON)).mean(axis=1), dtype=float)
 
 
-def _floats(where: str, name: str, values: ArrayLike) -> FloatArray:
+def _floats(where: str, name: str, values: ArrayLike) -> Float64s:
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
@@ -477,19 +474,19 @@ def _floats(where: str, name: str, values: ArrayLike) -> FloatArray:
     return array
 
 
-def _centred_ranks(values: FloatArray) -> FloatArray:
+def _centred_ranks(values: Float64s) -> Float64s:
     """Average ranks minus their mean: exact multiples of one half."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     average = np.cumsum(counts) - (counts - 1) / 2
     return np.asarray(average[inverse] - (len(values) + 1) / 2, dtype=float)
 
 
-def _correlation(ranks_x: FloatArray, ranks_y: FloatArray) -> float:
+def _correlation(ranks_x: Float64s, ranks_y: Float64s) -> float:
     spread = (ranks_x @ ranks_x) * (ranks_y @ ranks_y)
     return float((ranks_x @ ranks_y) / np.sqrt(spread)) if spread > 0 else float("nan")
 
 
-def _design_columns(covariate: ArrayLike, n: int) -> FloatArray:
+def _design_columns(covariate: ArrayLike, n: int) -> Float64s:
     column = np.asarray(covariate)
     if column.shape != (n,):
         raise InputError(
@@ -502,7 +499,7 @@ def _design_columns(covariate: ArrayLike, n: int) -> FloatArray:
     return np.asarray(labels[:, None] == np.unique(labels)[None, :], dtype=float)
 
 
-def _residual(values: FloatArray, design: FloatArray) -> FloatArray:
+def _residual(values: Float64s, design: Float64s) -> Float64s:
     residual = values - design @ np.linalg.lstsq(design, values, rcond=None)[0]
     # residuals that are equal on paper differ in the last bits: rank them as equal
     scale = np.max(np.abs(values - values.mean())) or 1.0
@@ -518,7 +515,7 @@ def _t_test(rho: float, freedom: int, n: int) -> float:
     return max(float(2 * stdtr(freedom, -t)), 2 / factorial(min(n, 170)))  # a float holds 170!
 
 
-def _residual_permutation(left_x: FloatArray, left_y: FloatArray, design: FloatArray) -> float:
+def _residual_permutation(left_x: Float64s, left_y: Float64s, design: Float64s) -> float:
     """Two-sided p-value of the rank correlation of two residuals of one design."""
     from scipy.stats import rankdata
 
@@ -553,7 +550,7 @@ def _orderings(n: int) -> NDArray[np.intp]:
     return np.array(list(permutations(range(n))), dtype=np.intp)
 
 
-def _ordering_sums(fixed: FloatArray, moved: FloatArray) -> FloatArray:
+def _ordering_sums(fixed: Float64s, moved: Float64s) -> Float64s:
     """``fixed @ ordering`` for every ordering of `moved`."""
     if len(fixed) <= 7:
         return np.asarray(moved[_orderings(len(fixed))] @ fixed, dtype=float)

@@ -10,7 +10,6 @@ import numpy as np
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.grid_table import (
-    FloatArray,
     column,
     composed_score,
     config_names,
@@ -18,6 +17,7 @@ from daco.method.grid_table import (
     pivot_machines,
     require_known,
 )
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ def blind_choices(
     }
 
 
-def official_scores(per_machine: pd.DataFrame, split: str, configs: list[str]) -> FloatArray:
+def official_scores(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
     """Official score of each configuration over the labelled machines of a split; else nan."""
     values = metrics_of(per_machine, split, configs)
     if not len(values):
@@ -81,7 +81,7 @@ def official_scores(per_machine: pd.DataFrame, split: str, configs: list[str]) -
     return np.asarray(harmonic_mean(values.transpose(1, 0, 2).reshape(len(configs), -1), axis=1))
 
 
-def metrics_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> FloatArray:
+def metrics_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
     """Metrics (machines, configurations, 3) of the machines of a split that have labels."""
     part = rows_of(per_machine, split)
     if part.empty or not set(QUANTITIES) <= set(part.columns):
@@ -90,7 +90,7 @@ def metrics_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Flo
     return values[np.isfinite(values).all(axis=(1, 2))]
 
 
-def criteria_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> FloatArray:
+def criteria_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
     """Criteria (machines, configurations) of the machines of a split that have them."""
     part = rows_of(per_machine, split)
     if part.empty or "balance_ks" not in part:
@@ -99,7 +99,7 @@ def criteria_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Fl
     return values[np.isfinite(values).all(axis=1)]
 
 
-def mean_criterion(per_machine: pd.DataFrame, split: str, configs: list[str]) -> FloatArray:
+def mean_criterion(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
     """The criterion of each configuration, averaged over the machines that have one; else nan."""
     values = criteria_of(per_machine, split, configs)
     if not len(values):
@@ -118,13 +118,13 @@ def blind_score(per_machine: pd.DataFrame, choices: dict[str, str], split: str) 
     return composed_score(part, chosen) if chosen else None
 
 
-def complete_column(grid: pd.DataFrame, name: str) -> FloatArray | None:
+def complete_column(grid: pd.DataFrame, name: str) -> Float64s | None:
     """A column of scores, or None where the table does not have it for every configuration."""
     values = known_column(grid, name)
     return values if np.isfinite(values).all() else None
 
 
-def known_column(grid: pd.DataFrame, name: str) -> FloatArray:
+def known_column(grid: pd.DataFrame, name: str) -> Float64s:
     """A column of a grid table; nan where it is not known."""
     if name not in grid:
         return np.full(len(grid), np.nan)

@@ -1,6 +1,7 @@
-"""Systems from outside in E1: scores that others gave to the test clips of a study.
+"""Scores of other systems for the test clips of a study, shown in E1.
 
-Each clip is found by its name, and the labels are the study's own. Nothing of it reaches a choice.
+A system is a folder of score files in the challenge's format; the folder's name is the system's
+name. Clips are matched by name, labels are the study's own, and no choice reads these scores.
 """
 
 from __future__ import annotations
@@ -15,133 +16,126 @@ from numpy.typing import NDArray
 from daco.data.clips import stem_of
 from daco.errors import DataError, InputError
 from daco.evaluation.metrics import machine_metrics
-from daco.experiments.autoencoders.scoretable import places_of, read_score_table
+from daco.evaluation.scorefiles import SCORES, ScoreFile, read_score_files
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import ORACLE
-from daco.experiments.provenance import sha256_of
+from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.text import name_list, quantity
 
 OWN = ("knn1", "sel-maha", "gmm2", ORACLE)
-"""What a study calls its own rows of E1."""
-
-Scores = dict[str, float]
-Places = dict[tuple[str, str], dict[int | None, Scores]]
+"""Names of the study's own rows in E1."""
 
 
 def baseline_rows(
-    files: Sequence[Path], machines: Sequence[MachineData], years: Mapping[str, int | None]
+    folders: Sequence[Path], machines: Sequence[MachineData], years: Mapping[str, int | None]
 ) -> list[dict[str, Any]]:
-    """Rows of E1 for the systems in `files`; machines without labels have none.
+    """Rows of E1 for the systems in `folders`; unlabelled machines have no row.
 
-    A system may be there for the development machines alone or the evaluation machines alone, but
-    for all of them and all their test clips.
+    A system may cover the development machines only or the evaluation machines only, but then
+    all of them with all test clips.
 
     Parameters
     ----------
-    files : sequence of Path
-        Of :mod:`daco.experiments.autoencoders.scoretable`.
+    folders : sequence of Path
+        Folders of score files, or folders of such folders. Folders of one name are one system.
     machines : sequence of MachineData
     years : mapping
         The year of each split's data set, None where it is not known.
     """
-    scores = _by_place(files)
-    found = []
-    for split in dict.fromkeys(machine.split for machine in machines):
-        mine = [machine for machine in machines if machine.split == split and len(machine.names)]
-        for system, places in scores.items():
-            given = {machine.title: _of(places, machine, years.get(split)) for machine in mine}
-            absent = [title for title, clips in given.items() if not clips]
+    rows, matched = [], False
+    for system, files in _systems(folders).items():
+        for split in dict.fromkeys(machine.split for machine in machines):
+            mine = [m for m in machines if m.split == split and len(m.names)]
+            scores = {m.title: _scores_of(files, m, years.get(split), system) for m in mine}
+            absent = [title for title, found in scores.items() if found is None]
             if len(absent) == len(mine):
                 continue
             if absent:
                 which = f"{quantity(absent, f'{split} machine')} out of {len(mine)}"
                 raise DataError(
-                    f"{_named(files)}: no score by {system} of {which} ({name_list(absent)}). Run "
-                    "'daco baseline' on their recordings."
+                    f"{system}: no score file of {which} ({name_list(absent)}). Score all "
+                    f"{split} machines with this system, or none."
                 )
-            found += [(system, machine, _values(files, system, machine, given)) for machine in mine]
-    if not found:
+            matched = True
+            rows += [
+                {
+                    "split": split,
+                    "machine": machine.title,
+                    "backend": system,
+                    **_percent(machine_metrics(values, machine.labels, machine.test_domains)),
+                }
+                for machine in mine
+                if machine.labelled and (values := scores[machine.title]) is not None
+            ]
+    if not matched:
         raise DataError(
-            f"{_named(files)}: not one score is of a machine of this study. Machines are found by "
-            "their names, sections and years."
+            f"{name_list(map(str, folders))}: no score file of a machine of this study. Files are "
+            "matched by machine, section and, where their name has one, year."
         )
-    return [
-        {
-            "split": machine.split,
-            "machine": machine.title,
-            "backend": system,
-            **_percent(machine_metrics(values, machine.labels, machine.test_domains)),
-        }
-        for system, machine, values in found
-        if machine.labelled
-    ]
+    return rows
 
 
-def baseline_inputs(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Where those rows come from, for the run's provenance."""
-    return [
-        {
-            "path": file.name,
-            "sha256": sha256_of(file),
-            "systems": list(read_score_table(file).systems),
-        }
-        for file in files
-    ]
-
-
-def _by_place(files: Sequence[Path]) -> dict[str, Places]:
-    """Scores by system, machine and section, year, and the clip's name without its ending."""
-    found: dict[str, Places] = {}
-    for file in files:
-        for (year, machine, section), rows in places_of(read_score_table(file).rows).items():
-            for path, system, score in rows[["path", "system", "score"]].itertuples(index=False):
-                if system in OWN:
-                    raise InputError(
-                        f"{file}: a system is called {system!r}, as a scorer of the study itself. "
-                        "Give it another name."
-                    )
-                years = found.setdefault(system, {}).setdefault((machine, section), {})
-                clips = years.setdefault(year, {})
-                name = stem_of(path)
-                if name in clips:
-                    raise DataError(
-                        f"{file}: {machine} {name} was scored by {system} in a file before. Give "
-                        "each score once."
-                    )
-                clips[name] = float(score)
+def baseline_inputs(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Systems and hashes of score files, for the provenance of a run."""
+    found = []
+    for system, files in _systems(folders).items():
+        hashes = "".join(sha256_of_file(file.path) for file in files)
+        found.append(
+            {"system": system, "files": len(files), "sha256": sha256_of_bytes(hashes.encode())}
+        )
     return found
 
 
-def _of(places: Places, machine: MachineData, year: int | None) -> Scores:
-    """A machine's scores by clip; those of another year are another machine's."""
-    by_year = places.get((machine.machine, machine.section), {})
-    fitting = [clips for other, clips in by_year.items() if None in (year, other) or other == year]
+def _systems(folders: Sequence[Path]) -> dict[str, list[ScoreFile]]:
+    """Score files by system."""
+    found: dict[str, list[ScoreFile]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(
+                f"{folder} is not a folder. Give a folder of score files ({SCORES}_<machine>_"
+                "section_00_test.csv); its name is the name of the system."
+            )
+        inside = sorted(path for path in folder.iterdir() if path.is_dir() and _has_scores(path))
+        for path in [folder] if _has_scores(folder) or not inside else inside:
+            system = path.resolve().name
+            if system in OWN:
+                raise InputError(f"{path}: {system!r} is a scorer of the study. Rename the folder.")
+            files = [file for file in read_score_files(path) if file.kind == SCORES]
+            found.setdefault(system, []).extend(files)
+    return found
+
+
+def _has_scores(folder: Path) -> bool:
+    return next(folder.glob(f"{SCORES}_*.csv"), None) is not None
+
+
+def _scores_of(
+    files: Sequence[ScoreFile], machine: MachineData, year: int | None, system: str
+) -> NDArray[np.float64] | None:
+    """A machine's scores in the order of its test clips; None without a file of this machine."""
+    fitting = [
+        file
+        for file in files
+        if (file.machine, file.section) == (machine.machine, machine.section)
+        and (year is None or file.year in (None, year))
+    ]
+    if not fitting:
+        return None
     if len(fitting) > 1:
+        listed = name_list(str(file.path) for file in fitting)
         raise InputError(
-            f"There are scores of {machine.machine} of several years, and the study does not tell "
-            "its own. Give the scores of one year."
+            f"{system} has several score files of {machine.title}: {listed}. Keep one."
         )
-    return fitting[0] if fitting else {}
-
-
-def _values(
-    files: Sequence[Path], system: str, machine: MachineData, given: Mapping[str, Scores]
-) -> NDArray[np.float64]:
-    clips = given[machine.title]
+    [file] = fitting
+    known = dict(zip(map(stem_of, file.names), file.values.tolist(), strict=True))
     names = [stem_of(name) for name in machine.names.tolist()]
-    absent = [name for name in names if name not in clips]
-    if absent:
+    if absent := [name for name in names if name not in known]:
         raise DataError(
-            f"{_named(files)}: no score by {system} of {quantity(absent, 'test clip')} of the "
-            f"{machine.split} machine {machine.title} ({name_list(absent, 3)}). Run 'daco "
-            "baseline' on the recordings that were embedded."
+            f"{file.path}: no score of {quantity(absent, 'test clip')} of the {machine.split} "
+            f"machine {machine.title} ({name_list(absent, 3)}). Score the clips of the study."
         )
-    return np.array([clips[name] for name in names])
+    return np.array([known[name] for name in names])
 
 
 def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: 100 * value for name, value in metrics.items()}
-
-
-def _named(files: Sequence[Path]) -> str:
-    return ", ".join(map(str, files))

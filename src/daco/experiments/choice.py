@@ -38,13 +38,14 @@ from daco.experiments.hearing import Hearing
 from daco.method.config import ScoreConfig
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.floor import study_floor
-from daco.method.grid_table import FloatArray, column, config_names, pivot_machines
+from daco.method.grid_table import column, config_names, pivot_machines
 from daco.method.selection import SelectionRow, Veto, blind_criteria, selection_table, viable
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daco.experiments.result import MachineScores
+    from daco.experiments.study_tables import MachineScores
 
 JACKKNIFE = "machine jackknife"
 CLIPS = "paired clip bootstrap"
@@ -175,11 +176,11 @@ def compare_scores(
     return {"first": first, "second": second, **asdict(result), "method": JACKKNIFE}
 
 
-def _at(values: FloatArray | None, names: list[str], config: str) -> float | None:
+def _at(values: Float64s | None, names: list[str], config: str) -> float | None:
     return _value(values, names.index(config))
 
 
-def _value(values: FloatArray | None, at: int) -> float | None:
+def _value(values: Float64s | None, at: int) -> float | None:
     return None if values is None else float(values[at])
 
 
@@ -321,7 +322,7 @@ def _domain_sizes(
 
 
 def _within_noise(
-    names: list[str], criterion: FloatArray, decision: Decision, floor: dict[str, Any] | None
+    names: list[str], criterion: Float64s, decision: Decision, floor: dict[str, Any] | None
 ) -> list[str]:
     if floor is None:
         return []

@@ -17,8 +17,9 @@ from daco.experiments.aggregate import plain
 from daco.experiments.choice import choose, compare_scores
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.hearing import Hearing
-from daco.experiments.result import StudyResult, write_json
+from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
+from daco.experiments.study_tables import write_json
 from daco.experiments.tables import Key, to_csv, to_latex, to_markdown, written
 from daco.files.atomic import atomic_write
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG

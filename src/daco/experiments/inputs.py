@@ -16,18 +16,19 @@ from numpy.typing import NDArray
 from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
-from daco.data.lazy_table import Rows, open_table
-from daco.data.table import EmbeddingTable, Matrix
+from daco.data.lazy_table import open_table
+from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
+from daco.validation import Float32s, Indices
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
 
-Source = EmbeddingTable | Place | str
+Source = EmbeddingTable | Location | str
 """A table, or the file it is in."""
 
 
@@ -38,7 +39,7 @@ class Shelved:
     shelf: Shelf
     index: int
 
-    def load(self) -> Matrix:
+    def load(self) -> Float32s:
         """Its normals, and after them its test clips."""
         return self.shelf.vectors(self.index)
 
@@ -59,7 +60,7 @@ class MachineData:
     machine: str
     section: str
     title: str
-    vectors: Matrix | Shelved
+    vectors: Float32s | Shelved
     domains: NDArray[np.str_]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
@@ -78,12 +79,12 @@ class MachineData:
         return data
 
     @property
-    def X(self) -> Matrix:  # noqa: N802, as in scikit-learn
+    def X(self) -> Float32s:  # noqa: N802, as in scikit-learn
         """Vectors of the normals."""
         return self._vectors[: len(self.domains)]
 
     @property
-    def X_test(self) -> Matrix:  # noqa: N802
+    def X_test(self) -> Float32s:  # noqa: N802
         """Vectors of the test clips."""
         return self._vectors[len(self.domains) :]
 
@@ -99,7 +100,7 @@ class MachineData:
         return vectors.shelf.dim if isinstance(vectors, Shelved) else int(vectors.shape[1])
 
     @property
-    def _vectors(self) -> Matrix:
+    def _vectors(self) -> Float32s:
         return self.vectors.load() if isinstance(self.vectors, Shelved) else self.vectors
 
     @property
@@ -155,7 +156,7 @@ def read_table(table: Source, further: tuple[str, ...] = ()) -> Table:
     """
     if isinstance(table, EmbeddingTable):
         return table
-    if place(table).suffix.lower() == ".npz":
+    if parse_location(table).suffix.lower() == ".npz":
         return EmbeddingTable.read(table)
     return open_table(table, further)
 
@@ -217,7 +218,7 @@ def machines_of(
     rows = rows_by_machine(table)
     sections = Counter(machine for machine, _ in rows)
     result: list[MachineData] = []
-    places: list[Rows] = []
+    places: list[Indices] = []
     shelf = Shelf(table, readout, places)
     for (machine, section), at in rows.items():
         part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}

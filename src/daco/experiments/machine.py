@@ -28,6 +28,7 @@ from daco.method.bank import NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.fleet import Evaluated, computes
+from daco.validation import Float64s
 
 HARD = "conf-hard-m0-k1"
 ORACLE = "conf-oracle-m30-k1"
@@ -37,7 +38,6 @@ STABILITY_SPLITS = (5, 10, 20)
 _OF_CLIPS = ("names", "labels", "domains", "own_domains", "scores", "own")
 
 Arrays = dict[str, NDArray[Any]]
-Criteria = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def score_machine(
 
 
 def examine_machine(
-    data: MachineData, settings: Settings, criteria: Criteria | None = None
+    data: MachineData, settings: Settings, criteria: Float64s | None = None
 ) -> Arrays:
     """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria.
 
@@ -209,7 +209,7 @@ def variants(settings: Settings) -> list[tuple[int, int]]:
     return list(dict.fromkeys([*numbers, *((s, settings.n_splits) for s in STABILITY_SEEDS)]))
 
 
-def other_criteria(balance: Callable[[int, int], Balance], settings: Settings) -> Criteria:
+def other_criteria(balance: Callable[[int, int], Balance], settings: Settings) -> Float64s:
     """The criterion under every variant: (variants, C); ``balance`` of a number and a seed.
 
     Splits are drawn one after the other, so the first 5 of 200 are those that a run of 5 splits

@@ -11,23 +11,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daco.data.table import Matrix
 from daco.errors import DacoError, InputError
 from daco.experiments.inputs import MachineData
-from daco.experiments.machine import Criteria, Settings, other_criteria
+from daco.experiments.machine import Settings, other_criteria
 from daco.experiments.workers import Loaded, Prepare
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import Balance
 from daco.method.fleet import Evaluated, Fleet, computes
 from daco.method.fleet.inputs import require_torch
 from daco.method.fleet.ragged import alike
+from daco.validation import Float32s, Float64s
 
 GROUP = 512 * 2**20
 """Bytes of vectors and scores of a group of machines: 120 of the paper's size."""
 
 T = TypeVar("T")
 Item = TypeVar("Item")
-Bank = tuple[str, Matrix, Any]
+Bank = tuple[str, Float32s, Any]
 """Title, vectors and domains of a machine's normals."""
 Share = Callable[[Sequence[MachineData], Settings, str], Sequence[Any]]
 
@@ -42,9 +42,9 @@ def require_device(device: str, engine: str = "local") -> None:
             f"and the engine {engine} sends each to a worker of its own. Leave one of them out."
         )
     require_torch()
-    from daco.method.fleet.staging import place
+    from daco.compute.device import float64_device
 
-    place(device)
+    float64_device(device)
 
 
 def device_facts(device: str, settings: Settings) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def scores_of_machines(
         tests = [machines[m].X_test for m in part] if tested else None
 
         def evaluate(
-            fleet: Fleet, members: list[int], tests: list[Matrix] | None = tests
+            fleet: Fleet, members: list[int], tests: list[Float32s] | None = tests
         ) -> list[Evaluated]:
             asked = None if tests is None else [tests[at] for at in members]
             return fleet.evaluate(asked, configs, settings.n_splits, settings.seed)
@@ -111,11 +111,11 @@ def scores_of_machines(
 
 def criteria_of_machines(
     machines: Sequence[MachineData], settings: Settings, device: str
-) -> list[Criteria | None]:
+) -> list[Float64s | None]:
     """The `other_criteria` of the configurations that a fleet computes."""
     configs = computed(settings.configs)
 
-    def criteria(fleet: Fleet, members: list[int]) -> list[Criteria]:
+    def criteria(fleet: Fleet, members: list[int]) -> list[Float64s]:
         @cache
         def balances(n_splits: int, seed: int) -> list[Balance]:
             return fleet.exact_balance(configs, n_splits, seed)
@@ -158,8 +158,8 @@ def computed(names: Iterable[str]) -> list[ScoreConfig]:
 
 
 def _by_fleet(
-    banks: Sequence[tuple[Matrix, Any]],
-    tests: Sequence[Matrix] | None,
+    banks: Sequence[tuple[Float32s, Any]],
+    tests: Sequence[Float32s] | None,
     device: str,
     compute: Callable[[Fleet, list[int]], Sequence[T]],
 ) -> list[T | None]:

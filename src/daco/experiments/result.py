@@ -1,370 +1,46 @@
-"""StudyResult: the tables of a study, in memory or in a run's folder.
-
-A run's folder holds files a person can open; all tables are CSV, scores in percent::
-
-    run.json          inputs, hashes, grid, seeds, versions; what is missing and why
-    machines/         one .npz per machine: scores of all clips and configurations
-    examined/         one .npz per machine: what the further experiments need
-    grid.csv          a row per configuration: config,dev_omega,eval_omega,crit_dev,crit_eval
-    per_machine.csv   split,machine,config,auc_source,auc_target,pauc,balance_ks,...
-    baselines.csv frontier.csv diagnostics.csv fpr_coverage.csv balances.csv stability.csv cost.csv
-    viability.csv     what every configuration hears of pseudo-anomalies, machine by machine
-    selection.json    what each rule picked, and what was chosen
-    stats.json        correlations, intervals, permutation tests
-
-Only ``grid.csv`` and ``per_machine.csv`` are required, so a folder with published files of
-those names is a run too.
-"""
+"""StudyResult: the tables of a study with its figures and its report."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
-from zipfile import BadZipFile
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from daco.errors import DataError, InputError
-from daco.experiments.frontier import frontier_table, gain_table
-from daco.files.atomic import atomic_write
-from daco.text import quantity
+from daco.errors import InputError
+from daco.experiments.study_tables import StudyTables
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
-REQUIRED_TABLES = {"grid": "grid.csv", "per_machine": "per_machine.csv"}
-OPTIONAL_TABLES = {
-    "baselines": "baselines.csv",
-    "frontier": "frontier.csv",
-    "diagnostics": "diagnostics.csv",
-    "coverage": "fpr_coverage.csv",
-    "balances": "balances.csv",
-    "stability": "stability.csv",
-    "cost": "cost.csv",
-    "viability": "viability.csv",
-}
-DOCUMENTS = {"selection": "selection.json", "stats": "stats.json", "provenance": "run.json"}
-MACHINES = "machines"
-EXAMINED = "examined"
 
+class StudyResult(StudyTables):
+    """What a study found, as tidy tables; see :class:`daco.experiments.study_tables.StudyTables`.
 
-@dataclass(frozen=True, eq=False)
-class MachineScores:
-    """Every configuration's scores of one machine's clips; arrays as in the ``.npz`` file.
-
-    Attributes
-    ----------
-    split : str
-        ``"dev"`` or ``"eval"``.
-    machine, section : str
-    title : str
-        The machine's name in tables: with its section where it has several.
-    configs : tuple of str
-        The columns of ``scores`` and ``own``.
-    names : (n_test,) str
-        File names of the test clips.
-    labels : (n_test,) int
-        1 anomaly, 0 normal, -1 unknown.
-    domains : (n_test,) str
-        The true domains, ``""`` where unknown.
-    scores : (n_test, C) float64
-    own_domains : (N,) str
-        Domains of the training normals.
-    own : (N, C) float64
-        Leave-one-out scores of the training normals.
+    The methods import matplotlib when they are called, so that reading tables stays light.
     """
-
-    split: str
-    machine: str
-    section: str
-    title: str
-    configs: tuple[str, ...]
-    names: NDArray[np.str_]
-    labels: NDArray[np.int_]
-    domains: NDArray[np.str_]
-    scores: NDArray[np.float64]
-    own_domains: NDArray[np.str_]
-    own: NDArray[np.float64]
-
-    @property
-    def labelled(self) -> bool:
-        """Whether every test clip has its label and domain."""
-        return len(self.labels) > 0 and bool(
-            (self.labels >= 0).all() and (self.domains != "").all()
-        )
-
-    def of(self, config: str) -> NDArray[np.float64]:
-        """Scores of the test clips under one configuration."""
-        return self.scores[:, self._column(config)]
-
-    def own_of(self, config: str) -> NDArray[np.float64]:
-        """Leave-one-out scores of the training normals under one configuration."""
-        return self.own[:, self._column(config)]
-
-    def _column(self, config: str) -> int:
-        if config not in self.configs:
-            raise InputError(f"Machine {self.machine!r} was not scored with {config!r}.")
-        return self.configs.index(config)
-
-
-class FiledScores(Sequence[MachineScores]):
-    """Scores of machines in files, each of them read whenever it is asked for.
-
-    Half a megabyte per machine of the paper's size: those of thousands are not for keeping.
-    """
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    @overload
-    def __getitem__(self, at: int) -> MachineScores: ...
-    @overload
-    def __getitem__(self, at: slice) -> FiledScores: ...
-    def __getitem__(self, at: int | slice) -> MachineScores | FiledScores:
-        if isinstance(at, slice):
-            return FiledScores(self._files[at])
-        return read_machine(self._files[at])
-
-
-def _no_table() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame()
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class StudyResult:
-    """What a study found, as tidy tables.
-
-    Attributes
-    ----------
-    grid : DataFrame
-        ``config``, and as far as they are known ``dev_omega``, ``eval_omega`` (percent),
-        ``crit_dev``, ``crit_eval``.
-    per_machine : DataFrame
-        ``split, machine, config, auc_source, auc_target, pauc, balance_ks, uniform_ks,
-        separability``; metrics are nan for machines without labels.
-    baselines, frontier, diagnostics, coverage, balances, stability, cost : DataFrame
-        Experiments E1, E2, E3 and E6; empty when they were not run.
-    selection, stats, provenance : dict
-        The contents of the JSON files.
-    folder : Path or None
-        Where the run lies.
-    machines : sequence of MachineScores or None
-        Scores of all clips; None: read from the folder when asked for.
-    viability : DataFrame
-        ``split, machine, config, basis, pseudo_score`` and what it is the mean of, in percent:
-        what the label-free veto rests on. Empty when it was not computed.
-    """
-
-    grid: pd.DataFrame
-    per_machine: pd.DataFrame
-    baselines: pd.DataFrame
-    frontier: pd.DataFrame
-    diagnostics: pd.DataFrame
-    coverage: pd.DataFrame
-    balances: pd.DataFrame
-    stability: pd.DataFrame
-    cost: pd.DataFrame
-    selection: Mapping[str, Any] = field(default_factory=dict)
-    stats: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    machines: Sequence[MachineScores] | None = None
-    viability: pd.DataFrame = field(default_factory=_no_table)
-
-    @classmethod
-    def read(cls, folder: Path | str) -> StudyResult:
-        """The study in a run's folder.
-
-        Nothing is chosen here: without ``selection.json`` the result has no choice.
-        """
-        folder = Path(folder)
-        tables: dict[str, Any] = {}
-        for name, file in (REQUIRED_TABLES | OPTIONAL_TABLES).items():
-            path = folder / file
-            if path.is_file():
-                tables[name] = read_csv_table(path)
-            elif name in REQUIRED_TABLES:
-                raise DataError(
-                    f"{folder} is not a finished run: it has no {file}. Run 'daco study' with "
-                    f"--out {folder}; an interrupted study goes on where it stopped."
-                )
-            else:
-                tables[name] = _from_machines(name, tables["per_machine"])
-        documents: dict[str, Any] = {
-            name: read_json(folder / file) for name, file in DOCUMENTS.items()
-        }
-        documents["selection"] = _with_two_criteria(documents["selection"])
-        return cls(**tables, **documents, folder=folder)
-
-    def __repr__(self) -> str:
-        sizes = self.per_machine.groupby("split", sort=False)["machine"].nunique()
-        machines = " and ".join(quantity(int(n), f"{split} machine") for split, n in sizes.items())
-        chosen = self.selection.get("chosen", {}).get("config")
-        picked = f", chosen {chosen}" if chosen else ""
-        return f"StudyResult({quantity(len(self.grid), 'configuration')} on {machines}{picked})"
-
-    @property
-    def missing(self) -> list[str]:
-        """What could not be computed and why, one sentence each."""
-        return list(self.provenance.get("missing", []))
-
-    def machine_scores(
-        self, places: Collection[tuple[str, str]] | None = None
-    ) -> Sequence[MachineScores]:
-        """The scores of all machines, in the tables' order; empty when the folder has none.
-
-        Those of a folder are read one by one as they are asked for, again each time. ``places``
-        are the splits and titles of some machines, to have only those.
-        """
-        if self.machines is not None:
-            if places is None:
-                return self.machines
-            return [
-                machine for machine in self.machines if (machine.split, machine.title) in places
-            ]
-        if self.folder is None:
-            return ()
-        found = {path: _place_of(path) for path in sorted((self.folder / MACHINES).glob("*.npz"))}
-        wanted = [path for path, place in found.items() if places is None or place in places]
-        listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
-        order = {place: row for row, place in enumerate(dict.fromkeys(listed))}
-        return FiledScores(sorted(wanted, key=lambda path: order.get(found[path], len(order))))
-
-    # The pictures and the page come after the results in the order of rooms; these three are
-    # doors to them for whoever holds a result, and open only when used.
 
     def plot_transfer(self) -> Figure:
-        """What predicts the evaluation score: dev score and label-free criterion side by side."""
+        """Plot the evaluation score against the dev score and against the criterion."""
         from daco.experiments.figures import plot_transfer
 
         return plot_transfer(self)
 
     def plot_frontier(self) -> Figure:
-        """Mean source against target AUC along the prior strength m."""
+        """Plot mean source AUC against mean target AUC along the prior strength m."""
         from daco.experiments.figures import plot_frontier
 
         return plot_frontier(self)
 
     def report(self, folder: Path | str | None = None) -> Path:
-        """Write the report, its figures and its tables; the path of the page is returned."""
+        """Write the report with its figures and tables, and return the path of its page.
+
+        Parameters
+        ----------
+        folder : path, optional
+            By default the folder of the run.
+        """
         from daco.experiments.report import write_report
 
-        place = self.folder if folder is None else Path(folder)
-        if place is None:
-            raise InputError("The study was kept in memory. Say where its report should lie.")
-        return write_report(self, place)
-
-
-def _from_machines(name: str, per_machine: pd.DataFrame) -> pd.DataFrame:
-    """A table that the folder lacks, as far as the per-machine table has it; else empty."""
-    if name == "frontier":
-        return frontier_table(per_machine)
-    return gain_table(per_machine) if name == "diagnostics" else _no_table()
-
-
-def _with_two_criteria(selection: dict[str, Any]) -> dict[str, Any]:
-    """A selection as it is written now, from one of a version with one column ``criterion``."""
-    if not selection:
-        return selection
-    blind_split = (selection.get("per_machine_blind") or {}).get("split")
-    on_eval = {"criterion on evaluation normals"}
-    on_eval |= {"per-machine blind"} if blind_split == "eval" else set()
-    rows = []
-    for row in selection.get("rows") or []:
-        if "criterion" in row:
-            name = "crit_eval" if row["rule"] in on_eval else "crit_dev"
-            row = {"crit_dev": None, "crit_eval": None, **row, name: row["criterion"]}
-            del row["criterion"]
-        rows.append(row)
-    chosen = dict(selection.get("chosen") or {})
-    if "criterion" in chosen:
-        chosen["crit_dev"] = chosen.pop("criterion")
-    return {**selection, "chosen": chosen, "rows": rows}
-
-
-def read_csv_table(path: Path) -> pd.DataFrame:
-    """A CSV file of the run; text columns stay text, whatever they look like."""
-    import pandas as pd
-
-    text = {"machine": str, "config": str, "split": str, "section": str}
-    try:
-        return pd.read_csv(path, dtype=text)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}.") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, or nothing where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(value, dict):
-        raise DataError(f"{path} must hold a JSON object.")
-    return value
-
-
-def write_csv_table(table: pd.DataFrame, path: Path) -> None:
-    """Ten significant digits: equal values stay equal, and the file is readable."""
-    with atomic_write(path) as temporary:
-        table.to_csv(temporary, index=False, float_format="%.10g", lineterminator="\n")
-
-
-def write_json(value: Mapping[str, Any], path: Path) -> None:
-    """Sorted only where the writer sorted: the order of keys is the order of reading."""
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
-
-
-def scores_of(arrays: Mapping[str, NDArray[Any]]) -> MachineScores:
-    """A machine's scores as a value, from its arrays or the file of them."""
-    return MachineScores(
-        split=str(arrays["split"]),
-        machine=str(arrays["machine"]),
-        section=str(arrays["section"]),
-        title=str(arrays["title"]),
-        configs=tuple(arrays["configs"].tolist()),
-        names=arrays["names"],
-        labels=arrays["labels"],
-        domains=arrays["domains"],
-        scores=arrays["scores"],
-        own_domains=arrays["own_domains"],
-        own=arrays["own"],
-    )
-
-
-def read_machine(path: Path) -> MachineScores:
-    """One machine's file of the folder ``machines``."""
-    with _machine_file(path) as arrays:
-        return scores_of(arrays)
-
-
-def _place_of(path: Path) -> tuple[str, str]:
-    """Split and title of the machine of a file."""
-    with _machine_file(path) as arrays:
-        return str(arrays["split"]), str(arrays["title"])
-
-
-@contextmanager
-def _machine_file(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            yield file
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise DataError(
-            f"{path} is not a machine of a run: {error}. Delete it and run the study again."
-        ) from None
+        target = self.folder if folder is None else Path(folder)
+        if target is None:
+            raise InputError("This study has no folder. Name one: result.report(folder).")
+        return write_report(self, target)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from daco.compute.pool import SCORING, worker_pool
+from daco.compute.processes import SCORING, worker_pool
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -41,7 +42,11 @@ from daco.experiments.onfleet import (
     scores_of_machines,
 )
 from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
-from daco.experiments.result import (
+from daco.experiments.result import StudyResult
+from daco.experiments.shelf import Table
+from daco.experiments.stability import choice_over_seeds, stability_table
+from daco.experiments.statistics import transfer_statistics
+from daco.experiments.study_tables import (
     DOCUMENTS,
     EXAMINED,
     MACHINES,
@@ -49,16 +54,12 @@ from daco.experiments.result import (
     REQUIRED_TABLES,
     FiledScores,
     MachineScores,
-    StudyResult,
     scores_of,
     write_csv_table,
     write_json,
 )
-from daco.experiments.shelf import Table
-from daco.experiments.stability import choice_over_seeds, stability_table
-from daco.experiments.statistics import transfer_statistics
 from daco.experiments.workers import Progress, run_machines
-from daco.files.places import local
+from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 
@@ -76,7 +77,7 @@ def study(
     out: Path | str | None = None,
     seed: int = 0,
     n_splits: int = CHOICE_SPLITS,
-    false_alarm_rate: float = 0.1,
+    false_alarm_rate: float = FALSE_ALARM_RATE,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -94,8 +95,8 @@ def study(
     truth : path, optional
         A checkout of the official evaluator, for evaluation clips without labels.
     baselines : path or iterable of paths
-        Scores of the test clips by other systems, such as ``daco baseline`` writes. They are shown
-        in E1 and take part in no choice.
+        Folders of score files of other systems in the challenge's format, one folder per system
+        or a folder of such folders. They are shown in E1 and take part in no choice.
     grid : "51", "45", "9", "frontier", a file, or configurations
         ``"frontier"`` has band-wise configurations where the readout has bands.
     faults : table or path, or several
@@ -149,7 +150,7 @@ def study(
         grid = parse_grid(grid)
     _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
     require_device(device, engine)
-    folder = None if out is None else _prepared(local(out, "A study"))
+    folder = None if out is None else _prepared(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _tables(dev, eval, truth, notes)

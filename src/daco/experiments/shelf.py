@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.lazy_table import Rows, StoredTable
-from daco.data.table import EmbeddingTable, Matrix
+from daco.data.lazy_table import StoredTable
+from daco.data.table import EmbeddingTable
+from daco.validation import Float32s, Indices
 
 BUDGET = 256 * 2**20
 """Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
@@ -38,11 +39,11 @@ class Shelf:
 
     table: Table
     readout: str | None
-    rows: Sequence[Rows]
+    rows: Sequence[Indices]
     budget: int | None = None
     _at_hand: range = field(default=range(0), init=False)
     _starts: NDArray[Any] = field(default_factory=lambda: np.zeros(1, np.intp), init=False)
-    _matrix: Matrix | None = field(default=None, init=False)
+    _matrix: Float32s | None = field(default=None, init=False)
 
     @property
     def dim(self) -> int:
@@ -51,7 +52,7 @@ class Shelf:
             return self.table.dim(self.readout)
         return int(self.table.matrix(self.readout).shape[1])
 
-    def vectors(self, machine: int) -> Matrix:
+    def vectors(self, machine: int) -> Float32s:
         """Vectors of one machine, row by row as they were listed; not to be written to."""
         if isinstance(self.table, EmbeddingTable):
             return self.table.matrix(self.readout)[self.rows[machine]]
@@ -72,7 +73,7 @@ class Shelf:
         self._matrix.flags.writeable = False
 
 
-def rows_by_machine(table: Table) -> dict[tuple[str, str], Rows]:
+def rows_by_machine(table: Table) -> dict[tuple[str, str], Indices]:
     """Rows of every machine and section, in order of appearance."""
     columns = table.columns
     found: dict[tuple[str, str], list[int]] = {}

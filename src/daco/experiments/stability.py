@@ -21,8 +21,8 @@ from daco.experiments.aggregate import (
 )
 from daco.experiments.decision import GUARDS
 from daco.method.config import ScoreConfig
-from daco.method.grid_table import FloatArray
 from daco.method.selection import Veto, guarded_selection, select_by_criterion, viable
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,9 +143,7 @@ def choice_over_seeds(
     }
 
 
-def _guarded(
-    names: list[str], dev: FloatArray, criterion: FloatArray, veto: Veto | None
-) -> str | None:
+def _guarded(names: list[str], dev: Float64s, criterion: Float64s, veto: Veto | None) -> str | None:
     if veto is None or (callable(veto) and np.isnan(dev).any()):
         return None
     try:

@@ -24,8 +24,9 @@ from daco.experiments.aggregate import (
     rows_of,
 )
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
-from daco.method.grid_table import FloatArray, column, numbers
+from daco.method.grid_table import column, numbers
 from daco.text import quantity
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,16 +153,16 @@ class _Grid:
     configs: list[ScoreConfig]
     families: NDArray[np.str_]
     conformal: NDArray[np.bool_]
-    log_strength: FloatArray
-    dev: FloatArray
-    evaluation: FloatArray
-    criterion: FloatArray
+    log_strength: Float64s
+    dev: Float64s
+    evaluation: Float64s
+    criterion: Float64s
 
     @classmethod
     def of(cls, grid: pd.DataFrame) -> _Grid:
         configs = parse_grid(column(grid, "config"))
 
-        def values(name: str) -> FloatArray:
+        def values(name: str) -> Float64s:
             if name not in grid:
                 return np.full(len(configs), np.nan)
             return numbers(name, grid[name], len(configs), allow_nan=True)
@@ -208,7 +209,7 @@ def _signals(
 def _signal(
     table: _Grid,
     title: str,
-    signal: FloatArray,
+    signal: Float64s,
     known: NDArray[np.bool_],
     n_draws: int,
     seed: int,
@@ -340,8 +341,8 @@ def _coverage(coverage: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _correlation(
-    x: FloatArray,
-    y: FloatArray,
+    x: Float64s,
+    y: Float64s,
     undefined: Callable[[str], None],
     among: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
@@ -360,8 +361,8 @@ def _correlation(
 
 
 def _partial(
-    x: FloatArray,
-    y: FloatArray,
+    x: Float64s,
+    y: Float64s,
     covariates: list[Any],
     among: NDArray[np.bool_],
     title: str,
@@ -386,7 +387,7 @@ def _interval(interval: Interval) -> dict[str, Any]:
     }
 
 
-def _rho(x: FloatArray, y: FloatArray) -> float:
+def _rho(x: Float64s, y: Float64s) -> float:
     known = np.isfinite(x) & np.isfinite(y)
     return spearman(x[known], y[known]) if known.sum() >= _FEWEST else float("nan")
 
@@ -400,6 +401,6 @@ def _counts(families: NDArray[np.str_]) -> dict[str, int]:
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def _range(values: FloatArray) -> float | None:
+def _range(values: Float64s) -> float | None:
     known = values[np.isfinite(values)]
     return float(np.ptp(known)) if len(known) else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -18,6 +17,7 @@ from typing import Any
 
 from daco.errors import InputError
 from daco.method.grid_table import Table
+from daco.validation import is_missing
 
 Key = str | tuple[str, str]
 """A column's key: its name, or its group and its name."""
@@ -158,11 +158,6 @@ def written(value: Any, spec: str = ".2f") -> str:
     if isinstance(value, Real):
         return format(float(value), spec).replace("-", "−")
     return str(value)
-
-
-def is_missing(value: Any) -> bool:
-    """None and nan."""
-    return value is None or (isinstance(value, Real) and math.isnan(float(value)))
 
 
 def latex(text: str) -> str:

@@ -24,7 +24,7 @@ from daco.method.criterion import (
     uniformity_ks,
 )
 from daco.method.distances import MEMORY_BUDGET, cosine_distances, unit_rows
-from daco.method.domains import Weights, hard_weights, oracle_weights, separability, soft_weights
+from daco.method.domains import hard_weights, oracle_weights, separability, soft_weights
 from daco.method.geometry import Views
 from daco.method.scorers import (
     WHOLE,
@@ -37,6 +37,7 @@ from daco.method.scorers import (
     scores_within,
 )
 from daco.validation import (
+    Float64s,
     Floats,
     as_embeddings,
     encode_domains,
@@ -78,10 +79,6 @@ class NormalBank:
     device : str
         ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
         computed there (:class:`daco.method.fleet.DeviceBank`), all others as ever.
-    index : str, optional
-        How neighbours are searched in a bank of very many clips
-        (:class:`daco.method.bigbank.IndexedBank`): ``"flat"``, which is exact, ``"ivf"`` or
-        ``"hnsw"``.
 
     Attributes
     ----------
@@ -102,15 +99,9 @@ class NormalBank:
     (2,)
     """
 
-    def __new__(
-        cls, *given: Any, device: str = "cpu", index: Any = None, **options: Any
-    ) -> NormalBank:
-        """A bank, of the class that has the index or computes on the device that is named."""
-        if index is not None and cls is NormalBank:
-            from daco.method.bigbank import IndexedBank  # it builds on this class
-
-            cls = IndexedBank
-        elif device != "cpu" and cls is NormalBank:
+    def __new__(cls, *given: Any, device: str = "cpu", **options: Any) -> NormalBank:
+        """A bank, of the class that computes on the device that is named."""
+        if device != "cpu" and cls is NormalBank:
             from daco.method.fleet import DeviceBank  # it builds on this class, and needs torch
 
             cls = DeviceBank
@@ -124,7 +115,6 @@ class NormalBank:
         bands: int | None = None,
         memory_budget: int = MEMORY_BUDGET,
         device: str = "cpu",
-        index: Any = None,
     ) -> None:
         X, self.bands = split_bands(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
@@ -255,7 +245,7 @@ class NormalBank:
 
     def domain_weights(
         self, X: ArrayLike, config: str | ScoreConfig = "conf-soft-m0-k1"
-    ) -> Weights:
+    ) -> Float64s:
         """How strongly each clip is assigned to each of ``bank.domains``: (n, G)."""
         config = ScoreConfig.parse(config)
         if config.assignment not in ("soft", "hard"):
@@ -361,7 +351,7 @@ class NormalBank:
 
     def _oracle(
         self, configs: list[ScoreConfig], domains: Domains | None, n: int
-    ) -> Weights | None:
+    ) -> Float64s | None:
         needing = [c.name for c in configs if c.assignment == "oracle"]
         if not needing:
             return None
@@ -396,9 +386,7 @@ def _least_clips(base: Base, spare: int) -> tuple[int, str]:
     needs = []
     for part in base.parts():
         n = part.neighbours
-        if part.scorer == "pca":
-            needs.append((n + 2, f"for {n} direction{'s' * (n > 1)} without the one left out"))
-        elif part.scorer.startswith("dldn") or not n:
+        if part.scorer.startswith("dldn") or not n:
             needs.append((1 + spare, "each with a neighbour"))
         else:
             needs.append((n + spare, f"each with {n} neighbour{'s' * (n > 1)}"))

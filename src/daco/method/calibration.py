@@ -17,11 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from daco.errors import InputError
 from daco.method.bases import Base
 from daco.method.config import ScoreConfig
-from daco.method.domains import Weights, hard_weights, soft_weights
+from daco.method.domains import hard_weights, soft_weights
 from daco.method.kernels import kernels
 from daco.method.scorers import geometry_of
-
-Array = NDArray[np.float64]
+from daco.validation import Float64s
 
 _TAIL_FLOOR = 1e-9
 _SPREAD_FLOOR = 1e-12
@@ -46,7 +45,7 @@ class QuantileMap:
     array([1., 4.])
     """
 
-    support: Array
+    support: Float64s
     signed: bool = False
 
     @classmethod
@@ -60,7 +59,7 @@ class QuantileMap:
             )
         return cls(support, signed)
 
-    def __call__(self, scores: ArrayLike) -> Array:
+    def __call__(self, scores: ArrayLike) -> Float64s:
         """Quantiles in [0, 1) of scores."""
         scores = np.asarray(scores, np.float64)
         if np.isnan(scores).any():
@@ -83,7 +82,7 @@ class QuantileMap:
     def _lower_tail(self) -> float:
         return float(max(np.median(self.support) - self.support[0], _TAIL_FLOOR))
 
-    def inverse(self, quantiles: ArrayLike) -> Array:
+    def inverse(self, quantiles: ArrayLike) -> Float64s:
         """The smallest score with a given quantile."""
         q = np.asarray(quantiles, np.float64)
         if ((q < 0) | (q >= 1) | np.isnan(q)).any():
@@ -99,17 +98,17 @@ class QuantileMap:
         return np.where(q > top, beyond, inside)
 
     @cached_property
-    def _knots(self) -> Array:
+    def _knots(self) -> Float64s:
         return np.concatenate([[min(0.0, self.support[0])], self.support])
 
 
 def quantile_maps(
-    support: Array,
-    scores: Array,
+    support: Float64s,
+    scores: Float64s,
     order: NDArray[np.intp] | None = None,
     *,
     signed: bool = False,
-) -> Array:
+) -> Float64s:
     """Row b of ``scores`` through the map of row b of the sorted ``support``.
 
     ``order`` sorts the rows of ``scores``: the map walks the support in that order.
@@ -122,7 +121,7 @@ def quantile_maps(
     else:
         np.minimum(support[:, 0], 0.0, out=knots[:, 0])
     median = _median(support)[:, 0]
-    mapped: Array = kernels().map_quantiles(
+    mapped: Float64s = kernels().map_quantiles(
         knots,
         np.arange(n + 1) / (n + 1),
         np.maximum(support[:, -1] - median, _TAIL_FLOOR),
@@ -160,7 +159,7 @@ class CalibrationInput:
     scores: Mapping[Base, NDArray[np.floating]]
     domain_starts: NDArray[np.intp]
     domain_distance: Mapping[str, NDArray[np.floating]]
-    oracle: Weights | None = None
+    oracle: Float64s | None = None
 
 
 def temperature_base(base: Base) -> Base:
@@ -173,13 +172,13 @@ def temperature_base(base: Base) -> Base:
     return base if own else Base("knn", 1, base.bandwise)
 
 
-def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Array:
+def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Float64s:
     """Scores of every configuration, (C, S, n) float64."""
     shape = next(iter(given.scores.values())).shape
     out = np.empty((len(grid), *shape))
 
     @cache
-    def hard(geometry: str) -> Weights:
+    def hard(geometry: str) -> Float64s:
         return hard_weights(given.domain_distance[geometry])
 
     by_base: dict[Base, list[int]] = {}
@@ -198,15 +197,17 @@ class _Calibrated:
     Maps are (S, G, n): what domain g would make of each score.
     """
 
-    def __init__(self, base: Base, given: CalibrationInput, hard: Callable[[str], Weights]) -> None:
+    def __init__(
+        self, base: Base, given: CalibrationInput, hard: Callable[[str], Float64s]
+    ) -> None:
         self._given = given
         self._base = base
         self._geometry = geometry_of(base)
         self._hard = hard
-        self._shrunk_maps: dict[float, Array] = {}
+        self._shrunk_maps: dict[float, Float64s] = {}
         self._scores = given.scores[base].astype(np.float64)
 
-    def write(self, config: ScoreConfig, into: Array) -> None:
+    def write(self, config: ScoreConfig, into: Float64s) -> None:
         if config.calibration is None:
             into[:] = self._scores
             return
@@ -216,7 +217,7 @@ class _Calibrated:
             maps = self._over_median if config.calibration == "ratio" else self._standardised
         np.einsum("sgn,sgn->sn", self._weights(config.assignment), maps, out=into)
 
-    def _weights(self, assignment: str | None) -> Weights:
+    def _weights(self, assignment: str | None) -> Float64s:
         if assignment == "soft":
             return self._soft
         weights = self._hard(self._geometry) if assignment == "hard" else self._given.oracle
@@ -224,14 +225,14 @@ class _Calibrated:
         return weights
 
     @cached_property
-    def _soft(self) -> Weights:
+    def _soft(self) -> Float64s:
         # The temperature is a median of leave-one-out scores. The LDN ratio's is about 1, as
         # published, which leaves the weights nearly uniform.
         typical = self._given.calibration[temperature_base(self._base)].astype(np.float64)
         temperature = _median(np.sort(typical, axis=1))[:, 0]
         return soft_weights(self._given.domain_distance[self._geometry], temperature)
 
-    def _shrunk(self, strength: float) -> Array:
+    def _shrunk(self, strength: float) -> Float64s:
         if strength not in self._shrunk_maps:
             sizes = np.diff(self._given.domain_starts)[:, None]
             maps = sizes * self._domain_maps
@@ -244,12 +245,12 @@ class _Calibrated:
         return self._shrunk_maps[strength]
 
     @cached_property
-    def _over_median(self) -> Array:
+    def _over_median(self) -> Float64s:
         medians = np.stack([_median(part) for part in self._domains], axis=1)
         return self._scores[:, None] / np.maximum(medians, _SPREAD_FLOOR)
 
     @cached_property
-    def _standardised(self) -> Array:
+    def _standardised(self) -> Float64s:
         # One clip has no spread of its own: the pooled spread stands in for it.
         parts = [part if part.shape[1] > 1 else self._pooled for part in self._domains]
         spreads = np.stack([part.std(axis=1) for part in parts], axis=1) + _SPREAD_FLOOR
@@ -257,14 +258,14 @@ class _Calibrated:
         return (self._scores[:, None] - means[:, :, None]) / spreads[:, :, None]
 
     @cached_property
-    def _domain_maps(self) -> Array:
+    def _domain_maps(self) -> Float64s:
         return np.stack([self._map_of(part) for part in self._domains], axis=1)
 
-    def _map_of(self, support: Array) -> Array:
+    def _map_of(self, support: Float64s) -> Float64s:
         return quantile_maps(support, self._scores, self._order, signed=self._base.signed)
 
     @cached_property
-    def _pooled_map(self) -> Array:
+    def _pooled_map(self) -> Float64s:
         if len(self._domains) == 1:
             return self._domain_maps[:, 0]
         return self._map_of(self._pooled)
@@ -274,18 +275,18 @@ class _Calibrated:
         return np.argsort(self._scores, axis=1)
 
     @cached_property
-    def _pooled(self) -> Array:
+    def _pooled(self) -> Float64s:
         """Sorted calibration scores of all domains."""
         return np.sort(self._given.calibration[self._base].astype(np.float64), axis=1)
 
     @cached_property
-    def _domains(self) -> list[Array]:
+    def _domains(self) -> list[Float64s]:
         """Sorted calibration scores of each domain."""
         scores = self._given.calibration[self._base].astype(np.float64)
         return [np.sort(scores[:, a:b], axis=1) for a, b in pairwise(self._given.domain_starts)]
 
 
-def _median(ascending: Array) -> Array:
+def _median(ascending: Float64s) -> Float64s:
     """(S, 1) medians of sorted rows."""
     n = ascending.shape[1]
     return (ascending[:, (n - 1) // 2, None] + ascending[:, n // 2, None]) / 2

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
 from daco.method.kernels import kernels
+from daco.validation import is_whole
 
 CHOICE_SPLITS = 200
 """Splits that a choice averages: enough that another seed seldom picks another configuration."""
@@ -36,7 +37,7 @@ def held_out_halves(
     Clips are grouped by domain. Splits are drawn one after the other from one generator, so
     configurations are paired and the first five of ten splits are the five of five.
     """
-    if isinstance(n_splits, bool) or not isinstance(n_splits, int | np.integer) or n_splits < 1:
+    if not is_whole(n_splits, least=1):
         raise InputError(f"The 'n_splits' parameter must be an int >= 1. Got {n_splits!r} instead.")
     rng = _generator(seed)
     starts = np.concatenate([[0], np.cumsum(domain_sizes)])
@@ -48,8 +49,7 @@ def held_out_halves(
 
 
 def _generator(seed: Seed) -> np.random.Generator:
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0
-    if not whole and not isinstance(seed, np.random.Generator):
+    if not is_whole(seed) and not isinstance(seed, np.random.Generator):
         raise InputError(
             f"The 'seed' parameter must be an int >= 0 or a numpy Generator. Got {seed!r} instead."
         )

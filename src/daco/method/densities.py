@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from daco.method.bases import Base
 from daco.method.geometry import Look, View
 from daco.method.neighbours import DENSITY_FLOOR, DenseMinima, NeighbourLists
-from daco.validation import Floats
+from daco.validation import Bools, Floats, Indices
 
 BaseScores = dict[Base, Floats]
-Bools = NDArray[np.bool_]
-Starts = NDArray[np.intp]
 
 _VARIANCE_FLOOR = 4e-12  # 1e-12 of the published distance, which is half of ours
 _RATIO_FLOOR = 1e-12
@@ -30,7 +28,7 @@ _DIVIDING = ("ldn-ratio", "ldn-log", "varmin-log", "dldn-ratio")
 
 def local_within(
     view: View,
-    domain_starts: Starts,
+    domain_starts: Indices,
     bases: Sequence[Base],
     members: Bools | None,
     with_domains: bool,
@@ -72,7 +70,7 @@ def local_within(
 def local_against(
     view: View,
     look: Look,
-    domain_starts: Starts,
+    domain_starts: Indices,
     bases: Sequence[Base],
     with_domains: bool,
 ) -> tuple[BaseScores, Floats]:
@@ -93,7 +91,7 @@ def local_against(
     return scores | _named(dividing, subtracting, found, shift), found.domain
 
 
-def whole_bank_densities(view: View, domain_starts: Starts, bases: Sequence[Base]) -> _Densities:
+def whole_bank_densities(view: View, domain_starts: Indices, bases: Sequence[Base]) -> _Densities:
     """What the bases divide by or subtract when the whole bank is the bank."""
     lists = view.lists(max(base.neighbours for base in bases))
     orders = _orders(bases)
@@ -109,7 +107,7 @@ class _Densities:
         self,
         view: View,
         lists: NeighbourLists,
-        domain_starts: Starts,
+        domain_starts: Indices,
         members: Bools,
         sum_of: dict[int, Floats],
         first: NDArray[np.int32],

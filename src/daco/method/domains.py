@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-
-Weights = NDArray[np.float64]
+from daco.validation import Float64s
 
 TEMPERATURE_FLOOR = 1e-12
 """A bank of duplicates has a typical distance of 0; softmax needs a positive temperature."""
 
 
-def soft_weights(domain_distance: ArrayLike, temperature: ArrayLike) -> Weights:
+def soft_weights(domain_distance: ArrayLike, temperature: ArrayLike) -> Float64s:
     """Softmax of ``-distance / temperature`` over the domains.
 
     Parameters
@@ -36,12 +35,12 @@ def soft_weights(domain_distance: ArrayLike, temperature: ArrayLike) -> Weights:
     temperature = np.maximum(np.asarray(temperature, np.float64), TEMPERATURE_FLOOR)
     logits = distance / -temperature[..., None, None]
     logits -= logits.max(axis=-2, keepdims=True)
-    weights: Weights = np.exp(logits, out=logits)
+    weights: Float64s = np.exp(logits, out=logits)
     weights /= weights.sum(axis=-2, keepdims=True)
     return weights
 
 
-def hard_weights(domain_distance: ArrayLike) -> Weights:
+def hard_weights(domain_distance: ArrayLike) -> Float64s:
     """1 for the nearest domain, 0 for the others; a tie falls to the first in name order.
 
     Examples
@@ -55,7 +54,7 @@ def hard_weights(domain_distance: ArrayLike) -> Weights:
     return _one_hot(distance.argmin(axis=-2), distance.shape[-2])
 
 
-def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Weights:
+def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Float64s:
     """1 for the true domain: a diagnostic, never available for a clip of unknown domain."""
     return _one_hot(np.asarray(domain_codes), n_domains)
 
@@ -83,5 +82,5 @@ def separability(domain_distance: ArrayLike, domain_codes: ArrayLike) -> float:
     return float(np.mean([right[codes == g].mean() for g in np.unique(codes)]))
 
 
-def _one_hot(codes: NDArray[Any], n_domains: int) -> Weights:
+def _one_hot(codes: NDArray[Any], n_domains: int) -> Float64s:
     return (codes[..., None, :] == np.arange(n_domains)[:, None]).astype(np.float64)

@@ -6,18 +6,17 @@ the published ones. What is missing, doubled or not a number is an error that na
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.method.config import ScoreConfig
-
-FloatArray = NDArray[np.float64]
+from daco.text import suggestion
+from daco.validation import Float64s
 
 
 class Table(Protocol):
@@ -34,7 +33,7 @@ def pivot_machines(
     *,
     configs: Iterable[str | ScoreConfig] | None = None,
     split: str | None = None,
-) -> tuple[list[str], list[str], FloatArray]:
+) -> tuple[list[str], list[str], Float64s]:
     """A per-machine table as an array of shape (machines, configurations, columns).
 
     Parameters
@@ -122,7 +121,7 @@ def config_names(configs: Iterable[str | ScoreConfig]) -> list[str]:
     return list(names)
 
 
-def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) -> FloatArray:
+def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) -> Float64s:
     """Column `name` as `n` floats."""
     try:
         array = np.asarray(values, dtype=float)
@@ -148,14 +147,12 @@ def require_known(wanted: Iterable[str], known: Iterable[str], where: str) -> No
     known = list(known)
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"{where} has no {name!r}.{hint}")
+            raise InputError(f"{where} has no {name!r}.{suggestion(name, known, cutoff=0.0)}")
 
 
 def _cells(
     table: Table, columns: Sequence[str], split: str | None
-) -> tuple[dict[tuple[str, str], int], FloatArray]:
+) -> tuple[dict[tuple[str, str], int], Float64s]:
     """The row of each machine and configuration, and the columns' values."""
     machines = [str(machine) for machine in column(table, "machine")]
     configs = [str(config) for config in column(table, "config")]

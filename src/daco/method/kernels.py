@@ -38,7 +38,7 @@ def _load(name: str) -> ModuleType:
     if name not in ("auto", "numba", "numpy"):
         raise ConfigError(f"DACO_KERNELS must be 'auto', 'numba' or 'numpy'. Got {name!r}.")
     if name != "auto":
-        return import_module(f"daco._kernels_{name}")
+        return import_module(f"daco.method._kernels_{name}")
     try:
         return import_module("daco.method._kernels_numba")
     except (ImportError, RuntimeError):  # not installed, or no folder for its machine code

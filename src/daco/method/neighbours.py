@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from daco.method.distances import PairwiseDistances
 from daco.method.kernels import kernels
-from daco.validation import Floats
-
-Bools = NDArray[np.bool_]
+from daco.validation import Bools, Floats
 
 DENSITY_FLOOR = 2e-12
 """Smallest local density (of the doubled distance): duplicates would otherwise divide by 0."""

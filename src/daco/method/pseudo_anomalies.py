@@ -23,7 +23,7 @@ from daco.method.bank import Domains, NormalBank
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import unit_rows
 from daco.text import name_list
-from daco.validation import Floats, as_embeddings, encode_domains
+from daco.validation import Floats, Indices, as_embeddings, encode_domains
 
 INJECTED = "injected faults"
 EMBEDDED = "embedding-space pseudo-anomalies"
@@ -40,8 +40,6 @@ neighbours: among the normals, beside them, clear of them. Farther, all detector
 REPEATS = 3
 SHUFFLED, SWAPPED = "shuffled", "swapped"
 _SHARES = {SHUFFLED: (0.02, 0.2), SWAPPED: (0.1, 0.5)}
-
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.evaluation.metrics import QUANTITIES
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.grid_table import (
-    FloatArray,
     Table,
     column,
     composed_score,
@@ -30,9 +29,9 @@ from daco.method.grid_table import (
     pivot_machines,
     require_known,
 )
+from daco.validation import Bools, Float64s
 
-BoolArray = NDArray[np.bool_]
-Veto = Callable[[FloatArray], BoolArray] | Sequence[bool] | BoolArray
+Veto = Callable[[Float64s], Bools] | Sequence[bool] | Bools
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class SelectionRow:
     eval_sd: float | None = None
 
 
-def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> BoolArray:
+def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> Bools:
     """Configurations strictly above the `quantile` (linear) of the dev scores.
 
     Strict as published: a configuration that sits on the quantile is out.
@@ -94,7 +93,7 @@ def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> BoolArray:
     return np.asarray(scores > np.quantile(scores, quantile))
 
 
-def viable_within(dev_omega: ArrayLike, delta: float) -> BoolArray:
+def viable_within(dev_omega: ArrayLike, delta: float) -> Bools:
     """Configurations at most `delta` points below the best dev score.
 
     Examples
@@ -349,14 +348,14 @@ def blind_criteria(mean: float | None, split: str | None) -> tuple[float | None,
     return (mean, None) if split == "dev" else (None, mean)
 
 
-def _scores(name: str, values: ArrayLike) -> FloatArray:
+def _scores(name: str, values: ArrayLike) -> Float64s:
     scores = numbers(name, values, np.size(np.asarray(values)))
     if not len(scores):
         raise InputError(f"Column {name!r} is empty. Give at least one configuration.")
     return scores
 
 
-def _smallest(criterion: FloatArray, what: str) -> int:
+def _smallest(criterion: Float64s, what: str) -> int:
     if np.isnan(criterion).all():
         raise InputError(
             f"The criterion is nan for all that could be chosen: it does not rank {what}. A "

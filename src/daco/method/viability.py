@@ -23,7 +23,7 @@ from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.bank import Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
-from daco.validation import as_embeddings, encode_domains
+from daco.validation import Bools, Float64s, as_embeddings, encode_domains
 
 CHANCE = 0.5
 
@@ -41,9 +41,6 @@ LEAST_ADVANTAGE = 0.05
 
 MIN_CLIPS = 4
 """Normals of a domain: half of them are held out, and two must stay for a local density."""
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,24 +80,24 @@ class PseudoScores:
     configs: tuple[str, ...]
     basis: str
     domains: tuple[str, ...]
-    auc: FloatArray
-    pauc: FloatArray
+    auc: Float64s
+    pauc: Float64s
     kinds: tuple[str, ...]
-    by_kind: FloatArray
+    by_kind: Float64s
     heard: tuple[str, ...]
-    plain: FloatArray
+    plain: Float64s
     clips: dict[str, int]
     anomalies: int
     left_out: tuple[str, ...] = ()
     strangers: int = 0
 
     @property
-    def score(self) -> FloatArray:
+    def score(self) -> Float64s:
         """The pseudo score: harmonic mean over domains of AUC and partial AUC; chance is 0.5."""
         return np.asarray(harmonic_mean(self._quantities, axis=1))
 
     @property
-    def _quantities(self) -> FloatArray:
+    def _quantities(self) -> Float64s:
         return np.hstack([self.auc, self.pauc])
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,8 +148,8 @@ class Viability:
     """
 
     configs: tuple[str, ...]
-    kept: BoolArray
-    score: FloatArray
+    kept: Bools
+    score: Float64s
     median: float
     plain: float
     limit: float
@@ -373,17 +370,17 @@ class _Part(NamedTuple):
     """Scores of one domain at one turn, each (clips, C)."""
 
     code: int
-    clean: FloatArray
-    others: FloatArray
-    made: FloatArray
+    clean: Float64s
+    others: Float64s
+    made: Float64s
     kinds: NDArray[np.str_]
 
 
 def _separation(
     parts: Sequence[_Part], judged: Sequence[int], kinds: Sequence[str]
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[Float64s, Float64s]:
     """AUC and partial AUC, (C, G), of some kinds: means over the turns of each domain."""
-    found: dict[int, list[tuple[FloatArray, FloatArray]]] = {code: [] for code in judged}
+    found: dict[int, list[tuple[Float64s, Float64s]]] = {code: [] for code in judged}
     for part in parts:
         made = part.made[np.isin(part.kinds, kinds)]
         if len(made):
@@ -394,7 +391,7 @@ def _separation(
     return means[0], means[1]
 
 
-def _metrics(normals: FloatArray, anomalies: FloatArray) -> FloatArray:
+def _metrics(normals: Float64s, anomalies: Float64s) -> Float64s:
     """AUC and partial AUC of every configuration, (C, 2), as the challenge computes them."""
     marks = np.repeat([0, 1], [len(normals), len(anomalies)])
     return grid_metrics(np.concatenate([normals, anomalies]), marks, ["all"] * len(marks)).values

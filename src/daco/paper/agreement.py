@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
-from daco.method.grid_table import FloatArray, pivot_machines
+from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import (
     BACKBONES,
     RELEASED,
@@ -33,6 +33,7 @@ from daco.paper.experiments import (
 )
 from daco.paper.recipe import Recomputed, contradictions, recipe
 from daco.paper.scores import HALF_DIGIT, clip_metrics, rounding_error
+from daco.validation import Float64s
 
 _SLACK = 1e-9  # decimals are not binary
 _VARIANTS = {
@@ -43,7 +44,7 @@ _VARIANTS = {
 _ORACLE = "daco-m30-orc"  # reads the true domains: in no grid
 
 
-def _far(ours: FloatArray, theirs: FloatArray) -> bool:
+def _far(ours: Float64s, theirs: Float64s) -> bool:
     """Whether metrics of two decimals cannot be the rounded ones."""
     return bool((np.abs(ours - theirs) > HALF_DIGIT + _SLACK).any())
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean, machine_metrics
 from daco.method.config import ScoreConfig, blind_pool
-from daco.method.grid_table import FloatArray, composed_score, pivot_machines
+from daco.method.grid_table import composed_score, pivot_machines
 from daco.paper.artifacts import (
     BACKBONES,
     RELEASED,
@@ -28,6 +28,7 @@ from daco.paper.artifacts import (
 )
 from daco.paper.choices import DEGENERATE, blind_choices, config_of
 from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.validation import Float64s
 
 HALF_DIGIT = 0.005
 """Metrics were published with two decimals of a percent."""
@@ -46,7 +47,7 @@ _LOGGED = {  # the log's m0 is conf-soft-m0-k1, its ratio-soft is ratio-soft-k1
 }
 
 
-def rounding_error(metrics: FloatArray) -> float:
+def rounding_error(metrics: Float64s) -> float:
     """The most that two decimals in the metrics can move their harmonic mean.
 
     Its derivative in each of n metrics x is ``H**2 / (n * x**2)``; all may be off by half a
@@ -57,7 +58,7 @@ def rounding_error(metrics: FloatArray) -> float:
 
 
 @once
-def clip_metrics(artifacts: Artifacts, config: str, machine: str) -> FloatArray:
+def clip_metrics(artifacts: Artifacts, config: str, machine: str) -> Float64s:
     """AUC source, AUC target and pAUC of a dev machine, from its released clips, in percent."""
     found = clips(artifacts, config, "dev", machine)
     metrics = machine_metrics(found.scores, found.labels, found.domains)
@@ -72,7 +73,7 @@ def has_clips(setting: str, split: str, config: str) -> bool:
 @once
 def metrics_of(
     artifacts: Artifacts, setting: str, split: str, config: str
-) -> tuple[list[str], FloatArray]:
+) -> tuple[list[str], Float64s]:
     """The machines and their metrics (machines, 3), from clips where there are any."""
     names, _, values = pivot_machines(
         machines(artifacts, setting, split), QUANTITIES, configs=[config]
@@ -272,7 +273,7 @@ def lowest_metric(artifacts: Artifacts, config: str, quantity: str) -> Recompute
     return read(number(value, HALF_DIGIT, f"{names[at]}."), LABELS)
 
 
-def _at(names: list[str], values: FloatArray, machine: str, quantity: str) -> float:
+def _at(names: list[str], values: Float64s, machine: str, quantity: str) -> float:
     return float(values[names.index(machine), QUANTITIES.index(quantity)])
 
 

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import DataError, InputError
-from daco.synthetic.sounds import KINDS, Run, Signal, hiss, ring, slow, strew
+from daco.synthetic.sounds import KINDS, Run, hiss, ring, slow, strew
+from daco.validation import Float32s
 
 MACHINES = tuple(KINDS)
 """The kinds of machine there are, in the order they are built."""
@@ -177,7 +178,7 @@ def _microphone(seed: int, machine: str, domain: str, n: int, rate: int) -> NDAr
     return (10 ** (decibels / 20)).astype(np.float32)
 
 
-def _heard(signal: Signal, response: NDArray[np.float32]) -> Signal:
+def _heard(signal: Float32s, response: NDArray[np.float32]) -> Float32s:
     from scipy import fft
 
     size = fft.next_fast_len(len(signal), real=True)
@@ -185,11 +186,11 @@ def _heard(signal: Signal, response: NDArray[np.float32]) -> Signal:
     return np.asarray(fft.irfft(spectrum * response, size)[: len(signal)], np.float32)
 
 
-def _late(signal: Signal, samples: int) -> Signal:
+def _late(signal: Float32s, samples: int) -> Float32s:
     return np.concatenate([np.zeros(samples, np.float32), signal])[: len(signal)]
 
 
-def _background(rng: np.random.Generator, run: Run, hall: Hall) -> Signal:
+def _background(rng: np.random.Generator, run: Run, hall: Hall) -> Float32s:
     noise = hiss(rng, run.n, run.rate, hall.centre, hall.width, hall.tilt)
     swell = 1 + hall.swell * slow(rng, run.n, run.rate, hall.swell_hertz)
     bangs = strew(rng, run.n, run.rate, hall.bangs)
@@ -335,7 +336,7 @@ def synth_factory(
 
 
 def _each(plans: list[ClipPlan], workers: int) -> Iterator[None]:
-    from daco.compute.pool import outcomes, worker_pool
+    from daco.compute.processes import outcomes, worker_pool
 
     with worker_pool(min(workers, max(1, len(plans)))) as pool:
         for _ in outcomes(pool, _write_clip, ((plan.path, (plan,)) for plan in plans)):

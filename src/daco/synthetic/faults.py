@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
 from daco.synthetic.sounds import Run, ring
+from daco.validation import Float64s
 
 LEVELS = (-18.0, -10.0, -4.0)
 """Decibels at which faults are injected to compare configurations."""
@@ -32,8 +33,6 @@ FAR_DB = -20.0
 subtracts the far microphone must not win by what no room allows."""
 
 LOUDEST_DB = 60.0
-
-Wave = NDArray[np.float64]
 
 
 def inject(
@@ -126,7 +125,7 @@ def checked_wave(wave: ArrayLike) -> NDArray[np.float32]:
 # ---- the kinds: each takes the clean near microphone around its mean, and gives a change --------
 
 
-def _impacts(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+def _impacts(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     n = len(wave)
     period = rate / np.exp(rng.uniform(np.log(3), np.log(60)))
     hertz, decay = _hertz(rng, 1500, 6000, rate), rng.uniform(0.001, 0.005)
@@ -137,7 +136,7 @@ def _impacts(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
     return np.asarray(ring(_run(n, rate, rng), places, sizes, hertz, decay), np.float64)
 
 
-def _tones(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+def _tones(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     t = np.arange(len(wave)) / rate
     fundamental = _hertz(rng, 100, 2500, rate)
     sound = np.zeros_like(t)
@@ -148,12 +147,12 @@ def _tones(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
     return sound
 
 
-def _noise(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+def _noise(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     centre = _hertz(rng, 250, 4000, rate)
     return _band_noise(rng, len(wave), rate, centre / np.sqrt(2), centre * np.sqrt(2))
 
 
-def _rub(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+def _rub(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     n = len(wave)
     period, width = rate / rng.uniform(1, 4), rng.uniform(0.02, 0.12) * rate
     centre = _hertz(rng, 1000, 4000, rate)
@@ -170,20 +169,20 @@ def _rub(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
     return scrape * envelope
 
 
-def _modulation(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+def _modulation(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     t = np.arange(len(wave)) / rate
     hertz, phase = np.exp(rng.uniform(np.log(1), np.log(15))), rng.uniform(0, 2 * np.pi)
     return wave * np.cos(2 * np.pi * hertz * t + phase)
 
 
-def _resonance(wave: Wave, rate: int, rng: np.random.Generator) -> Wave:
+def _resonance(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     from scipy.signal import iirpeak, lfilter
 
     hertz, sharpness = _hertz(rng, 300, 4000, rate), rng.uniform(2, 8)
     return np.asarray(lfilter(*iirpeak(hertz, sharpness, fs=rate), wave), np.float64)
 
 
-_MAKERS: dict[str, Callable[[Wave, int, np.random.Generator], Wave]] = {
+_MAKERS: dict[str, Callable[[Float64s, int, np.random.Generator], Float64s]] = {
     "impacts": _impacts,
     "tones": _tones,
     "noise": _noise,
@@ -202,7 +201,7 @@ def _hertz(rng: np.random.Generator, low: float, high: float, rate: int) -> floa
     return float(np.exp(rng.uniform(np.log(min(low, high / 2)), np.log(high))))
 
 
-def _band_noise(rng: np.random.Generator, n: int, rate: int, low: float, high: float) -> Wave:
+def _band_noise(rng: np.random.Generator, n: int, rate: int, low: float, high: float) -> Float64s:
     """Gaussian noise between two frequencies, at least one bin of it."""
     from scipy import fft
 

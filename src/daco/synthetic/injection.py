@@ -25,14 +25,14 @@ from daco.embedding.frontend import embed_waves
 from daco.embedding.loader import MAX_SAMPLES
 from daco.embedding.provenance import origin_of
 from daco.errors import AudioError, DataError, InputError
-from daco.files.places import Place
+from daco.files.remote import Location
 from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
+from daco.validation import Float32s, require_whole
 
 PER_DOMAIN = 20
 BATCH_SIZE = 16
 
 Progress = Callable[[int, int], None]
-Wave = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ class Plan:
             raise InputError(
                 f"Levels are numbers of decibels below {LOUDEST_DB:g}. Got {list(self.levels)!r}."
             )
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise InputError(f"The seed must be a whole number >= 0. Got {self.seed!r}.")
+        require_whole(self.seed, "The seed", least=0)
 
     @property
     def versions(self) -> list[tuple[str, float | None]]:
@@ -89,8 +88,7 @@ def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int 
     >>> [clip.path for clip in choose_recordings(ClipTable(Path(), tuple(clips)), 3)]
     ['1.wav', '6.wav', '8.wav']
     """
-    if not isinstance(per_domain, int) or isinstance(per_domain, bool) or per_domain < 1:
-        raise InputError(f"per_domain must be a whole number of at least 1. Got {per_domain!r}.")
+    require_whole(per_domain, "per_domain")
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row, clip in enumerate(table.clips):
         if clip.split == "train" and clip.label != 1:
@@ -169,8 +167,8 @@ def inject_recordings(
 
 
 def _versions(
-    path: Place, clip: Clip, net: Backbone, policy: int | str, plan: Plan
-) -> Iterator[Wave]:
+    path: Location, clip: Clip, net: Backbone, policy: int | str, plan: Plan
+) -> Iterator[Float32s]:
     """What the network hears of each version of a recording, in the order of the plan."""
     native, near, rate, channels = read_with_near(path, channel=policy)
     origin, gain = _fault_at(policy, native, near, channels)
@@ -185,7 +183,9 @@ def _versions(
             yield heard(add_fault(clean, change, level), policy, net.sample_rate)
 
 
-def _fault_at(policy: int | str, taken: Wave, near: Wave, channels: int) -> tuple[Wave, np.float32]:
+def _fault_at(
+    policy: int | str, taken: Float32s, near: Float32s, channels: int
+) -> tuple[Float32s, np.float32]:
     """What a fault is made of, and how loud it is in what the policy takes of the recording.
 
     One channel and the mean of all are linear: what is added to every channel adds to them.
@@ -196,14 +196,14 @@ def _fault_at(policy: int | str, taken: Wave, near: Wave, channels: int) -> tupl
     return near, np.float32((1 + (channels - 1) * far) / channels if policy == "mix" else far)
 
 
-def _at_rate(waves: Wave, rate: int, net: Backbone) -> Wave:
+def _at_rate(waves: Float32s, rate: int, net: Backbone) -> Float32s:
     if rate == net.sample_rate:
         return waves
     return resample(waves, rate, net.sample_rate, net.resampler)
 
 
-def _batches(waves: Iterator[Wave], batch_size: int) -> Iterator[Wave]:
-    batch: list[Wave] = []
+def _batches(waves: Iterator[Float32s], batch_size: int) -> Iterator[Float32s]:
+    batch: list[Float32s] = []
     for wave in waves:
         batch.append(wave)
         if len(batch) == batch_size or (len(batch) + 1) * wave.size > MAX_SAMPLES:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Signal = NDArray[np.float32]
-Angle = NDArray[np.floating[Any]]
+from daco.validation import Float32s, Floats
+
 Orders = Mapping[int, float] | Mapping[float, float]
 
 _TABLE = 1 << 16  # points per turn: a nearest-point lookup is then quieter than 16 bits need
@@ -58,7 +57,7 @@ class Kind:
     """
 
     name: str
-    sound: Callable[[Run], Signal]
+    sound: Callable[[Run], Float32s]
     faults: tuple[str, ...]
     attribute: str
     source_speeds: tuple[float, ...]
@@ -83,13 +82,13 @@ def slow(rng: np.random.Generator, n: int, rate: int, hertz: float) -> NDArray[n
     return np.interp(np.arange(n) * (_CONTROL_HZ / rate), np.arange(points), curve)
 
 
-def turning(run: Run, speed: float, slip: float) -> Angle:
+def turning(run: Run, speed: float, slip: float) -> Floats:
     """The angle of a shaft in turns; its speed wanders by the fraction ``slip``."""
     step = (speed / run.rate) * (1 + slip * slow(run.rng, run.n, run.rate, 0.7))
     return np.cumsum(step) + run.rng.uniform()
 
 
-def orders(run: Run, angle: Angle, speed: float, amplitudes: Orders) -> Signal:
+def orders(run: Run, angle: Floats, speed: float, amplitudes: Orders) -> Float32s:
     """Harmonics of a shaft, amplitude by order; half orders are allowed, phases are the machine's.
 
     The wave of two turns is tabulated once: what is periodic in angle costs one lookup a sample.
@@ -110,7 +109,7 @@ def _frequencies(n: int, rate: int) -> NDArray[np.float32]:
 
 def hiss(
     rng: np.random.Generator, n: int, rate: int, centre: float, width: float, tilt: float = 0.0
-) -> Signal:
+) -> Float32s:
     """Gaussian noise of unit power around ``centre`` Hz; ``tilt`` -1 makes it pink below."""
     from scipy import fft
 
@@ -125,7 +124,7 @@ def hiss(
     return np.asarray(fft.irfft(draws * gain, size)[:n], np.float32)
 
 
-def ring(run: Run, places: ArrayLike, sizes: ArrayLike, hertz: float, decay: float) -> Signal:
+def ring(run: Run, places: ArrayLike, sizes: ArrayLike, hertz: float, decay: float) -> Float32s:
     """Impacts at sample ``places`` with peak ``sizes``: each rings at ``hertz`` and dies away."""
     from scipy.signal import lfilter
 
@@ -139,7 +138,7 @@ def ring(run: Run, places: ArrayLike, sizes: ArrayLike, hertz: float, decay: flo
     return np.asarray(lfilter(np.array([0, np.sin(turn)], np.float32), poles, train), np.float32)
 
 
-def passes(run: Run, angle: Angle, order: float, jitter: float = 0.0) -> NDArray[np.float64]:
+def passes(run: Run, angle: Floats, order: float, jitter: float = 0.0) -> NDArray[np.float64]:
     """Sample places at which something that happens ``order`` times a turn happens."""
     first, last = np.ceil(angle[0] * order), np.floor(angle[-1] * order)
     events = np.arange(first, last + 1)
@@ -153,11 +152,11 @@ def strew(rng: np.random.Generator, n: int, rate: int, per_second: float) -> NDA
     return np.sort(rng.uniform(0, n, rng.poisson(per_second * n / rate)))
 
 
-def _modulate(angle: Angle, order: float, depth: float, phase: float = 0.0) -> Signal:
+def _modulate(angle: Floats, order: float, depth: float, phase: float = 0.0) -> Float32s:
     return (1 + depth * np.cos(2 * np.pi * (order * angle + phase))).astype(np.float32)
 
 
-def _burst(run: Run, places: NDArray[np.float64], seconds: float) -> Signal:
+def _burst(run: Run, places: NDArray[np.float64], seconds: float) -> Float32s:
     """An envelope that jumps to 1 at each place and decays."""
     from scipy.signal import lfilter
 
@@ -170,7 +169,7 @@ def _burst(run: Run, places: NDArray[np.float64], seconds: float) -> Signal:
 # ---- the machines ----------------------------------------------------------------------------
 
 
-def bearing(run: Run) -> Signal:
+def bearing(run: Run) -> Float32s:
     """A rolling bearing: rumble, load-zone modulation, dirt; races that spall."""
     balls = 8 + round(run.unit[0])
     angle = turning(run, run.speed, 0.004)
@@ -199,7 +198,7 @@ def outer_race_order(unit: Sequence[float]) -> float:
     return 0.405 * (8 + round(unit[0]))
 
 
-def fan(run: Run) -> Signal:
+def fan(run: Run) -> Float32s:
     """A fan: blade pass and its harmonics over turbulent flow."""
     blades = 6 + round(run.unit[0])
     angle = turning(run, run.speed, 0.006)
@@ -221,7 +220,7 @@ def fan(run: Run) -> Signal:
     return sound
 
 
-def gearbox(run: Run) -> Signal:
+def gearbox(run: Run) -> Float32s:
     """Two meshing wheels: mesh tones with sidebands of both shafts."""
     teeth = 21 + round(4 * run.unit[0])
     ratio = teeth / (teeth + 13)
@@ -247,7 +246,7 @@ def gearbox(run: Run) -> Signal:
     return sound
 
 
-def pump(run: Run) -> Signal:
+def pump(run: Run) -> Float32s:
     """A piston pump: pressure pulses that carry flow noise."""
     pistons = 3
     angle = turning(run, run.speed, 0.008)
@@ -272,7 +271,7 @@ def pump(run: Run) -> Signal:
     return sound
 
 
-def valve(run: Run) -> Signal:
+def valve(run: Run) -> Float32s:
     """A solenoid valve: it clicks open, lets gas through, and clicks shut."""
     cycles = turning(run, run.speed, 0.02)
     duty = 0.35 + 0.15 * run.load
@@ -306,7 +305,7 @@ def valve(run: Run) -> Signal:
     return sound
 
 
-def belt(run: Run) -> Signal:
+def belt(run: Run) -> Float32s:
     """A belt conveyor: the splice passes once a round, idlers rumble."""
     rollers = 7 + round(2 * run.unit[0])
     angle = turning(run, run.speed, 0.01)
@@ -331,7 +330,7 @@ def belt(run: Run) -> Signal:
     return sound
 
 
-def motor(run: Run) -> Signal:
+def motor(run: Run) -> Float32s:
     """An induction motor on an inverter: hum at twice the supply, rotor slots, a cooling fan."""
     supply, slots = run.speed, 28
     slip = 0.02 + 0.04 * run.load
@@ -354,7 +353,7 @@ def motor(run: Run) -> Signal:
     return sound
 
 
-def spindle(run: Run) -> Signal:
+def spindle(run: Run) -> Float32s:
     """A shaft in journal bearings: low orders, oil noise, a coupling."""
     angle = turning(run, run.speed, 0.005)
     low = {1: 1.0, 2: 0.5, 3: 0.3, 4: 0.2, 5: 0.12, 6: 0.1}

@@ -10,7 +10,7 @@ import textbook_subtraction as textbook
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daco.audio.decode import subtraction
+from daco.audio import subtraction
 from daco.audio.subtraction import far_gain, least_squares, magnitude_gain, spectral_subtraction
 from daco.errors import AudioError, InputError
 

@@ -80,7 +80,7 @@ def test_an_empty_table_has_all_columns(tmp_path):
 
 def test_names_are_shortened_and_safe_to_print():
     assert name_list(["a", "b"]) == "a, b"
-    assert name_list(map(str, range(1007)), cap=2) == "0, 1 and 1,005 more"
+    assert name_list(map(str, range(1007)), limit=2) == "0, 1 and 1,005 more"
     assert "\x1b" not in name_list(["\x1b[31mred"])
     assert stem_of("a.b/c.0.03.WAV") == "c.0.03"
     assert stem_of("c.0.03") == "c.0.03"

@@ -21,7 +21,7 @@ from daco.evaluation.scorefiles import (
     write_decisions,
     write_scores,
 )
-from daco.experiments.result import MachineScores
+from daco.experiments.study_tables import MachineScores
 from daco.experiments.submission import write_machine_scores
 
 NAMES = [f"section_00_{i:04d}.wav" for i in range(4)]

@@ -12,7 +12,7 @@ from daco.errors import DacoError, InputError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
 from daco.experiments.choice import choose, compare_scores
 from daco.experiments.decision import decide
-from daco.experiments.result import MachineScores
+from daco.experiments.study_tables import MachineScores
 from daco.method.floor import bank_floor, study_floor
 from daco.method.selection import selection_table, viable_within
 

@@ -11,7 +11,7 @@ from small_runs import GRID, small_study
 
 from daco.errors import DataError, InputError
 from daco.experiments.prereg import KNOWN, document_hash, freeze, is_intact, read_preregistration
-from daco.experiments.result import write_json
+from daco.experiments.study_tables import write_json
 from daco.experiments.verification import verify
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from daco.errors import InputError
 from daco.experiments.figures.style import (
@@ -28,11 +27,11 @@ from daco.experiments.figures.style import (
 from daco.files.atomic import atomic_write
 from daco.method.calibration import QuantileMap
 from daco.method.config import ScoreConfig
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
 
-Floats = NDArray[np.float64]
 
 _COLOURS = ("blue", "orange", "green", "plum", "brown", "slate")
 _LINES = ("-", "--", "-.")  # no domain is told by its colour alone
@@ -107,8 +106,8 @@ def _draw_maps(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
 
 
 def _map_of(
-    config: ScoreConfig, part: Floats, base: Floats, pooled: QuantileMap
-) -> Callable[[Floats], Floats]:
+    config: ScoreConfig, part: Float64s, base: Float64s, pooled: QuantileMap
+) -> Callable[[Float64s], Float64s]:
     """What a base score becomes in one domain."""
     if config.calibration == "ratio":
         return lambda scores: scores / max(float(np.median(part)), 1e-12)

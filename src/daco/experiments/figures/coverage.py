@@ -21,18 +21,18 @@ from daco.experiments.figures.style import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 
 @styled
-def plot_coverage(result: StudyResult, ax: Any = None, *, split: str | None = None) -> Figure:
+def plot_coverage(result: StudyTables, ax: Any = None, *, split: str | None = None) -> Figure:
     """Realised against nominal false-alarm rate by domain, and the imbalance between domains.
 
     Both are means over the machines of `split`.
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     ax : two Axes, optional
         By default a new figure as wide as a page.
     split : {"dev", "eval"}, optional
@@ -54,7 +54,7 @@ def legend_below(ax: Axes) -> None:
         ax.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.46, -0.16), ncols=2)
 
 
-def draw_realised(ax: Axes, result: StudyResult, split: str | None = None) -> None:
+def draw_realised(ax: Axes, result: StudyTables, split: str | None = None) -> None:
     """Realised against nominal rate: a line for each system and domain."""
     rows = _rows(result, split)
     if rows is None:
@@ -80,7 +80,7 @@ def draw_realised(ax: Axes, result: StudyResult, split: str | None = None) -> No
     ax.set_title(_over(rows))
 
 
-def draw_imbalance(ax: Axes, result: StudyResult, split: str | None = None) -> None:
+def draw_imbalance(ax: Axes, result: StudyTables, split: str | None = None) -> None:
     """The mean over machines of the difference between the domains' rates."""
     rows = _rows(result, split)
     if rows is None:
@@ -115,7 +115,7 @@ def imbalances(rows: pd.DataFrame) -> dict[str, pd.Series[float]]:
     }
 
 
-def _rows(result: StudyResult, split: str | None) -> pd.DataFrame | None:
+def _rows(result: StudyTables, split: str | None) -> pd.DataFrame | None:
     """The rows of one split; an own choice falls to evaluation machines where there are any."""
     table = result.coverage
     if table.empty:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, StepPatch
 from numpy.typing import NDArray
 
-from daco.detector.thresholds import threshold_for
+from daco.detector.thresholds import FALSE_ALARM_RATE, threshold_for
 from daco.errors import InputError
 from daco.experiments.figures.style import (
     ANOMALY,
@@ -30,7 +30,7 @@ from daco.method.config import DEFAULT_CONFIG
 from daco.method.grid_table import require_known
 
 if TYPE_CHECKING:
-    from daco.experiments.result import MachineScores, StudyResult
+    from daco.experiments.study_tables import MachineScores, StudyTables
 
 _BINS = 28
 _TAIL = 0.01  # share of clips that may lie beyond the shown range, in its last bin
@@ -40,7 +40,7 @@ _FEW = 20  # clips that are better shown one by one
 
 @styled
 def plot_distributions(
-    result: StudyResult,
+    result: StudyTables,
     machine: str | None = None,
     config: str | None = None,
     ax: Any = None,
@@ -49,7 +49,7 @@ def plot_distributions(
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
         With the scores of its machines.
     machine : str, optional
         One machine; by default all, as small multiples.
@@ -87,7 +87,7 @@ def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float
         say_nothing_to_show(ax, f"not scored with {config}")
         return
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, rate)
+    threshold = threshold_for(config, own, machine.own_domains, rate)
     edges = _edges(np.concatenate([own, scores, [threshold]]), config)
     domains = sorted(set(machine.own_domains.tolist()) | set(machine.domains.tolist()) - {""})
     rows = [_parts(machine, own, scores, domain) for domain in domains]
@@ -142,21 +142,21 @@ def legend_of() -> list[Any]:
     ]
 
 
-def chosen_config(result: StudyResult) -> str | None:
+def chosen_config(result: StudyTables) -> str | None:
     """The configuration the study chose; None where the result holds no choice."""
     return (result.selection.get("chosen") or {}).get("config")
 
 
-def shown_config(result: StudyResult) -> str:
+def shown_config(result: StudyTables) -> str:
     """The configuration that pictures show: the chosen one, else the default, else the first."""
     names = result.grid["config"].tolist()
     default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else str(names[0])
     return chosen_config(result) or default
 
 
-def false_alarm_rate(result: StudyResult) -> float:
+def false_alarm_rate(result: StudyTables) -> float:
     """The rate the study's threshold asks for."""
-    return float(result.provenance.get("false_alarm_rate", 0.1))
+    return float(result.provenance.get("false_alarm_rate", FALSE_ALARM_RATE))
 
 
 def _histogram(

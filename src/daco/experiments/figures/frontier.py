@@ -19,16 +19,16 @@ from daco.experiments.figures.style import (
 )
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 
 @styled
-def plot_frontier(result: StudyResult, ax: Any = None) -> Figure:
+def plot_frontier(result: StudyTables, ax: Any = None) -> Figure:
     """Mean source against mean target AUC from the raw ranking to full equalisation (m = 0).
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     ax : Axes, optional
         By default a new figure as wide as a column.
     """
@@ -37,7 +37,7 @@ def plot_frontier(result: StudyResult, ax: Any = None) -> Figure:
     return figure
 
 
-def draw_frontier(ax: Axes, result: StudyResult) -> None:
+def draw_frontier(ax: Axes, result: StudyTables) -> None:
     """The curves of all splits with labels, and the diagonal of equal AUC."""
     table = result.frontier
     if table.empty:

@@ -23,7 +23,7 @@ from daco.experiments.figures.style import (
 from daco.method.grid_table import pivot_machines
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 CHANCE = 50.0
 REACH = 45.0
@@ -34,12 +34,12 @@ _TITLES = ("AUC source", "AUC target", "pAUC")
 
 
 @styled
-def plot_heat(result: StudyResult, configs: Sequence[str], ax: Any = None) -> Figure:
+def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Figure:
     """AUC of both domains and pAUC of every labelled machine under each of `configs`.
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     configs : sequence of str
         Each takes three columns.
     ax : Axes, optional

@@ -8,11 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.experiments.figures.style import INK, MUTED, figure_of
-
-Floats = NDArray[np.float64]
+from daco.validation import Float64s
 
 _SIDES = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1)], float)
 _DISTANCES = (4.0, 8.0, 14.0, 22.0, 32.0)  # points; beyond the first a line leads to the name
@@ -78,7 +77,7 @@ def label_points(
         )
 
 
-def _places(point: Floats, width: float, height: float, gap: float) -> tuple[Floats, Floats]:
+def _places(point: Float64s, width: float, height: float, gap: float) -> tuple[Float64s, Float64s]:
     """Boxes (left, bottom, right, top) around a point that a text may take; their distances."""
     sides = np.tile(_SIDES, (len(_DISTANCES), 1))
     distances = np.repeat(_DISTANCES, len(_SIDES))
@@ -87,7 +86,7 @@ def _places(point: Floats, width: float, height: float, gap: float) -> tuple[Flo
     return np.hstack([corner, corner + np.array([width, height])]), distances
 
 
-def _overlaps(boxes: Floats, others: Floats) -> Floats:
+def _overlaps(boxes: Float64s, others: Float64s) -> Float64s:
     """The area that each of `boxes` shares with each of `others`: (boxes, others)."""
     low = np.maximum(boxes[:, None, :2], others[None, :, :2])
     high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])

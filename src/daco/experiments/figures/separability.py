@@ -21,7 +21,7 @@ from daco.experiments.figures.style import (
 )
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 
 NAMED = 40
@@ -29,7 +29,7 @@ NAMED = 40
 
 
 @styled
-def plot_gain_separability(result: StudyResult, ax: Any = None) -> Figure:
+def plot_gain_separability(result: StudyTables, ax: Any = None) -> Figure:
     """Each machine's gain in target AUC (``conf-soft-m0-k1`` over ``raw-k1``) by separability.
 
     Separability is the balanced accuracy with which a training normal's nearest neighbour tells
@@ -37,7 +37,7 @@ def plot_gain_separability(result: StudyResult, ax: Any = None) -> Figure:
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     ax : Axes, optional
         By default a new figure as wide as a column.
     """
@@ -46,7 +46,7 @@ def plot_gain_separability(result: StudyResult, ax: Any = None) -> Figure:
     return figure
 
 
-def draw_gain_separability(ax: Axes, result: StudyResult) -> None:
+def draw_gain_separability(ax: Axes, result: StudyTables) -> None:
     """The machines; named, unless there are too many."""
     wanted = ["separability_train", "target_auc_gain"]
     table = result.diagnostics

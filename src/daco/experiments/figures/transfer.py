@@ -26,7 +26,7 @@ from daco.method.config import DEFAULT_CONFIG
 from daco.method.grid_table import numbers
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 PREDICTORS = {"dev": "dev_omega", "criterion": "crit_dev"}
 """The two panels, and the column of the grid each has on its horizontal axis."""
@@ -42,12 +42,12 @@ _AXES = {
 
 
 @styled
-def plot_transfer(result: StudyResult, ax: Any = None) -> Figure:
+def plot_transfer(result: StudyTables, ax: Any = None) -> Figure:
     """Two panels over all configurations: dev score, and criterion, against evaluation score.
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     ax : two Axes, optional
         By default a new figure as wide as a page.
 
@@ -67,7 +67,7 @@ def plot_transfer(result: StudyResult, ax: Any = None) -> Figure:
     return figure
 
 
-def draw_transfer(ax: Axes, result: StudyResult, predictor: str) -> None:
+def draw_transfer(ax: Axes, result: StudyTables, predictor: str) -> None:
     """One panel: `predictor` is a key of `PREDICTORS`."""
     grid = result.grid
     column = PREDICTORS[predictor]
@@ -110,7 +110,7 @@ def draw_transfer(ax: Axes, result: StudyResult, predictor: str) -> None:
     label_points(ax, x[at], y[at], [marked[row] for row in at], avoid=others, gap=2.5)
 
 
-def roles(result: StudyResult) -> dict[str, str]:
+def roles(result: StudyTables) -> dict[str, str]:
     """Configurations that a rule picked, and what they are called in pictures."""
     found: dict[str, list[str]] = {}
     chosen = result.selection.get("chosen") or {}

@@ -22,7 +22,7 @@ from daco.experiments.figures.style import (
 )
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 PANELS = {"heard": "pseudo score (label-free, %)", "dev": "dev score (official, %)"}
 """The two panels, and their horizontal axes."""
@@ -32,7 +32,7 @@ _ROW = 0.19  # inches
 
 
 @styled
-def plot_vetoes(result: StudyResult, ax: Any = None) -> Figure:
+def plot_vetoes(result: StudyTables, ax: Any = None) -> Figure:
     """Two panels with a row for each method: pseudo scores, and dev scores, with their limits.
 
     Left of its line a configuration is cut by that veto, and drawn as a cross. The chosen one
@@ -40,7 +40,7 @@ def plot_vetoes(result: StudyResult, ax: Any = None) -> Figure:
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     ax : two Axes, optional
         By default a new figure as wide as a page.
     """
@@ -53,12 +53,12 @@ def plot_vetoes(result: StudyResult, ax: Any = None) -> Figure:
     return figure
 
 
-def veto_height(result: StudyResult) -> float:
+def veto_height(result: StudyTables) -> float:
     """Inches: as high as there are methods."""
     return 0.75 + _ROW * len(_methods(result)[0])
 
 
-def draw_veto(ax: Axes, result: StudyResult, panel: str) -> None:
+def draw_veto(ax: Axes, result: StudyTables, panel: str) -> None:
     """One panel: a key of `PANELS`."""
     looks, rows = _methods(result)
     names = [str(name) for name in result.grid["config"]]
@@ -101,7 +101,7 @@ def draw_veto(ax: Axes, result: StudyResult, panel: str) -> None:
 
 
 def _evidence(
-    result: StudyResult, panel: str, names: Sequence[str]
+    result: StudyTables, panel: str, names: Sequence[str]
 ) -> tuple[Any, float | None, set[str]]:
     """Scores, the limit, and the configurations that are cut."""
     unknown = np.full(len(names), np.nan)
@@ -119,7 +119,7 @@ def _evidence(
     return values, veto.get("floor"), set(veto.get("removed") or ())
 
 
-def _methods(result: StudyResult) -> tuple[list[Look], Any]:
+def _methods(result: StudyTables) -> tuple[list[Look], Any]:
     """The looks of the grid in its order, and the row of each configuration."""
     looks = [look_of(str(name)) for name in result.grid["config"]]
     known = {look.title: look for look in looks}

@@ -16,7 +16,7 @@ from daco.text import quantity
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 _STRENGTH = {
     "dev_score": "Does the dev score rise with m?",
@@ -27,7 +27,7 @@ _SCORES: dict[Key, str] = {"dev_omega": "dev score", "eval_omega": "eval score"}
 _CRITERIA: dict[Key, str] = {"crit_dev": "criterion, dev", "crit_eval": "criterion, eval"}
 
 
-def selection_table(result: StudyResult) -> ReportTable:
+def selection_table(result: StudyTables) -> ReportTable:
     """What every rule picked, what labels it read, what the pick is worth."""
     rows = result.selection.get("rows") or []
     columns: Columns = {
@@ -54,7 +54,7 @@ def _described(row: Mapping[str, Any]) -> str:
     return text if row.get("eval_sd") is None else f"{text} (sd {row['eval_sd']:.2f})"
 
 
-def difference_table(result: StudyResult) -> ReportTable:
+def difference_table(result: StudyTables) -> ReportTable:
     """The chosen configuration against the others, with intervals."""
     rows = [d for d in result.selection.get("deltas") or [] if d["first"] != d["second"]]
     columns: Columns = {
@@ -85,7 +85,7 @@ def difference_table(result: StudyResult) -> ReportTable:
     )
 
 
-def grid_table(result: StudyResult) -> ReportTable:
+def grid_table(result: StudyTables) -> ReportTable:
     """All configurations."""
     grid = result.grid
     columns: Columns = {"config": [str(name) for name in grid["config"]]}
@@ -115,7 +115,7 @@ def family_of(name: str) -> str:
         return name
 
 
-def family_table(result: StudyResult) -> ReportTable:
+def family_table(result: StudyTables) -> ReportTable:
     """Families of configurations, and of each the one of smallest criterion."""
     grid = result.grid
     names = [str(name) for name in grid["config"]]
@@ -165,7 +165,7 @@ def _range(values: pd.Series) -> str | None:
     return low if low == high else f"{low} to {high}"
 
 
-def ldn_table(result: StudyResult) -> ReportTable:
+def ldn_table(result: StudyTables) -> ReportTable:
     """E5: calibration against local density normalisation, and both."""
     grid = result.grid
     names = [str(name) for name in grid["config"]]
@@ -190,7 +190,7 @@ def ldn_table(result: StudyResult) -> ReportTable:
     )
 
 
-def statistics_table(result: StudyResult) -> ReportTable:
+def statistics_table(result: StudyTables) -> ReportTable:
     """Correlations in plain language."""
     rows = [row for row in _statistics(result.stats) if row[1] is not None or row[2] is not None]
     return ReportTable(

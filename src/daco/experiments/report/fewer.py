@@ -13,13 +13,13 @@ from daco.experiments.figures.distributions import shown_config
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 SHOWN = 40
 """Machines; more of them would fill a page that nobody reads, and take minutes to draw."""
 
 
-def fewer_machines(result: StudyResult) -> StudyResult:
+def fewer_machines(result: StudyTables) -> StudyTables:
     """The result of up to `SHOWN` machines: those of the lowest score under the chosen one.
 
     Only tables of single machines are cut; what was found over all machines stays.
@@ -35,7 +35,7 @@ def fewer_machines(result: StudyResult) -> StudyResult:
     )
 
 
-def said_of(result: StudyResult, before: str = "") -> str:
+def said_of(result: StudyTables, before: str = "") -> str:
     """A sentence where not all machines are shown, after what comes before it; else nothing."""
     places = _shown(result)
     if places is None:
@@ -46,7 +46,7 @@ def said_of(result: StudyResult, before: str = "") -> str:
     )
 
 
-def _shown(result: StudyResult) -> set[tuple[str, str]] | None:
+def _shown(result: StudyTables) -> set[tuple[str, str]] | None:
     if _count(result) <= SHOWN:
         return None
     table = result.per_machine
@@ -59,7 +59,7 @@ def _shown(result: StudyResult) -> set[tuple[str, str]] | None:
     return set(zip(lowest["split"], lowest["machine"], strict=True))
 
 
-def _count(result: StudyResult) -> int:
+def _count(result: StudyTables) -> int:
     return len(result.per_machine[["split", "machine"]].drop_duplicates())
 
 

@@ -16,12 +16,12 @@ from daco.method.config import DEFAULT_CONFIG
 from daco.method.selection import oracle, random_expectation
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 _MEASURES = (("eval", "eval_omega"), ("dev", "dev_omega"), ("criterion", "crit_dev"))
 
 
-def headline(result: StudyResult) -> dict[str, Any]:
+def headline(result: StudyTables) -> dict[str, Any]:
     """What the first screen shows, as plain JSON.
 
     ``measure`` is ``"eval"`` where evaluation scores are known, else ``"dev"``, else
@@ -80,7 +80,7 @@ def headline(result: StudyResult) -> dict[str, Any]:
     }
 
 
-def _seeds(result: StudyResult) -> dict[str, Any] | None:
+def _seeds(result: StudyTables) -> dict[str, Any] | None:
     """What other seeds choose; computed again for a run that did not store it."""
     chosen = result.selection.get("chosen") or {}
     if "seeds" in result.selection or not chosen:
@@ -88,18 +88,18 @@ def _seeds(result: StudyResult) -> dict[str, Any] | None:
     return choice_over_seeds(result.stability, result.grid, chosen["config"], chosen.get("rule"))
 
 
-def labelled_machines(result: StudyResult, split: str) -> list[str]:
+def labelled_machines(result: StudyTables, split: str) -> list[str]:
     """Machines of a split with all their metrics."""
     table = result.per_machine.dropna(subset=list(QUANTITIES))
     return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
 
 
-def _machines(result: StudyResult, split: str) -> list[str]:
+def _machines(result: StudyTables, split: str) -> list[str]:
     table = result.per_machine
     return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
 
 
-def _comparison(result: StudyResult, config: str | None, column: str) -> list[dict[str, Any]]:
+def _comparison(result: StudyTables, config: str | None, column: str) -> list[dict[str, Any]]:
     """The chosen one, then what else might have been taken."""
     picks: list[tuple[str, str]] = [] if config is None else [("chosen", config)]
     rows = result.selection.get("rows") or _rows_of_scores(result)
@@ -132,7 +132,7 @@ def _comparison(result: StudyResult, config: str | None, column: str) -> list[di
     return [row for row in found if row["value"] is not None]
 
 
-def _rows_of_scores(result: StudyResult) -> list[dict[str, Any]]:
+def _rows_of_scores(result: StudyTables) -> list[dict[str, Any]]:
     """Rules that only describe the evaluation scores, where nothing was chosen."""
     scores = complete_column(result.grid, "eval_omega")
     if scores is None:
@@ -163,11 +163,11 @@ def _placed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _known(result: StudyResult, column: str) -> bool:
+def _known(result: StudyTables, column: str) -> bool:
     return column in result.grid and bool(result.grid[column].notna().any())
 
 
-def _value(result: StudyResult, config: str, column: str | None) -> float | None:
+def _value(result: StudyTables, config: str, column: str | None) -> float | None:
     if column is None:
         return None
     found = result.grid.loc[result.grid["config"] == config, column]

@@ -14,10 +14,10 @@ from daco.experiments.report.fewer import fewer_machines, said_of
 from daco.experiments.report.table import Columns, ReportTable, columns_from, without_unknown
 from daco.experiments.tables import Key
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
-from daco.method.grid_table import FloatArray
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 SPLIT_WORDS = {"dev": "development", "eval": "evaluation"}
 _METRICS: dict[Key, str] = dict(zip(QUANTITIES, ("source", "target", "pAUC"), strict=True))
@@ -36,14 +36,14 @@ _FROM_OUTSIDE = (
 )
 
 
-def shown_configs(result: StudyResult) -> list[str]:
+def shown_configs(result: StudyTables) -> list[str]:
     """What is compared machine by machine: raw, default, chosen, as far as the grid has them."""
     known = set(result.grid["config"])
     wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, shown_config(result)])
     return [name for name in wanted if name in known]
 
 
-def per_machine_table(result: StudyResult) -> ReportTable:
+def per_machine_table(result: StudyTables) -> ReportTable:
     """AUC of both domains and pAUC of every labelled machine under the shown configurations."""
     table = fewer_machines(result).per_machine.dropna(subset=list(QUANTITIES))
     places = list(table[["split", "machine"]].drop_duplicates().itertuples(index=False, name=None))
@@ -82,7 +82,7 @@ def per_machine_table(result: StudyResult) -> ReportTable:
     )
 
 
-def frontier_table(result: StudyResult) -> ReportTable:
+def frontier_table(result: StudyTables) -> ReportTable:
     """Balance along the prior strength."""
     table = result.frontier
     names = ["mean_auc_source", "mean_auc_target", "signed_gap", "absolute_gap", "median_gap"]
@@ -108,7 +108,7 @@ def frontier_table(result: StudyResult) -> ReportTable:
     )
 
 
-def diagnostics_table(result: StudyResult) -> ReportTable:
+def diagnostics_table(result: StudyTables) -> ReportTable:
     """Why calibration helps some machines and hurts others."""
     table = fewer_machines(result).diagnostics
     titles: dict[Key, str] = {
@@ -139,7 +139,7 @@ def diagnostics_table(result: StudyResult) -> ReportTable:
     )
 
 
-def coverage_table(result: StudyResult) -> ReportTable:
+def coverage_table(result: StudyTables) -> ReportTable:
     """Nominal against realised false-alarm rates."""
     table = result.coverage
     rows = []
@@ -159,7 +159,7 @@ def coverage_table(result: StudyResult) -> ReportTable:
     )
 
 
-def stability_table(result: StudyResult) -> ReportTable:
+def stability_table(result: StudyTables) -> ReportTable:
     """Other seeds and numbers of splits."""
     table = result.stability
     titles: dict[Key, str] = {
@@ -184,12 +184,13 @@ def stability_table(result: StudyResult) -> ReportTable:
     )
 
 
-def baselines_table(result: StudyResult) -> ReportTable:
+def baselines_table(result: StudyTables) -> ReportTable:
     """E1: other scorers on the same embeddings, and systems from outside; means over machines."""
     table = result.baselines
     rows = []
-    files = result.provenance.get("baselines") or ()
-    others = {str(system) for file in files for system in file["systems"]}
+    noted = result.provenance.get("baselines") or ()
+    # Runs of older versions list the systems of a file.
+    others = {str(name) for each in noted for name in each.get("systems", [each.get("system")])}
     if not table.empty:
         for (split, backend), part in table.groupby(["split", "backend"], sort=False):
             values = part[list(QUANTITIES)].to_numpy(dtype=float)
@@ -216,7 +217,7 @@ def baselines_table(result: StudyResult) -> ReportTable:
     )
 
 
-def cost_table(result: StudyResult) -> ReportTable:
+def cost_table(result: StudyTables) -> ReportTable:
     """E6: what the study took."""
     table = result.cost
     names: tuple[Key, ...] = ("quantity", "value", "unit", "note")
@@ -224,7 +225,7 @@ def cost_table(result: StudyResult) -> ReportTable:
     return ReportTable("cost", "Measured in this run.", columns, formats={"value": ".4g"})
 
 
-def _mean(values: FloatArray) -> float | None:
+def _mean(values: Float64s) -> float | None:
     """The harmonic mean of metrics; None where one is not known."""
     known = len(values) > 0 and bool(np.isfinite(values).all())
     return float(harmonic_mean(values)) if known else None

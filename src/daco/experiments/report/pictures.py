@@ -40,7 +40,7 @@ from daco.experiments.report.machine_tables import shown_configs
 from daco.experiments.tables import written
 
 if TYPE_CHECKING:
-    from daco.experiments.result import MachineScores, StudyResult
+    from daco.experiments.study_tables import MachineScores, StudyTables
 
 _NOISE = re.compile(
     r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>"
@@ -67,7 +67,7 @@ def available_pictures(summary: Mapping[str, Any]) -> set[str]:
     return {name for name, there in known.items() if there}
 
 
-def picture_files(result: StudyResult, names: set[str]) -> Iterator[tuple[str, bytes]]:
+def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, bytes]]:
     """File names and contents of the pictures for print, as SVG and PNG."""
     few = fewer_machines(result)
     plots: dict[str, Callable[[], Figure]] = {
@@ -87,7 +87,7 @@ def picture_files(result: StudyResult, names: set[str]) -> Iterator[tuple[str, b
 
 
 @styled
-def page_pictures(result: StudyResult, summary: Mapping[str, Any]) -> dict[str, str]:
+def page_pictures(result: StudyTables, summary: Mapping[str, Any]) -> dict[str, str]:
     """SVG elements for the page by name: one panel each, so that a phone can stack them."""
     found = {}
     for panel in _panels(result, available_pictures(summary)):
@@ -109,7 +109,7 @@ class _Panel:
     margins: Mapping[str, float] = field(default_factory=dict)
 
 
-def _panels(result: StudyResult, names: set[str]) -> Iterator[_Panel]:
+def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
     if "transfer" in names:
         for signal, word in (("dev", "dev score"), ("criterion", "criterion")):
             yield _Panel(
@@ -160,7 +160,7 @@ def _panels(result: StudyResult, names: set[str]) -> Iterator[_Panel]:
             )
 
 
-def _with_legend(ax: Axes, draw: Callable[[Axes, StudyResult], None], result: StudyResult) -> None:
+def _with_legend(ax: Axes, draw: Callable[[Axes, StudyTables], None], result: StudyTables) -> None:
     draw(ax, result)
     legend_below(ax)
 

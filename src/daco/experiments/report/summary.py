@@ -19,7 +19,7 @@ from daco.experiments.report.headline import headline, labelled_machines
 from daco.experiments.report.table import ReportTable
 
 if TYPE_CHECKING:
-    from daco.experiments.result import MachineScores, StudyResult
+    from daco.experiments.study_tables import MachineScores, StudyTables
 
 SCHEMA = 1
 
@@ -43,19 +43,19 @@ _MAKERS = (
 )
 
 
-def tables_of(result: StudyResult) -> dict[str, ReportTable]:
+def tables_of(result: StudyTables) -> dict[str, ReportTable]:
     """All tables that have a row, by name, in the order of the page."""
     return {table.name: table for table in (make(result) for make in _MAKERS) if table}
 
 
 def summarise(
-    result: StudyResult, tables: Mapping[str, ReportTable] | None = None
+    result: StudyTables, tables: Mapping[str, ReportTable] | None = None
 ) -> dict[str, Any]:
     """What the report shows, as plain JSON without nan: the content of ``report.json``.
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     tables : mapping, optional
         What `tables_of` returned, where that was computed before.
 
@@ -106,7 +106,7 @@ def plain_json(value: Any) -> Any:
     return value
 
 
-def _study(result: StudyResult) -> dict[str, Any]:
+def _study(result: StudyTables) -> dict[str, Any]:
     table = result.per_machine
     machines = {
         split: {
@@ -119,7 +119,7 @@ def _study(result: StudyResult) -> dict[str, Any]:
     return {"machines": machines, "n_configs": len(result.grid), "false_alarm_rate": rate}
 
 
-def _points(result: StudyResult) -> list[dict[str, Any]]:
+def _points(result: StudyTables) -> list[dict[str, Any]]:
     """A row per configuration of the grid, in its order."""
     known = roles(result)
     columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
@@ -132,7 +132,7 @@ def _points(result: StudyResult) -> list[dict[str, Any]]:
     return points
 
 
-def _legend(result: StudyResult) -> list[dict[str, str]]:
+def _legend(result: StudyTables) -> list[dict[str, str]]:
     """The methods of the grid, with the names of their colours and shapes."""
     colours = {value: name for name, value in PALETTE.items()}
     looks = {look.title: look for look in map(look_of, map(str, result.grid["config"]))}
@@ -142,7 +142,7 @@ def _legend(result: StudyResult) -> list[dict[str, str]]:
     ]
 
 
-def _distributions(result: StudyResult) -> list[dict[str, Any]]:
+def _distributions(result: StudyTables) -> list[dict[str, Any]]:
     """Per machine: its threshold under the chosen configuration, and the shares above it."""
     config, rate = shown_config(result), false_alarm_rate(result)
     machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
@@ -151,7 +151,7 @@ def _distributions(result: StudyResult) -> list[dict[str, Any]]:
 
 def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str, Any]:
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, rate)
+    threshold = threshold_for(config, own, machine.own_domains, rate)
     names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
     domains = []
     for name in names:
@@ -168,7 +168,7 @@ def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str,
         "machine": machine.title,
         "split": machine.split,
         "threshold": threshold,
-        "supported_rate": supported_rate(config, machine.own_domains.tolist()),
+        "supported_rate": supported_rate(machine.own_domains.tolist()),
         "domains": domains,
         "unlabelled": _above(scores[machine.labels < 0], threshold),
     }
@@ -180,7 +180,7 @@ def _above(scores: NDArray[np.float64], threshold: float) -> dict[str, Any]:
     return {"n": len(scores), "above": above}
 
 
-def _stability(result: StudyResult) -> dict[str, Any] | None:
+def _stability(result: StudyTables) -> dict[str, Any] | None:
     """What other seeds would have picked, how often, and what the picks score."""
     table = result.stability
     if table.empty:
@@ -199,7 +199,7 @@ def _stability(result: StudyResult) -> dict[str, Any] | None:
     }
 
 
-def _coverage(result: StudyResult) -> dict[str, Any] | None:
+def _coverage(result: StudyTables) -> dict[str, Any] | None:
     """At the lowest rate asked for: what each system realised in each domain."""
     table = result.coverage
     if table.empty:

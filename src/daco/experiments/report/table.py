@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daco.experiments.tables import Key, is_missing, to_csv, to_latex, to_markdown
+from daco.experiments.tables import Key, to_csv, to_latex, to_markdown
+from daco.validation import is_missing
 
 Columns = dict[Key, Sequence[Any]]
 

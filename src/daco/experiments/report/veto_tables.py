@@ -11,13 +11,13 @@ from daco.experiments.tables import written
 from daco.method.selection import guarded_selection, viable_within
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 BY_DEV, BY_HEARING = "dev-score veto", "label-free veto"
 _GUARDS = {"dev": [BY_DEV], "faults": [BY_HEARING], "both": [BY_DEV, BY_HEARING]}
 
 
-def vetoes(result: StudyResult) -> dict[str, Any] | None:
+def vetoes(result: StudyTables) -> dict[str, Any] | None:
     """What was asked, what each veto cuts, and what the label-free one would pick; plain JSON."""
     heard = result.selection.get("label_free_veto")
     if heard is None:
@@ -40,7 +40,7 @@ def vetoes(result: StudyResult) -> dict[str, Any] | None:
     }
 
 
-def veto_table(result: StudyResult) -> ReportTable:
+def veto_table(result: StudyTables) -> ReportTable:
     """Every configuration that a veto cuts."""
     heard = result.selection.get("label_free_veto")
     columns: Columns = {}
@@ -72,7 +72,7 @@ def veto_table(result: StudyResult) -> ReportTable:
     )
 
 
-def role_table(result: StudyResult) -> ReportTable:
+def role_table(result: StudyTables) -> ReportTable:
     """The label-free veto of development and evaluation machines, each by themselves."""
     heard = result.selection.get("label_free_veto") or {}
     rows = [
@@ -96,7 +96,7 @@ def role_table(result: StudyResult) -> ReportTable:
     )
 
 
-def form_table(result: StudyResult) -> ReportTable:
+def form_table(result: StudyTables) -> ReportTable:
     """The other form of the dev-score veto: within delta points of the best dev score."""
     columns: Columns = {}
     caption = (
@@ -136,7 +136,7 @@ def form_table(result: StudyResult) -> ReportTable:
     )
 
 
-def _removed(result: StudyResult) -> list[str]:
+def _removed(result: StudyTables) -> list[str]:
     return list((result.selection.get("veto") or {}).get("removed") or [])
 
 

@@ -10,19 +10,19 @@ from daco.experiments.report.fewer import fewer_machines
 from daco.experiments.report.page import render_html
 from daco.experiments.report.pictures import available_pictures, page_pictures, picture_files
 from daco.experiments.report.summary import summarise, tables_of
-from daco.experiments.result import write_json
-from daco.files.atomic import atomic_write, unwritable
+from daco.experiments.study_tables import write_json
+from daco.files.atomic import atomic_write, write_error
 
 if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
+    from daco.experiments.study_tables import StudyTables
 
 
-def write_report(result: StudyResult, folder: Path | str) -> Path:
+def write_report(result: StudyTables, folder: Path | str) -> Path:
     """Write the report of a study; the path of its page is returned.
 
     Parameters
     ----------
-    result : StudyResult
+    result : StudyTables
     folder : path
         Gets ``report.json``, ``report.html``, ``figures/*.svg|png`` and
         ``tables/*.md|tex|csv``: the same bytes for the same result. It is made where there is
@@ -33,7 +33,7 @@ def write_report(result: StudyResult, folder: Path | str) -> Path:
         try:
             part.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unwritable(part, error) from None
+            raise write_error(part, error) from None
     # The clips of the machines that are shown are read once, those of others never.
     result = replace(result, machines=list(fewer_machines(result).machine_scores()))
     tables = tables_of(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -26,7 +25,8 @@ from daco.files.download.transfer import (
 )
 from daco.files.download.web import HostUnreachableError, Policy
 from daco.files.download.zenodo import SPLITS, RecordFile, list_record
-from daco.files.lock import exclusive
+from daco.files.lock import hold_lock
+from daco.text import suggestion
 
 
 def download_weights(
@@ -193,12 +193,9 @@ def plan_dataset(
     known = sorted({file.machine for file in files}, key=str.casefold)
     for machine in machines:
         if machine not in known:
-            folded = {name.casefold(): name for name in known}
-            near = difflib.get_close_matches(machine.casefold(), folded, n=1)
-            hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
             raise InputError(
-                f"There is no machine {machine!r} in {'/'.join(splits)} of {year}.{hint} "
-                f"There are {', '.join(known)}."
+                f"There is no machine {machine!r} in {'/'.join(splits)} of {year}."
+                f"{suggestion(machine, known)} There are {', '.join(known)}."
             )
     return [_plan(file, root) for file in files if not machines or file.machine in machines]
 
@@ -295,7 +292,7 @@ def _bring(
     file = planned.file
     with writing(planned.receipt):
         planned.receipt.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(planned.receipt, policy.lock_wait):
+        with hold_lock(planned.receipt, policy.lock_wait):
             if _is_unpacked(planned):  # by another process, while this one waited
                 return
             fetch(

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio.decode import DEFAULT_LIMITS, AudioLimits, Waveform, read_audio
+from daco.audio.decode import DEFAULT_LIMITS, AudioLimits, read_audio
 from daco.errors import AudioError
+from daco.validation import Float32s
 
 WIDTH, ZOOM = 800, 2
 """Most columns of a picture, and rows of pixels per mel band."""
@@ -61,7 +62,7 @@ def spectrogram(
     return png(pixels, colours(theme))
 
 
-def mel_levels(wave: Waveform, rate: int) -> NDArray[np.float32]:
+def mel_levels(wave: Float32s, rate: int) -> NDArray[np.float32]:
     """Decibels of the mel bands, (bands, columns); of several frames in a column the loudest."""
     from daco.backbones.logmel import LogMel
 
