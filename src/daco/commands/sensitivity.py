@@ -150,8 +150,8 @@ def _write(
             pd.DataFrame(list(result.rows())).to_csv(temporary, index=False, lineterminator="\n")
         console.write(f"all rates: {as_csv}", wrap=False)
     if picture is not None:
-        from daco.experiments.figures.calibration import save_picture
-        from daco.experiments.figures.sensitivity import plot_sensitivity
+        from daco.experiments.figures.models import plot_sensitivity
+        from daco.experiments.figures.style import save_picture
 
         save_picture(plot_sensitivity(result), picture)
         console.write(f"picture: {picture}", wrap=False)
