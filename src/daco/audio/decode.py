@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 import soundfile
@@ -23,11 +23,14 @@ from numpy.typing import NDArray
 from daco.audio.formats import FORMATS
 from daco.audio.microphones import FAR, NEAR, heard, needs_both, parse_channel, require_channels
 from daco.errors import AudioError, InputError
-from daco.files.remote import Location, RemotePath, parse_location
+from daco.files.remote import Location, parse_location
 from daco.validation import Float32s
 
 Waveforms = NDArray[np.float32] | NDArray[np.int16]
-Source = str | os.PathLike[str] | RemotePath
+if TYPE_CHECKING:
+    from daco.files.stores import RemotePath
+
+Source: TypeAlias = "str | os.PathLike[str] | RemotePath"
 
 _BLOCK_VALUES = 1 << 20
 _UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
@@ -251,11 +254,11 @@ def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr")
 def _open(path: Location, limits: AudioLimits, content: bytes = b"") -> soundfile.SoundFile:
     """The opened file, every check of its declarations passed."""
     source: Path | BytesIO
-    if isinstance(path, RemotePath):
-        source = _fetched(path, limits, content)
-    else:
+    if isinstance(path, Path):
         _check_file(path, limits)
         source = path
+    else:
+        source = _fetched(path, limits, content)
     try:
         sound = soundfile.SoundFile(source)
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
@@ -275,10 +278,10 @@ def _fetched(path: RemotePath, limits: AudioLimits, content: bytes) -> BytesIO:
     size = len(content)
     if not content:
         try:
-            status, content = path.fetch(limits.bytes)
+            size, _, content = path.fetch(limits.bytes)
         except FileNotFoundError as error:
             raise AudioError(f"cannot be opened ({error.strerror}).", path=path) from None
-        size = len(content) or status.st_size
+        size = len(content) or size
     _check_size(path, size, limits)
     file = BytesIO(content)
     _check_content(path, file, len(content))

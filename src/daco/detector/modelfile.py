@@ -27,7 +27,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from math import prod
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +38,12 @@ from daco.detector.modelcheck import SHA256
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, ModelError
 from daco.files.atomic import atomic_write
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location
 from daco.method.config import ScoreConfig
+
+if TYPE_CHECKING:
+    from daco.files.stores import RemotePath
+
 
 SCHEMA = 3
 """The newest that is read. Models are written in the oldest that holds them, for older readers."""
@@ -175,7 +180,7 @@ def decode(data: bytes) -> MachineModel:
 
 def _read(path: Location) -> bytes:
     """The whole file, if it is a regular one of a size that a model can have."""
-    if isinstance(path, RemotePath):
+    if not isinstance(path, Path):
         return _fetched(path)
     try:
         with open(path, "rb", buffering=0, opener=_without_waiting) as file:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ from daco.backbones.readout import require_readout
 from daco.embedding.loader import MAX_SAMPLES
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location, is_remote
 
-Source = Location | bytes | BinaryIO
+Source: TypeAlias = "Location | bytes | BinaryIO"
 """A recording: where it lies, its content, or a stream of its content."""
 
 MAX_WINDOWS = 10_000
@@ -182,10 +182,12 @@ class Listener:
             The recording cannot be used; of bytes and streams no path is named.
         """
         bounds = limits or DEFAULT_LIMITS
-        if isinstance(source, Path | RemotePath):
+        if isinstance(source, Path) or is_remote(source):
             native, wave, rate = _decoded(source, self.frontend, bounds)
         else:
-            native, wave, rate = _decoded_bytes(source, self.frontend, bounds)
+            native, wave, rate = _decoded_bytes(
+                cast(bytes | BinaryIO, source), self.frontend, bounds
+            )
         return self._embedded(native, wave, rate, window, hop)
 
     def hear_waveform(
@@ -333,7 +335,7 @@ def _decoded(
     path: Location, frontend: Frontend, limits: AudioLimits
 ) -> tuple[Waveforms, Waveforms, int]:
     """What the policy takes at the file's own rate and at the network's, and the file's rate."""
-    _, content = read_recording(path) if isinstance(path, RemotePath) else (None, b"")
+    _, content = (None, b"") if isinstance(path, Path) else read_recording(path)
     # Clipping shows at the file's own rate only, so that both are needed.
     return read_at_both_rates(
         path,
