@@ -13,7 +13,7 @@ from field_models import LOGMEL
 from scipy.signal import resample_poly
 from shared_data import shared
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.audio.quality import CLIPPED_SHARE, SILENT_RMS, clipped_share, loudness
 from daco.backbones import load
 from daco.data.clips import read_clips
