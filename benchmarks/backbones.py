@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from daco.backbones import beats, eat, panns
-from daco.backbones.network import Network, tf32
+from daco.backbones.network import Network
+from daco.compute.device import tf32
 
 MODULES = {"beats": beats, "eat": eat, "panns": panns}
 CHECKED = 8

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +32,13 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import numpy as np
 import soundfile
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
+
+from synthetic_machines import synthetic_machine, synthetic_table
+
 import daco
 from daco.backbones import load
-from daco.compute.pool import worker_pool
+from daco.compute.processes import worker_pool
 from daco.data.clips import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.cluster import RayEmbedding
@@ -42,7 +47,6 @@ from daco.experiments.inputs import DomainNames, machines_of, read_table
 from daco.experiments.machine import Settings, score_machine
 from daco.experiments.run import study
 from daco.experiments.workers import run_machines
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
 DIM = 768

@@ -25,8 +25,11 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
+
+from synthetic_machines import synthetic_machine, synthetic_table
+
 from daco.method.criterion import CHOICE_SPLITS, PAPER_SPLITS
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 DEV, EVAL, DIM = 7, 8, 768
 

@@ -26,15 +26,17 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
+
 STAGES = ("until scoring", "scoring", "between", "examining", "statistics", "in all")
 
 
 def write_machines(path: Path, role: str, count: int, size: dict[str, int]) -> None:
     """A table, machine after machine, so that this process holds one of them."""
     import pyarrow as pa
+    from synthetic_machines import synthetic_machine, synthetic_table
 
     from daco.data.parquet import arrow_schema, parquet_writer, vector_array
-    from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
     schema = arrow_schema({"embedding": size["dim"]}, {"backbone": "synthetic"})
     with parquet_writer(path, schema) as writer:

@@ -52,7 +52,6 @@ PAGES = (
     "channels.md",
     "faults.md",
     "fleet.md",
-    "bigbank.md",
     "remote.md",
     "outgrow.md",
 )

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daco.errors import DacoError, DacoWarning
 from daco.evaluation.metrics import machine_metrics, official_score
 from daco.method.bank import NormalBank
-from daco.method.config import ScoreConfig, paper_grid
-from daco.method.grids import frontier_grid
+from daco.method.config import ScoreConfig, frontier_grid, paper_grid
 from daco.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from daco.commands.baseline import baseline
 from daco.commands.clips import clips
 from daco.commands.compare import compare
 from daco.commands.demo import demo
@@ -62,7 +61,6 @@ def _root(
 
 
 _COMMANDS: dict[Callable[..., None], str] = {
-    baseline: "Train the challenge's autoencoders and score test clips.",
     clips: "List the clips of a data set and what is odd about them.",
     compare: "Compare the results of several studies.",
     demo: "Record a synthetic factory and write a report on it.",

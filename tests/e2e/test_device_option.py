@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import pytest
 import typer
+from synthetic_machines import synthetic_machine, synthetic_table
 from tolerances import of_distances
 from typer.testing import CliRunner
 
@@ -14,7 +15,6 @@ from daco.commands.select import select
 from daco.commands.study import study
 from daco.errors import DacoError
 from daco.experiments.result import StudyResult
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 torch = pytest.importorskip("torch")
 

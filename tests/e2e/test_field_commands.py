@@ -21,7 +21,7 @@ from daco.cli import app
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, ModelError, WeightsError
-from daco.experiments.provenance import sha256_of
+from daco.files.hashing import sha256_of_file
 from daco.method.floor import choice_floor
 
 RATE = 16000
@@ -115,7 +115,7 @@ class TestFit:
 
     def test_a_rate_that_the_clips_do_not_support_is_cautioned_about(self, drill, tmp_path):
         root, _ = drill
-        result = ok("fit", root, "--out", tmp_path / "m.daco")  # 0.05 by default
+        result = ok("fit", root, "--out", tmp_path / "m.daco", "--false-alarm-rate", 0.05)
         text = " ".join(result.stdout.split())
         assert "0.05 is below 0.111, the smallest that 8 night clips can support" in text
         assert "11 more would support it" in text
@@ -420,11 +420,11 @@ class TestUpdate:
         for path in (fitted, tmp_path / "drill.daco"):
             found = MachineModel.load(path)
             held = zip(found.clip_names, found.clip_sha256, strict=True)
-            assert all(sha256_of(root / name) == sha256 for name, sha256 in held)
+            assert all(sha256_of_file(root / name) == sha256 for name, sha256 in held)
         new = hum(tmp_path / "new" / "day99.wav", 200, 99)
         ok("update", fitted, new, "--domain", "day", "--out", tmp_path / "more.daco", "--force")
         more = MachineModel.load(tmp_path / "more.daco")
-        assert more.clip_sha256[-1] == sha256_of(new)
+        assert more.clip_sha256[-1] == sha256_of_file(new)
 
     def test_more_normals_of_a_domain(self, model, tmp_path):
         before = MachineModel.load(model)

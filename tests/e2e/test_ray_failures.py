@@ -19,9 +19,8 @@ import daco
 from daco.backbones import load
 from daco.cli import app
 from daco.compute import require_engine
-from daco.compute.cluster import connected
-from daco.compute.pool import outcomes
-from daco.compute.tasks import ray_pool
+from daco.compute.processes import outcomes
+from daco.compute.ray import connected, ray_pool
 from daco.data.clips import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
@@ -116,8 +115,8 @@ def test_another_version_of_ray_is_said(cluster, monkeypatch):
 def test_a_node_with_another_daco_is_said(bare, clips, tmp_path):
     source = Path(daco.__file__).parent
     shutil.copytree(source, tmp_path / "daco", ignore=shutil.ignore_patterns("__pycache__"))
-    told = (source / "__init__.py").read_text().replace(daco.__version__, "0.0.1")
-    (tmp_path / "daco" / "__init__.py").write_text(told)
+    told = (source / "version.py").read_text().replace(daco.__version__, "0.0.1")
+    (tmp_path / "daco" / "version.py").write_text(told)
     said = rf"it has daco 0\.0\.1, the computer that asks {daco.__version__}\. Install the same"
     with node_of(bare, env_vars={"PYTHONPATH": str(tmp_path)}):
         with pytest.raises(DataError, match=said), ray_pool(None, bare.address) as pool:

@@ -12,8 +12,8 @@ from ray_cluster import address_for_client, switch_off, workers_of
 from typer.testing import CliRunner
 
 from daco.cli import app
-from daco.compute.pool import outcomes
-from daco.compute.tasks import ray_pool
+from daco.compute.processes import outcomes
+from daco.compute.ray import ray_pool
 from daco.data.table import EmbeddingTable
 from daco.errors import NotEnoughClipsError
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from real_tables import real_table
+from synthetic_machines import synthetic_machine, synthetic_table
 from typer.testing import CliRunner
 
 from daco import EmbeddingTable
@@ -17,7 +18,6 @@ from daco.cli import app
 from daco.errors import DacoError
 from daco.evaluation.evaluate import evaluate_scores
 from daco.experiments.result import StudyResult
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 NARROW = {"COLUMNS": "80"}
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from real_tables import real_table
 from shared_data import shared
+from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data.table import EmbeddingTable
@@ -21,7 +22,6 @@ from daco.experiments.run import study
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import write_csv_table, write_json
 from daco.method.config import paper_grid
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 FIVE = ["raw-k1", "conf-soft-m0-k1", "conf-hard-m30-k2", "ratio-soft-k1", "zscore-hard-k1"]
 EIGHT = [*FIVE, "conf-soft-m10-k1", "ldn-ratio-K1", "conf-soft-m0-ldnK1"]

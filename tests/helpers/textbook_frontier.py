@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import textbook
-import textbook_scorers
 
 FLOOR = 2e-12  # of a density: duplicates
 
@@ -89,15 +88,9 @@ def base_scores(base, bank, query):
             scores.append((theirs - mine.mean()) / spread)
         return np.min(own, axis=0), np.min(scores, axis=0)
     everyone = np.ones(len(bank.whole), bool)
-    if base.scorer == "pca":
-        d = base.neighbours
-        scores = [textbook_scorers.pca_residual(bank.whole, clip, d) for clip in query.whole]
-        return textbook_scorers.pca_within(bank.whole, everyone, d), np.array(scores)
-    if base.scorer in ("memmix", "genrep", "genrep-mix"):
-        own, scores = nearest_of_each_domain(bank, query, mixed=base.scorer != "genrep")
-        if base.scorer == "memmix":
-            return own.min(axis=0), scores.min(axis=0)
-        return tuple(textbook_scorers.genrep(own, bank.codes, everyone, d) for d in (own, scores))
+    if base.scorer == "genrep":
+        own, scores = nearest_of_each_domain(bank, query)
+        return tuple(genrep(own, bank.codes, everyone, d) for d in (own, scores))
     views = (
         zip(bank.bands, query.bands, strict=True) if base.bandwise else [(bank.whole, query.whole)]
     )
@@ -110,16 +103,32 @@ def base_scores(base, bank, query):
     return tuple(np.mean([np.asarray(one[i], np.float64) for one in seen], axis=0) for i in (0, 1))
 
 
-def nearest_of_each_domain(bank, query, mixed):
+def smallest_domain(codes):
+    sizes = np.bincount(codes)
+    return max(g for g in range(len(sizes)) if sizes[g] == sizes.min())
+
+
+def genrep(own, codes, member, distance):
+    """S(q) = min over domains of (d_g - mu_g) / sd of the target; (n,) from (G, N), (G, n)."""
+    inside = {
+        g: [float(own[g, i]) for i in np.flatnonzero(member & (codes == g))]
+        for g in range(codes.max() + 1)
+    }
+    inside = {g: [d for d in distances if d < np.inf] for g, distances in inside.items()}
+    everyone = [d for distances in inside.values() for d in distances]
+    if not everyone:
+        return distance.min(axis=0)
+    mean = {g: np.mean(inside[g] or everyone) for g in inside}
+    target = inside[smallest_domain(codes)]
+    spread = np.std(target) if target else 0.0
+    if spread < 1e-12:
+        spread = np.std([d - mean[g] for g in inside for d in inside[g]])
+    scores = [(distance[g] - mean[g]) / max(spread, 1e-12) for g in inside]
+    return np.min(scores, axis=0)
+
+
+def nearest_of_each_domain(bank, query):
     """(G, N) of the bank's clips, each left out, and (G, n) of the queries."""
-    everyone = np.ones(len(bank.whole), bool)
-    if mixed:
-        whole = bank.whole.astype(np.float64)
-        scores = [
-            textbook_scorers.mixed_distance(whole, bank.codes, everyone, clip)
-            for clip in query.whole.astype(np.float64)
-        ]
-        return textbook_scorers.mixed_within(bank.whole, bank.codes, everyone), np.array(scores).T
     own = textbook.left_out(textbook.distances(bank.whole, bank.whole))
     d = textbook.distances(query.whole, bank.whole)
     domains = [bank.codes == g for g in range(bank.codes.max() + 1)]

@@ -7,12 +7,12 @@ import inspect
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_machines import synthetic_machine
 
 import daco
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method import bank, criterion, selection
 from daco.method.config import blind_pool
-from daco.synthetic.embeddings import synthetic_machine
 
 GRID = daco.paper_grid()
 FORBIDDEN = ("label", "truth", "eval", "anomal", "y_true")

@@ -7,6 +7,7 @@ import inspect
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_machines import synthetic_machine
 
 from daco.data.table import EmbeddingTable
 from daco.method import pseudo_anomalies as pseudo
@@ -14,7 +15,6 @@ from daco.method import viability
 from daco.method.pseudo_anomalies import injected, moved_normals
 from daco.method.viability import pseudo_scores, viability_veto
 from daco.synthetic import injection
-from daco.synthetic.embeddings import synthetic_machine
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K1", "ldn-diff-K16"]
 FORBIDDEN = ("label", "truth", "eval", "y_true", "test")

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daco.files.places import place
+from daco.files.remote import parse_location
 
 names = st.text(
     st.characters(exclude_characters="/\x00", exclude_categories=["Cs"]), min_size=1, max_size=8
@@ -15,7 +15,7 @@ names = st.text(
 plain = names.filter(lambda name: "?" not in name)
 queries = st.sampled_from(["", "?region=eu-west-1", "?scheme=http&endpoint_override=10.0.0.1:9000"])
 roots = st.builds(
-    lambda folders, query: place("/".join(["s3://plant", *folders]) + query),
+    lambda folders, query: parse_location("/".join(["s3://plant", *folders]) + query),
     st.lists(plain, max_size=3),
     queries,
 )
@@ -48,8 +48,8 @@ def test_options_survive_every_step(root, folders):
 @given(roots, st.lists(plain, min_size=1, max_size=4))
 def test_a_uri_is_read_back(root, folders):
     there = root / "/".join(folders)
-    assert place(there.uri) == there
-    assert str(place(str(there))) == str(there)
+    assert parse_location(there.uri) == there
+    assert str(parse_location(str(there))) == str(there)
 
 
 @given(roots, names, names)

@@ -34,7 +34,7 @@ def test_the_public_names_are_frozen():
 def test_import_is_light():
     """The heavy packages load when they are needed, not before."""
     heavy = ["torch", "pyarrow", "pandas", "sklearn", "scipy", "numba", "typer", "soundfile"]
-    heavy += ["matplotlib", "jinja2", "fsspec", "ray", "faiss"]
+    heavy += ["matplotlib", "jinja2", "fsspec", "ray"]
     code = f"import sys, daco; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

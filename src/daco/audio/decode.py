@@ -33,7 +33,7 @@ from daco.audio.formats import (
 from daco.audio.microphones import FAR, apply_channel, needs_both, parse_channel, require_channels
 from daco.audio.pcm import plain_pcm16
 from daco.errors import AudioError, InputError
-from daco.files.places import Place, RemotePath, place
+from daco.files.remote import Location, RemotePath, parse_location
 from daco.validation import Float32s
 
 Waveforms = Float32s | NDArray[np.int16]
@@ -114,7 +114,7 @@ class Decoder:
                 f"The 'sample_rate' parameter must be between {low} and {high} Hz. "
                 f"Got {self.sample_rate!r} instead."
             )
-        path = None if isinstance(source, bytes) else place(source)
+        path = None if isinstance(source, bytes) else parse_location(source)
         content = source if isinstance(source, bytes) else content
         if content and self.sample_rate and (path is None or path.suffix.lower() == ".wav"):
             plain = plain_pcm16(content, self.sample_rate, policy, limits)
@@ -173,7 +173,7 @@ def read_audio(
 
 def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
     """What the header of a recording declares, after the checks that need no decoding."""
-    path = place(path)
+    path = parse_location(path)
     with naming(path), _open(path, b"", limits) as file:
         seconds = file.frames / file.samplerate
         return AudioInfo(file.frames, file.samplerate, file.channels, seconds, file.format)
@@ -204,7 +204,7 @@ def naming(path: Source | None) -> Iterator[None]:
         raise AudioError(error.reason, path=path) from None
 
 
-def _open(path: Place | None, content: bytes, limits: AudioLimits) -> soundfile.SoundFile:
+def _open(path: Location | None, content: bytes, limits: AudioLimits) -> soundfile.SoundFile:
     """The opened file, after every check of its declarations."""
     source: Path | BytesIO
     if isinstance(path, Path):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from daco.backbones.protocol import PRECISIONS, Backbone
 from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
+from daco.compute.device import tf32, torch_device
 from daco.errors import InputError
 
 INT16_SCALE = 1.0 / 32768.0
@@ -73,7 +73,7 @@ class Network(Backbone):
         self.default_readout = default_readout
         self.depth: int = getattr(encoder, "depth", 0)
         self.features = features
-        self._device = usable_device(device)
+        self._device = torch_device(device)
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.parameters = sum(parameter.numel() for parameter in encoder.parameters())
         self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
@@ -146,46 +146,6 @@ class Network(Backbone):
             x = x.pin_memory()  # a copy on all cores, then a transfer at full speed
         x = x.to(self._device, non_blocking=True)
         return x.float() * INT16_SCALE if x.dtype == torch.int16 else x.float()
-
-
-def usable_device(device: str) -> torch.device:
-    """The torch device of that name, or an InputError where this machine has none."""
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(
-            f"The device {device!r} cannot be used: {reason}. Use device='cpu', or install a "
-            "torch that supports it."
-        ) from None
-    return found
-
-
-@contextmanager
-def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
-    """Let float32 products on a GPU round to TF32, or forbid it; what was set before comes back.
-
-    Torch allows it for convolutions by default, so that float32 has to be asked for.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    cudnn: Any = torch.backends.cudnn
-    holders: list[Any] = [torch.backends.cuda.matmul, cudnn]
-    field: str = "allow_tf32"
-    value: bool | str = allowed
-    if hasattr(holders[0], "fp32_precision"):  # torch 2.9 and later; the old flags refuse a mixture
-        holders = [torch.backends.cuda.matmul, cudnn.conv]
-        field, value = "fp32_precision", "tf32" if allowed else "ieee"
-    before = [getattr(holder, field) for holder in holders]
-    try:
-        for holder in holders:
-            setattr(holder, field, value)
-        yield
-    finally:
-        for holder, old in zip(holders, before, strict=True):
-            setattr(holder, field, old)
 
 
 def _tensor(waveforms: Any) -> Tensor:

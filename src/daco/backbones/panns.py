@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.network import Network, usable_device
+from daco.backbones.network import Network
+from daco.compute.device import torch_device
 from daco.errors import WeightsError
 
 SAMPLE_RATE = 16_000
@@ -34,7 +35,7 @@ def build(
     state_dict: Mapping[str, Tensor], device: str, precision: str, *, compile: bool = False
 ) -> Network:
     """The network of a cleaned state dict. ``embed`` gives relu(fc1(max + mean)), 2048 values."""
-    place = usable_device(device)
+    place = torch_device(device)
     mel, scale, shift = (
         value.float().to(place) for value in (state_dict[MEL], *_batch_norm(state_dict, "bn0"))
     )

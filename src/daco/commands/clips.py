@@ -14,7 +14,7 @@ import typer
 from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
-from daco.files.places import THREADS
+from daco.files.remote import REMOTE_THREADS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,7 +146,7 @@ def _measure(
 
 
 def _threads(root: Place) -> int:
-    return min(8, 2 * (os.cpu_count() or 1)) if isinstance(root, Path) else THREADS
+    return min(8, 2 * (os.cpu_count() or 1)) if isinstance(root, Path) else REMOTE_THREADS
 
 
 def _rendered(

@@ -18,6 +18,7 @@ from daco.commands.options import DomainLevel
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
 from daco.errors import DacoError, DataError, InputError
 from daco.text import quantity
 
@@ -48,7 +49,7 @@ def fit(
     ] = "auto",
     false_alarm_rate: Annotated[
         float, typer.Option(help="Share of normals of each domain that may be flagged.")
-    ] = 0.05,
+    ] = FALSE_ALARM_RATE,
     readout: Annotated[
         str | None, typer.Option(help="How frames become a vector. Default: the network's.")
     ] = None,
@@ -83,7 +84,6 @@ def fit(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
-    from daco.detector.thresholds import require_rate
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
@@ -156,7 +156,7 @@ def safe_names(machines: Sequence[str]) -> list[str]:
 
 def show_models(console: Console, made: dict[int, MachineModel], targets: list[Place]) -> None:
     """All that there is to say about a few models; one line for each of many."""
-    from daco.compute.pool import MANY
+    from daco.compute.processes import MANY
 
     models = [(made[index], targets[index]) for index in sorted(made)]
     if len(targets) < MANY:
@@ -230,7 +230,7 @@ def _fit_all(
     engine: str,
 ) -> tuple[dict[int, MachineModel], dict[int, DacoError]]:
     """Each model written when it is ready, and what was wrong with those that are missing."""
-    from daco.compute.pool import SCORING, worker_pool, workers_for
+    from daco.compute.processes import SCORING, worker_pool, workers_for
     from daco.detector.fit import fit_machines
 
     made: dict[int, MachineModel] = {}
@@ -256,12 +256,12 @@ def _fit_all(
 
 
 def _create(folder: Place) -> None:
-    from daco.files.atomic import unwritable
+    from daco.files.atomic import write_error
 
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise unwritable(folder, error) from None
+        raise write_error(folder, error) from None
 
 
 def _failed(failures: dict[int, DacoError], total: int) -> DacoError:
@@ -280,7 +280,7 @@ def _connection(engine: str, address: str | None) -> Iterator[None]:
     if engine != "ray":
         yield
         return
-    from daco.compute.cluster import connected
+    from daco.compute.ray import connected
 
     with connected(address):
         yield

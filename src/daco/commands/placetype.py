@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from daco.errors import InputError
-from daco.files.places import place
+from daco.files.remote import parse_location
 
 if TYPE_CHECKING:
-    from daco.files.places import Place
+    from daco.files.remote import Location as Place
 else:
 
     class Place:
@@ -24,6 +24,6 @@ __all__ = ["Place", "as_place"]
 def as_place(value: str) -> Place:
     """The parser of such an argument: typer's own would take a slash out of ``s3://``."""
     try:
-        return place(value)
+        return parse_location(value)
     except InputError as error:
         raise typer.BadParameter(str(error)) from None

@@ -107,7 +107,7 @@ def select(
 def _show(console: Console, found: LabelFreeSelection) -> None:
     from rich.table import Table
 
-    from daco.compute.pool import MANY
+    from daco.compute.processes import MANY
 
     many = len(found.machines) >= MANY
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

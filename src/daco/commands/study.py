@@ -12,8 +12,9 @@ from rich.markup import escape
 from daco.commands.output import Output
 from daco.commands.placetype import Place, as_place
 from daco.commands.progress import stages
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
-from daco.files.places import local
+from daco.files.remote import require_local
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import CHOICE_SPLITS
 from daco.text import quantity
@@ -58,7 +59,9 @@ def study(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the criterion's random splits.", min=0)] = 0,
     splits: Annotated[int, typer.Option(help="Number of random splits.", min=1)] = CHOICE_SPLITS,
-    false_alarm_rate: Annotated[float, typer.Option(help="False-alarm rate of thresholds.")] = 0.1,
+    false_alarm_rate: Annotated[
+        float, typer.Option(help="False-alarm rate of thresholds.")
+    ] = FALSE_ALARM_RATE,
     workers: Annotated[
         int | None, typer.Option(help="Processes. Default: one per core.", min=1)
     ] = None,
@@ -87,7 +90,7 @@ def study(
     from daco.experiments.run import study as run_study
 
     console, errors = Output(), Output(stderr=True)
-    results = local(out, "A study")
+    results = require_local(out, "A study")
     if readout and len(readout) > 1:
         folders = {name: results / name for name in dict.fromkeys(readout)}
     else:

@@ -18,7 +18,7 @@ def require_engine(engine: str, address: str | None = None) -> None:
     if engine not in ENGINES:
         raise InputError(f"The engine must be one of {', '.join(ENGINES)}. Got {engine!r} instead.")
     if engine == "ray":
-        from daco.compute.cluster import require_cluster
+        from daco.compute.ray import require_cluster
 
         require_cluster(address)
     elif address is not None:

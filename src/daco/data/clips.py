@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from daco.audio.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.errors import DataError, InputError
-from daco.files.places import Place, RemotePath, not_there, place
+from daco.files.remote import Location, RemotePath, missing_message, parse_location
 from daco.text import name_list, quantity, suggestion
 from daco.validation import is_utf8
 
@@ -80,7 +80,7 @@ class ClipTable:
     (2, ('fan',), ['b.wav'])
     """
 
-    root: Place
+    root: Location
     clips: tuple[Clip, ...]
     oddities: tuple[str, ...] = ()
     domain_note: str = ""
@@ -109,7 +109,7 @@ class ClipTable:
             groups[clip.year, clip.machine].append(clip)
         return {key: ClipTable(self.root, tuple(clips)) for key, clips in groups.items()}
 
-    def paths(self) -> list[Place]:
+    def paths(self) -> list[Location]:
         """Where the recordings are."""
         return [self.root / clip.path for clip in self.clips]
 
@@ -135,7 +135,7 @@ class ClipTable:
 
         return pd.DataFrame(self.columns()).astype({"year": "Int64", "label": "Int64"})
 
-    def write_manifest(self, path: Place | str) -> None:
+    def write_manifest(self, path: Location | str) -> None:
         """Write a manifest, CSV or Parquet by its ending, that :func:`read_clips` reads back.
 
         Paths in it are relative to its own folder, so both can be moved together; whole where
@@ -143,11 +143,11 @@ class ClipTable:
         """
         from daco.data.manifest import write_manifest
 
-        write_manifest(self, place(path))
+        write_manifest(self, parse_location(path))
 
 
 def read_clips(
-    source: Place | str,
+    source: Location | str,
     *,
     truth: Path | str | None = None,
     year: int | None = None,
@@ -184,14 +184,14 @@ def read_clips(
     from daco.data.dcase_truth import inject_truth
     from daco.data.manifest import read_manifest
 
-    source = place(source)
+    source = parse_location(source)
     if isinstance(source, Path):
         source = Path(os.path.abspath(source.expanduser()))
         if not is_utf8(str(source)):
             raise DataError(
                 f"The name of {name_list([str(source)])} is not UTF-8. Rename the file or folder."
             )
-    root: Place
+    root: Location
     note = ""
     if domain_level is not None and domain_level < 0:
         raise InputError(f"The domain level must be 0 or more. Got {domain_level} instead.")
@@ -212,7 +212,7 @@ def read_clips(
         root, clips, sizes = read_manifest(source, year=year, oddities=oddities)
         oddities += not_read([clip.path for clip in clips if is_unreadable(clip.path)])
     else:
-        raise DataError(f"{not_there(source)} Give a folder of recordings or a manifest.")
+        raise DataError(f"{missing_message(source)} Give a folder of recordings or a manifest.")
     if truth is not None:
         clips = inject_truth(clips, truth, oddities=oddities)
     empty = [clip.path for clip in clips if not sizes[clip.path]]
@@ -221,7 +221,7 @@ def read_clips(
     return ClipTable(root, tuple(clips), (*oddities, *_find_oddities(clips)), note)
 
 
-def list_audio(root: Place) -> tuple[dict[str, int], list[str]]:
+def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
     """Recordings below a folder as {path relative to it: bytes}, sorted, and the oddities.
 
     Hidden files and what macOS adds to archives are passed over; links are followed once.
@@ -326,7 +326,7 @@ def titled(year: int | None, machine: str) -> str:
 
 
 def _read_folder(
-    root: Place,
+    root: Location,
     sizes: Mapping[str, int],
     year: int | None,
     domain_level: int | None,
@@ -418,7 +418,7 @@ def _place_in_folder(path: str) -> tuple[list[str], str | None, int | None]:
     return rest, split, label
 
 
-def _nothing_in(root: Place, oddities: Sequence[str]) -> str:
+def _nothing_in(root: Location, oddities: Sequence[str]) -> str:
     archives = sorted(each.name for each in root.glob("*.zip"))
     if archives:
         return f"{root} holds {quantity(archives, 'archive')} but no recording: unzip them first."

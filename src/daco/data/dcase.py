@@ -18,7 +18,7 @@ from typing import Any
 
 from daco.data.clips import DEFAULT_MACHINE, Clip, stem_of, titled
 from daco.errors import DataError, InputError
-from daco.files.places import Place
+from daco.files.remote import Location
 from daco.text import name_list, quantity
 
 _SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
@@ -126,7 +126,7 @@ def parse_name(name: str) -> ClipName | None:
 
 
 def clips_by_name(
-    paths: Sequence[str], root: Place | None = None, *, split_known: bool = False
+    paths: Sequence[str], root: Location | None = None, *, split_known: bool = False
 ) -> list[Clip | None] | None:
     """What DCASE names say about each clip; None where no clip has such a name.
 
@@ -234,14 +234,14 @@ class _Place:
     """What the folders above a clip say."""
 
     machine: str
-    folder: Place
+    folder: Location
     split: str | None
     year: int | None
     renamed: bool
 
 
 def read_tree(
-    root: Place,
+    root: Location,
     paths: Iterable[str],
     *,
     year: int | None = None,
@@ -315,7 +315,7 @@ def _clip(path: str, name: ClipName, where: _Place, year: int | None) -> Clip:
     return Clip(path, where.machine, year, name.section, name.domain, split, name.label, attributes)
 
 
-def _place(root: Place, folder: str) -> _Place:
+def _place(root: Location, folder: str) -> _Place:
     """Split and machine by the nearest folders, the year by any above."""
     parts = [*root.parts, *PurePosixPath(folder).parts]
     year = next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
@@ -389,7 +389,7 @@ def _with_attribute_files(
     for folder, year, machine in dict.fromkeys(
         (places[clip.path].folder, clip.year, clip.machine) for clip in clips
     ):
-        files: list[Place] = [*folder.glob("attributes_*.csv")]
+        files: list[Location] = [*folder.glob("attributes_*.csv")]
         for file in sorted(files, key=str):
             if re.fullmatch(r"attributes_\d+\.csv", file.name):
                 found = _attribute_rows(file, oddities)
@@ -450,7 +450,7 @@ def _with_pairs(clip: Clip, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str,
     return {**kept, **listed}, same and not (listed and "raw" in kept)
 
 
-def _attribute_rows(file: Place, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
+def _attribute_rows(file: Location, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
     """Pairs of name and value by stem; ``file_name`` is a path in some files, a stem in others."""
     lines = read_csv(file)
     header = lines[0] if lines else []
@@ -473,7 +473,7 @@ def _agree(tail: str, pairs: Sequence[tuple[str, str]]) -> bool:
     return tail in ("", "noattribute", *forms)
 
 
-def read_csv(path: Place) -> list[list[str]]:
+def read_csv(path: Location) -> list[list[str]]:
     """The lines of a file of the organisers that are not empty."""
     try:
         text = path.read_bytes().decode("utf-8-sig")

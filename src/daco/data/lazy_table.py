@@ -27,7 +27,7 @@ from daco.data.parquet import (
 )
 from daco.data.table import EmbeddingTable, clip_columns
 from daco.errors import DataError, InputError
-from daco.files.places import Place, RemotePath, place
+from daco.files.remote import Location, RemotePath, parse_location
 from daco.validation import Float32s, Indices
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class StoredTable:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    path: Place
+    path: Location
     file: pq.ParquetFile
     first: EmbeddingTable
     stamp: tuple[int, int]
@@ -138,7 +138,7 @@ class StoredTable:
                         break
 
 
-def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
+def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
     """A Parquet file as a table of its clip columns; vectors are read when asked for.
 
     Attributes of clips are left out: nothing that reads machines one by one needs them, and they
@@ -157,7 +157,7 @@ def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
-    path = place(path)
+    path = parse_location(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
     with _reading(path):
@@ -183,7 +183,7 @@ def open_table(path: Place | str, further: tuple[str, ...] = ()) -> StoredTable:
     return StoredTable(columns, path, file, first, stamp)
 
 
-def parquet_file(path: Place) -> pq.ParquetFile:
+def parquet_file(path: Location) -> pq.ParquetFile:
     """The open file, which is closed when nobody has it any more."""
     import pyarrow.parquet as pq
 
@@ -192,7 +192,7 @@ def parquet_file(path: Place) -> pq.ParquetFile:
 
 
 @contextmanager
-def _reading(path: Place) -> Iterator[None]:
+def _reading(path: Location) -> Iterator[None]:
     """Errors name the file, also where it is found to be damaged only now."""
     import pyarrow as pa
 
@@ -203,7 +203,7 @@ def _reading(path: Place) -> Iterator[None]:
             raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
 
 
-def _stamp(path: Place) -> tuple[int, int]:
+def _stamp(path: Location) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 

@@ -22,7 +22,14 @@ from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable
 from daco.data.dcase import clips_by_name
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.places import Place, RemotePath, is_remote, opened, place, sizes_of
+from daco.files.remote import (
+    Location,
+    RemotePath,
+    file_sizes,
+    is_url,
+    open_location,
+    parse_location,
+)
 from daco.text import name_list, quantity, suggestion
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
@@ -32,8 +39,8 @@ Row = Mapping[str, str | None]
 
 
 def read_manifest(
-    path: Place, *, year: int | None = None, oddities: list[str]
-) -> tuple[Place, list[Clip], dict[str, int]]:
+    path: Location, *, year: int | None = None, oddities: list[str]
+) -> tuple[Location, list[Clip], dict[str, int]]:
     """The root of a manifest's clips, these in its order, and the bytes of each.
 
     Oddities are appended. The root is the manifest's folder; of recordings that are named by
@@ -85,7 +92,7 @@ def read_manifest(
     return root, clips, sizes
 
 
-def write_manifest(table: ClipTable, path: Place) -> None:
+def write_manifest(table: ClipTable, path: Location) -> None:
     """Write a table, CSV or Parquet by the ending of `path`, whole or not at all."""
     if isinstance(path, Path):
         path = Path(os.path.abspath(path))
@@ -116,7 +123,7 @@ def write_manifest(table: ClipTable, path: Place) -> None:
         temporary.write_bytes(content)
 
 
-def _seen_from(folder: Place, table: ClipTable) -> list[str]:
+def _seen_from(folder: Location, table: ClipTable) -> list[str]:
     """The clips' paths as a manifest in this folder names them."""
     if isinstance(table.root, Path):
         if isinstance(folder, RemotePath):
@@ -135,7 +142,7 @@ def _seen_from(folder: Place, table: ClipTable) -> list[str]:
     return [f"{each}{options}" for each in places]
 
 
-def _csv_rows(path: Place) -> tuple[list[str], list[Row]]:
+def _csv_rows(path: Location) -> tuple[list[str], list[Row]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
         first = text.split("\n", 1)[0]
@@ -160,12 +167,12 @@ def _csv_rows(path: Place) -> tuple[list[str], list[Row]]:
     return header, rows
 
 
-def _parquet_rows(path: Place) -> tuple[list[str], list[Row]]:
+def _parquet_rows(path: Location) -> tuple[list[str], list[Row]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with opened(path) as source, pq.ParquetFile(source) as file:
+        with open_location(path) as source, pq.ParquetFile(source) as file:
             original = file.schema_arrow.names
             header = _header(original, path)
             wanted = [
@@ -197,7 +204,7 @@ def _text(value: Any) -> str | None:
     return str(value)
 
 
-def _header(names: list[str], path: Place) -> list[str]:
+def _header(names: list[str], path: Location) -> list[str]:
     header = [name.strip().lower() for name in names]
     for name in COLUMNS:
         if header.count(name) > 1:
@@ -258,7 +265,7 @@ def _clip(
     )
 
 
-def _with_names(clips: list[Clip], known: list[str], path: Place, root: Place) -> list[Clip]:
+def _with_names(clips: list[Clip], known: list[str], path: Location, root: Location) -> list[Clip]:
     """The clips, with what their DCASE names say in place of columns that are not there."""
     missing = [name for name in COLUMNS if name not in known]
     try:
@@ -294,10 +301,10 @@ def _attributes(text: str | None, where: str) -> dict[str, str]:
     return {str(key): str(each) for key, each in value.items()}
 
 
-def _root_of(path: Place, rows: list[Row]) -> Place:
+def _root_of(path: Location, rows: list[Row]) -> Location:
     """Where the clips are; recordings named by URIs are all in the bucket of the first."""
     first = next((text for row in rows if (text := (row.get("path") or "").strip())), "")
-    found = place(first) if is_remote(first) else path
+    found = parse_location(first) if is_url(first) else path
     return path.parent if isinstance(found, Path) or found is path else replace(found, key="")
 
 
@@ -305,8 +312,8 @@ def _locally(root: str) -> Callable[[str], str]:
     """Makes of a path in a manifest the one of a clip: relative and with slashes."""
 
     def inside(text: str) -> str:
-        if is_remote(text):
-            shown = str(place(text))  # without what is secret
+        if is_url(text):
+            shown = str(parse_location(text))  # without what is secret
             raise InputError(f"{shown!r} among paths of this computer. Keep them in two manifests.")
         if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
             text = text.replace("\\", "/")
@@ -319,7 +326,9 @@ def _locally(root: str) -> Callable[[str], str]:
 
 def _remotely(root: RemotePath) -> Callable[[str], str]:
     def inside(text: str) -> str:
-        whole = place(text.strip()) if is_remote(text.strip()) else root / text.replace("\\", "/")
+        whole = (
+            parse_location(text.strip()) if is_url(text.strip()) else root / text.replace("\\", "/")
+        )
         if isinstance(whole, Path) or replace(whole, key="") != replace(root, key=""):
             raise InputError(
                 f"{str(whole)!r} is elsewhere than {replace(root, key='')}. Name the recordings of "
@@ -344,9 +353,9 @@ def _slashed(path: str) -> str:
     return path.replace(os.sep, "/")
 
 
-def _sizes(root: Place, paths: list[str]) -> Iterable[int | None]:
+def _sizes(root: Location, paths: list[str]) -> Iterable[int | None]:
     if isinstance(root, RemotePath):
-        return sizes_of(root, paths)
+        return file_sizes(root, paths)
     return (_size(os.path.join(root, path)) for path in paths)
 
 

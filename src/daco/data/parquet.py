@@ -19,7 +19,7 @@ from daco.data.clips import COLUMNS
 from daco.data.table import EmbeddingTable, as_float32, clip_columns
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.places import Place, opened
+from daco.files.remote import Location, open_location
 from daco.validation import Float32s, flat_bands
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def write_table(table: EmbeddingTable, path: Place) -> None:
+def write_table(table: EmbeddingTable, path: Location) -> None:
     """Write `table` to `path` as Parquet, whole or not at all."""
     import pyarrow as pa
 
@@ -149,14 +149,14 @@ def write_table(table: EmbeddingTable, path: Place) -> None:
         writer.write_table(content, row_group_size=ROW_GROUP)
 
 
-def read_table(path: Place) -> EmbeddingTable:
+def read_table(path: Location) -> EmbeddingTable:
     """The table in a Parquet or ``.npz`` file; a DataError names file, column and row."""
     with telling(path):
         return _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
 
 
 @contextmanager
-def telling(path: Place | str) -> Iterator[None]:
+def telling(path: Location | str) -> Iterator[None]:
     """Errors of what is read inside name the file."""
     try:
         yield
@@ -169,14 +169,14 @@ def telling(path: Place | str) -> Iterator[None]:
         raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
 
 
-def _read_parquet(path: Place) -> EmbeddingTable:
+def _read_parquet(path: Location) -> EmbeddingTable:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
     try:
-        with opened(path) as source, pq.ParquetFile(source) as file:
+        with open_location(path) as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
             kept = [name for name in schema.names if _is_kept(schema.field(name))]
             require_columns(schema.names)
@@ -202,9 +202,9 @@ def own_metadata(schema: pa.Schema) -> dict[str, str]:
     }
 
 
-def _read_npz(path: Place) -> EmbeddingTable:
+def _read_npz(path: Location) -> EmbeddingTable:
     try:
-        with opened(path) as source, zipfile.ZipFile(source) as archive:
+        with open_location(path) as source, zipfile.ZipFile(source) as archive:
             arrays = {
                 info.filename.removesuffix(".npy"): _npy(archive, info)
                 for info in archive.infolist()

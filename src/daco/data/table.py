@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from daco.data.clips import COLUMNS, DEFAULT_MACHINE, SPLITS, Clip
 from daco.data.dcase import clips_by_name
 from daco.errors import InputError
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.text import suggestion
 from daco.validation import Float32s, as_embeddings, flat_bands, is_missing, is_utf8
 
@@ -130,20 +130,20 @@ class EmbeddingTable:
         return cls(columns, matrices, kept)
 
     @classmethod
-    def read(cls, path: Place | str) -> EmbeddingTable:
+    def read(cls, path: Location | str) -> EmbeddingTable:
         """The table in a Parquet or ``.npz`` file, checked; errors name column and row.
 
         The file may be remote, such as ``s3://plant/emb.parquet``.
         """
         from daco.data.parquet import read_table
 
-        return read_table(place(path))
+        return read_table(parse_location(path))
 
-    def write(self, path: Place | str) -> None:
+    def write(self, path: Location | str) -> None:
         """Write Parquet, here or to a remote file system, whole or not at all."""
         from daco.data.parquet import write_table
 
-        write_table(self, place(path))
+        write_table(self, parse_location(path))
 
     def __len__(self) -> int:
         return len(next(iter(self.matrices.values())))

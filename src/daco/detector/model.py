@@ -19,10 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.data.table import as_float32
 from daco.detector.modelcheck import check_model, require_bank_size, require_usable
-from daco.detector.thresholds import more_clips_for, require_rate, threshold_holding
+from daco.detector.thresholds import (
+    FALSE_ALARM_RATE,
+    more_clips_for,
+    require_rate,
+    threshold_for,
+)
 from daco.embedding.frontend import Frontend
 from daco.errors import InputError
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
 from daco.validation import Float64s, as_embeddings
@@ -149,7 +154,7 @@ class MachineModel:
         frontend: Frontend | None = None,
         clip_names: Sequence[str] | None = None,
         config: str | ScoreConfig = AUTO,
-        false_alarm_rate: float = 0.1,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
         provenance: Mapping[str, Any] | None = None,
         bands: int = 1,
         clip_sha256: Sequence[str] = (),
@@ -209,7 +214,7 @@ class MachineModel:
                 clip_names=_names(clip_names, len(embeddings)),
                 own_scores=own,
                 false_alarm_rate=float(false_alarm_rate),
-                threshold=_threshold(name, own, codes, false_alarm_rate),
+                threshold=threshold_for(name, own, codes, false_alarm_rate),
                 reason=reason,
                 provenance={
                     "created": kept.pop("created", None) or timestamp(),
@@ -314,7 +319,7 @@ class MachineModel:
     def at_rate(self, rate: float) -> MachineModel:
         """The same detector with the threshold of another false-alarm rate; no refit."""
         require_rate(rate)
-        threshold = _threshold(self.config, self.own_scores, self.clip_domains, rate)
+        threshold = threshold_for(self.config, self.own_scores, self.clip_domains, rate)
         return _with_bank(
             replace(self, false_alarm_rate=float(rate), threshold=threshold), self.bank
         )
@@ -339,7 +344,7 @@ class MachineModel:
         bank = NormalBank(embeddings, labels, bands=self.bands)
         codes = bank.clip_domains
         own = _own_scores(bank, self.config)
-        threshold = _threshold(self.config, own, codes, self.false_alarm_rate)
+        threshold = threshold_for(self.config, own, codes, self.false_alarm_rate)
         update = {
             "when": timestamp(),
             "daco_version": __version__,
@@ -373,18 +378,18 @@ class MachineModel:
             bank,
         )
 
-    def save(self, path: Place | str) -> None:
+    def save(self, path: Location | str) -> None:
         """Write the model to one file, whole or not at all."""
         from daco.detector.modelfile import write_model
 
-        write_model(self, place(path))
+        write_model(self, parse_location(path))
 
     @classmethod
-    def load(cls, path: Place | str) -> MachineModel:
+    def load(cls, path: Location | str) -> MachineModel:
         """The model in a file, checked before use; a `ModelError` says what is wrong with it."""
         from daco.detector.modelfile import read_model
 
-        return read_model(place(path))
+        return read_model(parse_location(path))
 
 
 def timestamp() -> str:
@@ -401,12 +406,7 @@ def recalibrated(model: MachineModel) -> Float64s:
 
 def expected_threshold(model: MachineModel) -> float:
     """The threshold that follows from the model's own scores and rate."""
-    return _threshold(model.config, model.own_scores, model.clip_domains, model.false_alarm_rate)
-
-
-def _threshold(config: str, own: ArrayLike, codes: ArrayLike, rate: float) -> float:
-    bounded = ScoreConfig.parse(config).calibration == "conf"
-    return threshold_holding(own, codes, rate, bounded=bounded)
+    return threshold_for(model.config, model.own_scores, model.clip_domains, model.false_alarm_rate)
 
 
 def _own_scores(bank: NormalBank, config: str) -> Float64s:

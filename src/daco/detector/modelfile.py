@@ -37,7 +37,7 @@ from daco.detector.modelcheck import SHA256
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, ModelError
 from daco.files.atomic import atomic_write
-from daco.files.places import Place, RemotePath
+from daco.files.remote import Location, RemotePath
 from daco.method.config import ScoreConfig
 
 SCHEMA = 3
@@ -81,14 +81,14 @@ _DOCUMENT = {
 Arrays = dict[str, NDArray[Any]]
 
 
-def write_model(model: MachineModel, path: Place) -> None:
+def write_model(model: MachineModel, path: Location) -> None:
     """Write `model` to `path` in one step; the same model gives the same bytes."""
     content = encode(model)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
 
-def read_model(path: Place) -> MachineModel:
+def read_model(path: Location) -> MachineModel:
     """The model in `path`; a `ModelError` names the file and what is wrong with it."""
     try:
         return decode(_read(path))
@@ -97,7 +97,7 @@ def read_model(path: Place) -> MachineModel:
         raise ModelError(f"{path}: {reason}") from None
 
 
-def is_model(path: Place) -> bool:
+def is_model(path: Location) -> bool:
     """Whether a file looks like a model, of this schema or a newer one; nothing is checked."""
     try:
         with path.open("rb") as file:
@@ -173,7 +173,7 @@ def decode(data: bytes) -> MachineModel:
     return model
 
 
-def _read(path: Place) -> bytes:
+def _read(path: Location) -> bytes:
     """The whole file, if it is a regular one of a size that a model can have."""
     if isinstance(path, RemotePath):
         return _fetched(path)

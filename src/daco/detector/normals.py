@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,8 @@ from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend
 from daco.embedding.output import HASHES
 from daco.errors import AudioError, DataError, InputError
-from daco.files.places import Place, not_there, opened
+from daco.files.hashing import sha256_of_file
+from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
 from daco.validation import Float32s
 
@@ -78,7 +78,7 @@ class Gathered:
     skipped: Skipped = ()
 
 
-def is_table(source: Place) -> bool:
+def is_table(source: Location) -> bool:
     """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
     if source.suffix.lower() not in _TABLES or not source.is_file():
         return False
@@ -88,14 +88,14 @@ def is_table(source: Place) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        with opened(source) as file:
+        with open_location(source) as file:
             return "embedding" in pq.read_schema(file).names
     except (pyarrow.ArrowException, OSError):
         return True  # whoever reads it as a table says what is wrong
 
 
 def normals_of_table(
-    source: Place, *, readout: str | None = None, training: bool = True
+    source: Location, *, readout: str | None = None, training: bool = True
 ) -> Gathered:
     """The normals of an embedding table.
 
@@ -113,7 +113,7 @@ def normals_of_table(
     readout = readout or table.readouts[0]
     matrix = table.matrix(readout)
     frontend, bands = _frontend_of(table, readout), table.bands(readout)
-    origin = {"source": source.name, "source_sha256": _sha256(source)}
+    origin = {"source": source.name, "source_sha256": sha256_of_file(source)}
     columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
@@ -131,7 +131,7 @@ def normals_of_table(
     return Gathered(tuple(machines), tuple(oddities))
 
 
-def clips_to_judge(source: Place, frontend: Frontend | None) -> tuple[Float32s, tuple[str, ...]]:
+def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32s, tuple[str, ...]]:
     """Embeddings and names of all clips of a table, if they were made as the model's were."""
     table = EmbeddingTable.read(source)
     readout = table.readouts[0]
@@ -141,7 +141,7 @@ def clips_to_judge(source: Place, frontend: Frontend | None) -> tuple[Float32s, 
     return table.matrix(readout), tuple(map(str, table.columns["path"]))
 
 
-def require_alike(found: Frontend | None, wanted: Frontend | None, source: Place) -> None:
+def require_alike(found: Frontend | None, wanted: Frontend | None, source: Location) -> None:
     """An error where a table says that its vectors were made otherwise than the model's."""
     if found is None or wanted is None:
         return
@@ -155,12 +155,12 @@ def require_alike(found: Frontend | None, wanted: Frontend | None, source: Place
 
 
 def normals_of_recordings(
-    source: Place,
+    source: Location,
     net: Backbone,
     *,
     readout: str | None = None,
     channel: int | str = 0,
-    keep: Place | None = None,
+    keep: Location | None = None,
     training: bool = True,
     on_error: str = "fail",
     progress: Progress | None = None,
@@ -223,15 +223,15 @@ def normals_of_recordings(
     return Gathered(machines, (*said, *oddities), report.skipped)
 
 
-def one_recording(path: Place) -> ClipTable:
+def one_recording(path: Location) -> ClipTable:
     """A clip table of a single file."""
     if not path.is_file():
-        raise DataError(f"{not_there(path)} Give a recording, a folder or a manifest.")
+        raise DataError(f"{missing_message(path)} Give a recording, a folder or a manifest.")
     root = path.absolute().parent
     return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
 
 
-def usual_seconds(paths: Sequence[Place]) -> float | None:
+def usual_seconds(paths: Sequence[Location]) -> float | None:
     """The median length of some of the recordings, by their headers."""
     step = max(1, len(paths) // _PROBED)
     lengths = []
@@ -339,8 +339,3 @@ def _hashes_of(table: EmbeddingTable) -> list[str]:
     given = table.columns.get(HASHES, ())
     found = [each if isinstance(each, str) and SHA256.fullmatch(each) else "" for each in given]
     return found if any(found) else []
-
-
-def _sha256(path: Place) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

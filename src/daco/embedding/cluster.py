@@ -18,14 +18,13 @@ from typing import Any
 
 from daco.backbones import load
 from daco.backbones.protocol import Backbone
-from daco.compute.cluster import LostWorkersError, connected, explained, slots
-from daco.compute.tasks import other_version
+from daco.compute.ray import LostWorkersError, connected, explained, other_version, slots
 from daco.data.clips import ClipTable
 from daco.embedding.embed import Job, embed_shard
 from daco.embedding.shards import Recording, Shard, Span
 from daco.errors import DacoError, DataError, InputError, WeightsError
-from daco.files.atomic import unwritable
-from daco.files.places import THREADS, Place, RemotePath
+from daco.files.atomic import write_error
+from daco.files.remote import REMOTE_THREADS, Location, RemotePath
 from daco.version import __version__
 
 LOSSES = 5
@@ -63,7 +62,7 @@ class RayEmbedding:
     device : {"cpu", "cuda"}
         What a worker computes on.
     address : str or None
-        See `daco.compute.cluster.connected`.
+        See `daco.compute.ray.connected`.
     threads : int or None
         That read recordings, per worker.
     """
@@ -101,7 +100,7 @@ class RayEmbedding:
     def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
         """The shards in the order in which they are finished."""
         remote = isinstance(table.root, RemotePath)
-        usual = THREADS if remote else 4 if self.device == "cuda" else 1
+        usual = REMOTE_THREADS if remote else 4 if self.device == "cuda" else 1
         job = replace(job, workers=self._threads or usual)
         with connected(self._address) as ray:
             crew = _Crew(
@@ -224,7 +223,7 @@ class Embedder:
         self._recipe = recipe
         self._net: Backbone | None = None
 
-    def ready(self, root: Place) -> DacoError | None:
+    def ready(self, root: Location) -> DacoError | None:
         """Load the network; what is wrong with this worker, or None."""
         try:
             self._net = _network(self._recipe, root)
@@ -241,16 +240,16 @@ class Embedder:
             return error
         except OSError as error:
             place = Path(error.filename) if error.filename else table.root
-            trouble = unwritable(place, error)
+            trouble = write_error(place, error)
             return DataError(f"Ray worker on {socket.gethostname()}: {trouble}")
 
 
-def _as_seen_by_all(root: Place) -> Place:
+def _as_seen_by_all(root: Location) -> Location:
     """The folder of the recordings under a name that does not depend on where a process is."""
     return root.resolve()
 
 
-def _is_seen(place: Place) -> bool:
+def _is_seen(place: Location) -> bool:
     """Whether the folder of the recordings, or one of them, is there for this computer."""
     return place.exists()
 
@@ -260,7 +259,7 @@ def _is_lasting(error: BaseException, trouble: BaseException) -> bool:
     return trouble is not error and not isinstance(trouble, LostWorkersError)
 
 
-def _network(recipe: Recipe, root: Place) -> Backbone:
+def _network(recipe: Recipe, root: Location) -> Backbone:
     if recipe.version != __version__:
         raise DataError(other_version(recipe.version))
     if not _is_seen(root):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daco.errors import DataError
 from daco.files.atomic import atomic_write
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 
 if TYPE_CHECKING:  # a study reads what embedding took, and needs no libraries of sound for it
     from daco.backbones.protocol import Backbone
@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # a study reads what embedding took, and needs no libraries o
 SUFFIX = ".cost.json"
 
 
-def cost_file(table: Place | str) -> Place:
+def cost_file(table: Location | str) -> Location:
     """Where the cost of a table is noted: ``emb.cost.json`` for ``emb.parquet``."""
-    return place(table).with_suffix(SUFFIX)
+    return parse_location(table).with_suffix(SUFFIX)
 
 
 def write_cost(report: EmbedReport, net: Backbone) -> None:
@@ -40,7 +40,7 @@ def write_cost(report: EmbedReport, net: Backbone) -> None:
         temporary.write_text(json.dumps(cost, indent=1) + "\n", encoding="utf-8")
 
 
-def read_cost(table: Place | str) -> dict[str, Any] | None:
+def read_cost(table: Location | str) -> dict[str, Any] | None:
     """What was noted beside a table, or None."""
     path = cost_file(table)
     if not path.is_file():

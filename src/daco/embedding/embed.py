@@ -41,7 +41,7 @@ from daco.embedding.shards import (
     write_shard,
 )
 from daco.errors import AudioError, DacoError, DataError, InputError
-from daco.files.places import THREADS, Place
+from daco.files.remote import REMOTE_THREADS, Location
 from daco.validation import Float32s, require_whole
 
 BATCH_SIZE = 32
@@ -53,7 +53,7 @@ SHARD_SIZE = 256
 class EmbedReport:
     """What a run did: `embedded` clips now, `reused` ones of an earlier run, `skipped` ones."""
 
-    out: Place
+    out: Location
     clips: int
     embedded: int
     reused: int
@@ -96,7 +96,7 @@ class Engine(Protocol):
 def embed_clips(
     table: ClipTable,
     net: Backbone,
-    out: Place | str,
+    out: Location | str,
     *,
     readouts: Sequence[str] | None = None,
     channel: int | str = 0,
@@ -209,9 +209,9 @@ def embed_clips(
     )
 
 
-def _default_workers(root: Place) -> int:
+def _default_workers(root: Location) -> int:
     if not isinstance(root, Path):
-        return THREADS  # they wait for answers, not for a core
+        return REMOTE_THREADS  # they wait for answers, not for a core
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(6, cores or 1)  # on 16 cores, 8 and 16 threads were slower than 4 and 6
 
@@ -228,7 +228,7 @@ def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
     return shard.finish()
 
 
-def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]) -> None:
+def _collect(shards: Iterator[Shard], folder: Location, done: Callable[[int], None]) -> None:
     finished = 0
     with contextlib.ExitStack() as stack:
         if isinstance(shards, Generator):  # now, not when somebody forgets the error raised here
@@ -239,7 +239,9 @@ def _collect(shards: Iterator[Shard], folder: Place, done: Callable[[int], None]
             done(finished)
 
 
-def _embed_spans(run: _Run, folder: Place, spans: list[Span], done: Callable[[int], None]) -> None:
+def _embed_spans(
+    run: _Run, folder: Location, spans: list[Span], done: Callable[[int], None]
+) -> None:
     """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
     stop = threading.Event()
     finished = embedded = 0
@@ -283,7 +285,7 @@ def _made_ready(
             yield shard, np.empty(0, np.intp), np.empty((0, 0), np.float32)
 
 
-def _load(run: _Run, row: int, path: Place) -> Loaded:
+def _load(run: _Run, row: int, path: Location) -> Loaded:
     recording, content = read_recording(path)
     try:
         wave = decoder_of(run.net, run.channel, run.limits).read(path, content)

@@ -24,10 +24,10 @@ from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reas
 from daco.backbones import Backbone, load
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
-from daco.files.places import Place, RemotePath
+from daco.files.remote import Location, RemotePath
 from daco.validation import Float32s, Float64s
 
-Source = Place | bytes | BinaryIO
+Source = Location | bytes | BinaryIO
 """A recording: its path, its content, or a stream of its content."""
 
 MAX_SAMPLES = 1 << 25

@@ -16,7 +16,7 @@ import numpy as np
 from daco.audio.decode import Waveforms
 from daco.embedding.frontend import MAX_SAMPLES
 from daco.embedding.shards import Recording
-from daco.files.places import Place
+from daco.files.remote import Location
 
 _AT_ONCE = 8  # clips a thread takes at a time: handing over costs as much as reading one
 _SCALE = np.float32(1 / 32768)
@@ -38,8 +38,8 @@ class Loaded:
 
 
 def load_ahead(
-    items: Iterable[tuple[int, Place]],
-    load: Callable[[int, Place], Loaded],
+    items: Iterable[tuple[int, Location]],
+    load: Callable[[int, Location], Loaded],
     *,
     workers: int,
     ahead: int,
@@ -56,7 +56,7 @@ def load_ahead(
     sizes: deque[int] = deque()
     largest = 0
 
-    def load_some(some: list[tuple[int, Place]]) -> list[Loaded]:
+    def load_some(some: list[tuple[int, Location]]) -> list[Loaded]:
         return [load(*item) for item in some if not stop.is_set()]
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="daco-loader")

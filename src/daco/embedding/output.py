@@ -24,7 +24,7 @@ from daco.data.parquet import (
 from daco.embedding.shards import Recording, Shard, Span, hash_recording, read_shards
 from daco.errors import DataError
 from daco.files.atomic import atomic_write
-from daco.files.places import THREADS, Place, opened, place
+from daco.files.remote import REMOTE_THREADS, Location, open_location, parse_location
 from daco.text import name_list, quantity
 
 RECORDINGS = "recordings_sha256"
@@ -34,9 +34,9 @@ HASHES = "audio_sha256"
 """The column with the SHA-256 of each recording."""
 
 
-def parquet_file(out: Place | str) -> Place:
+def parquet_file(out: Location | str) -> Location:
     """The output's path, if a table may be written there: nothing else is ever replaced."""
-    out = place(out)
+    out = parse_location(out)
     if out.suffix != ".parquet":
         raise DataError(f"{out} must be a file with the extension .parquet.")
     if out.is_dir():
@@ -46,12 +46,12 @@ def parquet_file(out: Place | str) -> Place:
     return out
 
 
-def _require_own(out: Place) -> None:
+def _require_own(out: Location) -> None:
     import pyarrow
     import pyarrow.parquet as pq
 
     try:
-        with opened(out) as source:
+        with open_location(out) as source:
             metadata = pq.read_schema(source).metadata or {}
     except (pyarrow.ArrowInvalid, OSError):
         metadata = {}
@@ -63,7 +63,7 @@ def _require_own(out: Place) -> None:
 
 
 def changes_since(
-    table: ClipTable, out: Place, origin: Mapping[str, str], *, skip: bool
+    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool
 ) -> tuple[list[str], int] | None:
     """What differs between a finished table and what embedding would write, in words.
 
@@ -88,7 +88,7 @@ def changes_since(
     if not out.is_file():
         return None
     try:
-        with opened(out) as source, pq.ParquetFile(source) as file:
+        with open_location(out) as source, pq.ParquetFile(source) as file:
             stored = own_metadata(file.schema_arrow)
             columns = file.read(columns=list(COLUMNS)).to_pydict()
         left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
@@ -131,7 +131,7 @@ def _verb(items: Collection[str]) -> str:
 
 
 def _recordings_sha256(table: ClipTable) -> str:
-    threads = min(8, os.cpu_count() or 1) if isinstance(table.root, Path) else THREADS
+    threads = min(8, os.cpu_count() or 1) if isinstance(table.root, Path) else REMOTE_THREADS
     digest = hashlib.sha256()
     with ThreadPoolExecutor(threads, thread_name_prefix="daco-hash") as pool:
         for clip, recording in zip(
@@ -147,9 +147,9 @@ def _line(path: str, recording: Recording) -> bytes:
 
 def write_table(
     table: ClipTable,
-    folder: Place,
+    folder: Location,
     spans: list[Span],
-    out: Place,
+    out: Location,
     origin: dict[str, str],
     settings: str,
 ) -> tuple[int, list[tuple[int, str, str]]]:
@@ -203,7 +203,7 @@ def write_table(
 
 
 def _own_shards(
-    folder: Place, spans: list[Span], out: Place, settings: str
+    folder: Location, spans: list[Span], out: Location, settings: str
 ) -> Iterator[tuple[Span, Shard]]:
     """The shards, unless somebody else has been at them, whom no lock keeps from remote folders."""
     for span, shard in zip(spans, read_shards(folder, spans), strict=True):

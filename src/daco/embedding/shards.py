@@ -24,10 +24,10 @@ from typing import NamedTuple
 from daco.data.clips import ClipTable
 from daco.data.parquet import vector_array
 from daco.errors import DacoError, DataError, DownloadError
-from daco.files.atomic import TEMPORARY, atomic_write, unwritable
+from daco.files.atomic import TEMPORARY, atomic_write, write_error
 from daco.files.claims import claimed
-from daco.files.lock import exclusive
-from daco.files.places import THREADS, Place, RemotePath, Status
+from daco.files.lock import hold_lock
+from daco.files.remote import REMOTE_THREADS, Location, RemotePath, Status
 from daco.validation import Float32s
 
 WHOLE = 1 << 24
@@ -55,7 +55,7 @@ class Recording(NamedTuple):
 _NONE = Recording(0, 0, 0, "")
 
 
-def stat_recording(path: Place) -> Recording:
+def stat_recording(path: Location) -> Recording:
     """Size and times of a file, without its hash."""
     if isinstance(path, RemotePath):
         return _stat_remote(path)
@@ -68,7 +68,7 @@ def stat_recording(path: Place) -> Recording:
     return Recording(found.st_size, found.st_mtime_ns, found.st_ctime_ns, "")
 
 
-def hash_recording(path: Place) -> Recording:
+def hash_recording(path: Location) -> Recording:
     """Size, times and content hash of a file; the times are those from before reading it."""
     if isinstance(path, RemotePath):
         return read_recording(path)[0]
@@ -82,7 +82,7 @@ def hash_recording(path: Place) -> Recording:
         return recording
 
 
-def read_recording(path: Place) -> tuple[Recording, bytes]:
+def read_recording(path: Location) -> tuple[Recording, bytes]:
     """As `hash_recording`, with the content that was hashed; b"" where that is large or bad."""
     if isinstance(path, RemotePath):
         return _fetch(path)
@@ -141,12 +141,12 @@ class Shard:
     settings: str
 
 
-def shard_path(folder: Place, start: int, stop: int) -> Place:
+def shard_path(folder: Location, start: int, stop: int) -> Location:
     """Where a shard is kept."""
     return folder / f"{start:09d}-{stop:09d}.arrow"
 
 
-def write_shard(folder: Place, shard: Shard) -> None:
+def write_shard(folder: Location, shard: Shard) -> None:
     """Keep a finished shard; after this a kill cannot lose it."""
     import pyarrow as pa
 
@@ -168,7 +168,7 @@ def write_shard(folder: Place, shard: Shard) -> None:
         writer.write_table(table)
 
 
-def read_shard(folder: Place, start: int, stop: int) -> Shard:
+def read_shard(folder: Location, start: int, stop: int) -> Shard:
     """A finished shard."""
     import pyarrow as pa
 
@@ -193,7 +193,7 @@ def read_shard(folder: Place, start: int, stop: int) -> Shard:
     )
 
 
-def read_shards(folder: Place, spans: Sequence[Span]) -> Iterator[Shard | None]:
+def read_shards(folder: Location, spans: Sequence[Span]) -> Iterator[Shard | None]:
     """Finished shards in this order, remote ones several at a time; None where one is missing."""
 
     def read(span: Span) -> Shard | None:
@@ -206,17 +206,17 @@ def read_shards(folder: Place, spans: Sequence[Span]) -> Iterator[Shard | None]:
         yield from map(read, spans)
         return
     waiting: deque[Future[Shard | None]] = deque()
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="daco-shards") as pool:
+    with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-shards") as pool:
         for span in spans:
             waiting.append(pool.submit(read, span))
-            if len(waiting) > THREADS:
+            if len(waiting) > REMOTE_THREADS:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
 def reusable(
-    folder: Place, table: ClipTable, spans: Sequence[Span], settings: str, *, skips: bool
+    folder: Location, table: ClipTable, spans: Sequence[Span], settings: str, *, skips: bool
 ) -> set[Span]:
     """The spans whose finished shards hold what embedding their clips again would give.
 
@@ -242,11 +242,13 @@ def reusable(
         spans = [span for span in spans if shard_path(folder, *span).name in there]
     if isinstance(folder, Path) and isinstance(table.root, Path):
         return {span for span in spans if check(span)}
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="daco-shards") as pool:
+    with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-shards") as pool:
         return {span for span, good in zip(spans, pool.map(check, spans), strict=True) if good}
 
 
-def _is_reusable(folder: Place, table: ClipTable, span: Span, settings: str, skips: bool) -> bool:
+def _is_reusable(
+    folder: Location, table: ClipTable, span: Span, settings: str, skips: bool
+) -> bool:
     paths = [clip.path for clip in table.clips[slice(*span)]]
     try:
         shard = read_shard(folder, *span)
@@ -264,7 +266,7 @@ def _is_reusable(folder: Place, table: ClipTable, span: Span, settings: str, ski
     )
 
 
-def _is_unchanged(path: Place, before: Recording) -> bool:
+def _is_unchanged(path: Location, before: Recording) -> bool:
     now = stat_recording(path)
     timed = now.mtime_ns or now == _NONE
     if timed and now == before._replace(sha256=""):
@@ -275,7 +277,7 @@ def _is_unchanged(path: Place, before: Recording) -> bool:
 
 
 @contextlib.contextmanager
-def shard_folder(out: Place) -> Iterator[Place]:
+def shard_folder(out: Location) -> Iterator[Location]:
     """``<out>.shards`` for this process alone; what a killed run left half-written is removed.
 
     The folder is kept if it holds finished shards when an error ends the block. On a remote file
@@ -290,7 +292,7 @@ def shard_folder(out: Place) -> Iterator[Place]:
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(exist_ok=True)
-            stack.enter_context(exclusive(folder / "run", wait=0))
+            stack.enter_context(hold_lock(folder / "run", wait=0))
             for leftover in folder.glob(f".*{TEMPORARY}"):
                 leftover.unlink()
             owner.write_text(str(os.getpid()))
@@ -300,7 +302,7 @@ def shard_folder(out: Place) -> Iterator[Place]:
                 "or choose another --out."
             ) from None
         except OSError as error:
-            raise unwritable(folder, error) from None
+            raise write_error(folder, error) from None
         try:
             yield folder
         except BaseException:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.data.clips import stem_of
 from daco.errors import DataError, InputError
-from daco.files.atomic import atomic_write, unwritable
+from daco.files.atomic import atomic_write, write_error
 from daco.text import name_list, quantity
 
 SCORES = "anomaly_score"
@@ -267,7 +267,7 @@ def _write(path: Path, names: Sequence[str], values: Iterable[str]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(path.parent, error) from None
+        raise write_error(path.parent, error) from None
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerows(

@@ -12,9 +12,9 @@ from daco.data.table import EmbeddingTable
 from daco.errors import DacoError, DataError, InputError
 from daco.experiments.hearing import ROLES
 from daco.experiments.inputs import DomainNames, MachineData, Source, read_table, renamed
-from daco.experiments.provenance import sha256_of
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
-from daco.files.places import Place, place
+from daco.files.hashing import sha256_of_file
+from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies, injected
 from daco.text import name_list, quantity
 from daco.validation import Indices
@@ -25,7 +25,7 @@ SAME = ("backbone", "weights_sha256", "channel")
 
 def fault_sources(faults: Source | Iterable[Source]) -> list[Source]:
     """One source or several, as a list."""
-    return [faults] if isinstance(faults, EmbeddingTable | Place | str) else list(faults)
+    return [faults] if isinstance(faults, EmbeddingTable | Location | str) else list(faults)
 
 
 def with_faults(
@@ -91,13 +91,17 @@ def fault_inputs(faults: Sequence[Source]) -> list[dict[str, Any]]:
     return [
         {"path": None, "sha256": None}
         if isinstance(source, EmbeddingTable)
-        else {"path": place(source).name, "sha256": sha256_of(place(source))}
+        else {"path": parse_location(source).name, "sha256": sha256_of_file(parse_location(source))}
         for source in faults
     ]
 
 
 def _title(source: Source, at: int) -> str:
-    return f"table {at + 1} of faults" if isinstance(source, EmbeddingTable) else str(place(source))
+    return (
+        f"table {at + 1} of faults"
+        if isinstance(source, EmbeddingTable)
+        else str(parse_location(source))
+    )
 
 
 def _checked(source: Source, at: int, tables: dict[str, Table]) -> Table:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daco.errors import ConfigError, DataError
-from daco.method.config import ScoreConfig, blind_pool, paper_grid, parse_grid
-from daco.method.grids import frontier_grid
+from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid, parse_grid
 
 GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
     "51": lambda bands: paper_grid(51),

@@ -20,7 +20,7 @@ from daco.data.lazy_table import open_table
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
-from daco.files.places import Place, place
+from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
@@ -28,7 +28,7 @@ from daco.validation import Float32s, Indices
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
 
-Source = EmbeddingTable | Place | str
+Source = EmbeddingTable | Location | str
 """A table, or the file it is in."""
 
 
@@ -156,7 +156,7 @@ def read_table(table: Source, further: tuple[str, ...] = ()) -> Table:
     """
     if isinstance(table, EmbeddingTable):
         return table
-    if place(table).suffix.lower() == ".npz":
+    if parse_location(table).suffix.lower() == ".npz":
         return EmbeddingTable.read(table)
     return open_table(table, further)
 

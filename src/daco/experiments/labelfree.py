@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.compute.pool import SCORING, outcomes, worker_pool, workers_for
+from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
 from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
 from daco.experiments.inputs import Normals, normals_of

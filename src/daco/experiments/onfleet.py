@@ -42,9 +42,9 @@ def require_device(device: str, engine: str = "local") -> None:
             f"and the engine {engine} sends each to a worker of its own. Leave one of them out."
         )
     require_torch()
-    from daco.method.fleet.staging import place
+    from daco.compute.device import float64_device
 
-    place(device)
+    float64_device(device)
 
 
 def device_facts(device: str, settings: Settings) -> dict[str, Any]:

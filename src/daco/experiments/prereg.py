@@ -7,7 +7,6 @@ that the document was edited, not that it is old: for that, publish the hash whe
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -20,7 +19,6 @@ import numpy as np
 from daco.errors import DataError, InputError
 from daco.experiments.aggregate import metrics_of, plain
 from daco.experiments.decision import Decision, decide_with
-from daco.experiments.provenance import sha256_of
 from daco.experiments.result import StudyResult
 from daco.experiments.study_tables import (
     DOCUMENTS,
@@ -29,6 +27,7 @@ from daco.experiments.study_tables import (
     REQUIRED_TABLES,
     read_json,
 )
+from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.grid_table import Table, column, config_names, numbers
 from daco.method.selection import select_by_dev_score
@@ -88,7 +87,10 @@ def freeze(
     if (folder / MACHINES).is_dir() and not result.provenance:
         raise DataError(f"The study in {folder} is not finished: it has no run.json. Run it again.")
     artifacts = {
-        path.relative_to(folder).as_posix(): {_HASH: sha256_of(path), "bytes": path.stat().st_size}
+        path.relative_to(folder).as_posix(): {
+            _HASH: sha256_of_file(path),
+            "bytes": path.stat().st_size,
+        }
         for path in _artifact_paths(folder)
     }
     _require_untouched(folder, result.provenance.get("artifacts") or {}, artifacts)
@@ -143,7 +145,7 @@ def document_hash(document: Mapping[str, Any]) -> str:
     """
     content = {key: value for key, value in document.items() if key != _HASH}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return sha256_of_bytes(text.encode("utf-8"))
 
 
 def read_preregistration(path: Path | str) -> dict[str, Any]:

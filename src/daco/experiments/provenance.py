@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,12 +15,12 @@ from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
 from daco.experiments.shelf import Table
 from daco.experiments.study_tables import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
-from daco.files.places import Place, opened, place
+from daco.files.hashing import sha256_of_file
+from daco.files.remote import Location, parse_location
 from daco.method.config import DEFAULT_CONFIG
 from daco.version import __version__
 
 SCHEMA = 1
-_AT_ONCE = 2**23  # bytes of a remote file, which are a request each time
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
 
 
@@ -29,7 +28,7 @@ def embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]
     """What the embedding of each table took, where it was noted beside the table."""
     found = []
     for role, source in sources.items():
-        cost = read_cost(source) if isinstance(source, Place | str) else None
+        cost = read_cost(source) if isinstance(source, Location | str) else None
         if cost is not None:
             found.append({"role": role, **cost})
     return found
@@ -48,14 +47,14 @@ def provenance_of(
     inputs = []
     for role, table in tables.items():
         source = sources[role]
-        path = place(source) if isinstance(source, Place | str) else None
+        path = parse_location(source) if isinstance(source, Location | str) else None
         if isinstance(table, StoredTable):
             table.require_unchanged()  # or the hash would be of other vectors than the results
         inputs.append(
             {
                 "role": role,
                 "path": None if path is None else path.name,
-                "sha256": None if path is None else sha256_of(path),
+                "sha256": None if path is None else sha256_of_file(path),
                 "n_clips": len(table),
                 "machines": list(table.machines),
                 "metadata": dict(table.metadata),
@@ -89,20 +88,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def sha256_of(path: Place) -> str:
-    """SHA-256 of a file, in hex."""
-    if isinstance(path, Path):
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    digest = hashlib.sha256()
-    with opened(path) as there:
-        while block := there.read(_AT_ONCE):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def artifact_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of the tables and documents that results rest on."""
     files = [*REQUIRED_TABLES.values(), *OPTIONAL_TABLES.values()]
     files += [DOCUMENTS["selection"], DOCUMENTS["stats"]]
-    return {name: sha256_of(folder / name) for name in files if (folder / name).is_file()}
+    return {name: sha256_of_file(folder / name) for name in files if (folder / name).is_file()}

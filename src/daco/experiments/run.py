@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from daco.compute.pool import SCORING, worker_pool
+from daco.compute.processes import SCORING, worker_pool
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -58,7 +59,7 @@ from daco.experiments.study_tables import (
     write_json,
 )
 from daco.experiments.workers import Progress, run_machines
-from daco.files.places import local
+from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 
@@ -76,7 +77,7 @@ def study(
     out: Path | str | None = None,
     seed: int = 0,
     n_splits: int = CHOICE_SPLITS,
-    false_alarm_rate: float = 0.1,
+    false_alarm_rate: float = FALSE_ALARM_RATE,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -149,7 +150,7 @@ def study(
         grid = parse_grid(grid)
     _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
     require_device(device, engine)
-    folder = None if out is None else _prepared(local(out, "A study"))
+    folder = None if out is None else _prepared(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _tables(dev, eval, truth, notes)

@@ -24,9 +24,9 @@ from daco.experiments.prereg import (
     read_preregistration,
     require_complete,
 )
-from daco.experiments.provenance import sha256_of
 from daco.experiments.result import StudyResult
 from daco.experiments.study_tables import REQUIRED_TABLES, read_csv_table
+from daco.files.hashing import sha256_of_file
 from daco.method.grid_table import column, numbers
 from daco.text import name_list, quantity
 from daco.version import __version__
@@ -170,7 +170,7 @@ def _frozen_run(
         path = folder / name
         if not path.is_file():
             yield Check(name, CHANGED, "missing")
-        elif path.stat().st_size != frozen["bytes"] or sha256_of(path) != frozen["sha256"]:
+        elif path.stat().st_size != frozen["bytes"] or sha256_of_file(path) != frozen["sha256"]:
             yield Check(name, CHANGED, "not the file that was frozen")
         else:
             same += 1

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from daco.compute.pool import outcomes
+from daco.compute.processes import outcomes
 from daco.errors import DacoError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daco.errors import DataError
-from daco.files.places import Place, RemotePath
+from daco.files.remote import Location, RemotePath
 
 TEMPORARY = ".tmp"
 """How the name of an unfinished file ends; a kill may leave one behind, it is never read."""
@@ -28,7 +28,7 @@ _HINTS = {
 
 
 @contextlib.contextmanager
-def atomic_write(path: Place, folder: Place | None = None) -> Iterator[Path]:
+def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Path]:
     """A temporary path to write to; when the block ends, it becomes `path` in one step.
 
     Parameters
@@ -59,7 +59,7 @@ def atomic_write(path: Place, folder: Place | None = None) -> Iterator[Path]:
         temporary = None
         _sync(path.parent)
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise write_error(path, error) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -73,10 +73,10 @@ def _uploaded(path: RemotePath) -> Iterator[Path]:
             yield temporary
             path.upload(temporary)
     except OSError as error:
-        raise unwritable(Path(tempfile.gettempdir()), error) from None
+        raise write_error(Path(tempfile.gettempdir()), error) from None
 
 
-def unwritable(path: Place, error: OSError) -> DataError:
+def write_error(path: Location, error: OSError) -> DataError:
     """One sentence for what the operating system refused."""
     reason = os.strerror(error.errno) if error.errno else str(error)
     hint = _HINTS.get(error.errno or 0, "")
@@ -94,7 +94,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _new_file(folder: Place, name: str) -> Path:
+def _new_file(folder: Location, name: str) -> Path:
     """A new empty file with the permissions that the process gives its files.
 
     `tempfile.mkstemp` makes private files, and the umask that says what others may do can only be

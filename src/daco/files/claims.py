@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 
 from daco.errors import DacoError, DataError
-from daco.files.places import RemotePath
+from daco.files.remote import RemotePath
 
 BEAT = 15.0
 """Seconds after which a claim is renewed."""

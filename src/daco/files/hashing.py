@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import os
+
+from daco.files.remote import Location, open_location
 
 
-def sha256_of_file(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256_of_file(path: Location) -> str:
+    """The SHA-256 of a file's content, in hexadecimal; the file may be remote."""
+    digest = hashlib.sha256()
+    with open_location(path) as source:
+        if source is path:
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := source.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def sha256_of_bytes(data: bytes) -> str:

@@ -19,7 +19,7 @@ else:
 
 
 @contextmanager
-def exclusive(path: Path, wait: float) -> Iterator[None]:
+def hold_lock(path: Path, wait: float) -> Iterator[None]:
     """Hold ``<name>.lock``; whoever comes second waits, and then finds the file."""
     lock = path.with_name(path.name + ".lock")
     give_up = time.monotonic() + wait

@@ -79,10 +79,6 @@ class NormalBank:
     device : str
         ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
         computed there (:class:`daco.method.fleet.DeviceBank`), all others as ever.
-    index : str, optional
-        How neighbours are searched in a bank of very many clips
-        (:class:`daco.method.bigbank.IndexedBank`): ``"flat"``, which is exact, ``"ivf"`` or
-        ``"hnsw"``.
 
     Attributes
     ----------
@@ -103,15 +99,9 @@ class NormalBank:
     (2,)
     """
 
-    def __new__(
-        cls, *given: Any, device: str = "cpu", index: Any = None, **options: Any
-    ) -> NormalBank:
-        """A bank, of the class that has the index or computes on the device that is named."""
-        if index is not None and cls is NormalBank:
-            from daco.method.bigbank import IndexedBank  # it builds on this class
-
-            cls = IndexedBank
-        elif device != "cpu" and cls is NormalBank:
+    def __new__(cls, *given: Any, device: str = "cpu", **options: Any) -> NormalBank:
+        """A bank, of the class that computes on the device that is named."""
+        if device != "cpu" and cls is NormalBank:
             from daco.method.fleet import DeviceBank  # it builds on this class, and needs torch
 
             cls = DeviceBank
@@ -125,7 +115,6 @@ class NormalBank:
         bands: int | None = None,
         memory_budget: int = MEMORY_BUDGET,
         device: str = "cpu",
-        index: Any = None,
     ) -> None:
         X, self.bands = split_bands(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
@@ -397,9 +386,7 @@ def _least_clips(base: Base, spare: int) -> tuple[int, str]:
     needs = []
     for part in base.parts():
         n = part.neighbours
-        if part.scorer == "pca":
-            needs.append((n + 2, f"for {n} direction{'s' * (n > 1)} without the one left out"))
-        elif part.scorer.startswith("dldn") or not n:
+        if part.scorer.startswith("dldn") or not n:
             needs.append((1 + spare, "each with a neighbour"))
         else:
             needs.append((n + spare, f"each with {n} neighbour{'s' * (n > 1)}"))

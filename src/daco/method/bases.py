@@ -13,9 +13,7 @@ A base is a scorer with its number, taken on whole vectors or band by band::
     dldn-ratio|mean-K{K}         densities among normals of the same domain only
     beam, beam-k{k}              k nearest normals in every band, averaged over bands
     beam-<one of ldn-, varmin-, dldn->    that score in every band, averaged over bands
-    pca-d{d}                     what d principal directions of the normals leave over
-    memmix                       nearest normal, the smallest domain enriched by mixtures
-    genrep, genrep-mix           nearest normal per domain, standardised; with mixtures
+    genrep                       nearest normal per domain, standardised
     zmin-<base>+<base>+...       smallest of two to eight scores, each standardised
 """
 
@@ -66,18 +64,8 @@ SCORERS = {
     "dldn-mean": Scorer(
         "K", True, True, "its distance to a normal, less the density in its domain (K = {n})"
     ),
-    "pca": Scorer("d", False, False, "what the {n} main directions of the normals leave over"),
-    "memmix": Scorer(
-        "", False, False, "its distance to the nearest normal or mixture of two domains’ normals"
-    ),
     "genrep": Scorer(
         "", True, False, "its distance to the nearest normal, standardised in each domain"
-    ),
-    "genrep-mix": Scorer(
-        "",
-        True,
-        False,
-        "its distance to the nearest normal or mixture, standardised in each domain",
     ),
     "zmin": Scorer("", True, False, "the smallest of {n} standardised scores"),
 }
@@ -92,8 +80,6 @@ _LOCAL = re.compile(
 # Digits are counted because int() refuses thousands of them in words of its own.
 _KNN = re.compile(r"(beam-)?k([1-9]\d{0,8})")
 _STACKED = re.compile(r"ldnK([1-9]\d{0,8})")
-_PCA = re.compile(r"pca-d([1-9]\d{0,8})")
-_BARE = ("memmix", "genrep", "genrep-mix")
 
 
 @dataclass(frozen=True)
@@ -105,7 +91,7 @@ class Base:
     scorer : str
         One of `SCORERS`.
     neighbours : int
-        ``k``, ``K`` or the number of directions; 0 for scorers without one.
+        ``k`` or ``K``; 0 for scorers without one.
     bandwise : bool
         In every band by itself, averaged over bands.
     members : tuple of Base
@@ -188,9 +174,7 @@ def parse_base(code: str) -> Base | None:
         return Base("ldn-ratio", int(match[1]))
     if match := _LOCAL.fullmatch(code):
         return Base(match[2], int(match[3]), bandwise=bool(match[1]))
-    if match := _PCA.fullmatch(code):
-        return Base("pca", int(match[1]))
-    if code in _BARE:
+    if code == "genrep":
         return Base(code)
     if code.startswith("zmin-"):
         codes = code.removeprefix("zmin-").split("+")

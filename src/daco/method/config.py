@@ -40,11 +40,38 @@ On a readout without bands it is ``varmin-K4``."""
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""
 
+_STRENGTHS = (0, 10, 30, 100, 300)
+_FRONTIER_STRENGTHS = {"soft": (0, 30, 100), "hard": (0, 30)}
+_FRONTIER_WHOLE = (
+    "ldn-mean-K4",
+    "ldn-mean-K16",
+    "varmin-K1",
+    "varmin-K4",
+    "varmin-K16",
+    "varmin-log-K1",
+    "varmin-log-K4",
+    "dldn-mean-K16",
+    "dldn-ratio-K16",
+    "zmin-k1+ldnK1+varmin-K4",
+)
+_FRONTIER_BANDWISE = (
+    "beam",
+    "beam-ldn-ratio-K1",
+    "beam-ldn-mean-K1",
+    "beam-ldn-mean-K4",
+    "beam-ldn-mean-K16",
+    "beam-varmin-K1",
+    "beam-varmin-K4",
+    "beam-varmin-K16",
+    "beam-varmin-log-K4",
+)
+
 _CALIBRATED = re.compile(
     r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d{0,308}|\d{1,308}\.\d{1,400})"
     r"|(ratio|zscore)-(soft|hard|oracle))"
     r"-(.+)"
 )
+_REMOVED = re.compile(r"(?:^|-|\+)(pca|memmix|genrep-mix)(?:-|\+|$)")
 
 
 @dataclass(frozen=True)
@@ -56,8 +83,7 @@ class ScoreConfig:
     scorer : str
         The base anomaly score, one of `daco.method.bases.SCORERS`.
     neighbours : int
-        ``k`` of the k-NN distance, ``K`` of the local density, the number of principal
-        directions; 0 for scorers that have no number.
+        ``k`` of the k-NN distance, ``K`` of the local density; 0 for scorers that have no number.
     calibration : {"conf", "ratio", "zscore"} or None
         How scores are made comparable between domains; None leaves them raw.
     assignment : {"soft", "hard", "oracle"} or None
@@ -134,7 +160,7 @@ class ScoreConfig:
 
     @property
     def family(self) -> str:
-        """The method family that block statistics resample (k, K, d and m are pooled)."""
+        """The method family that block statistics resample (k, K and m are pooled)."""
         if self.calibration is None:
             return self.base.family
         published = {"raw": "", "ldn-ratio": "-ldn"}
@@ -232,7 +258,49 @@ def blind_pool(size: int = 9) -> list[ScoreConfig]:
     return [ScoreConfig.parse(n) for n in names[:size]]
 
 
-_STRENGTHS = (0, 10, 30, 100, 300)
+def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
+    """The paper's 51 configurations, then the scorers published since with their calibrations.
+
+    All of them share the neighbour work of one bank. What differs in a number only (k, K, m)
+    is of one family, so that statistics over families stay honest however fine the grid is.
+
+    Parameters
+    ----------
+    bands : int
+        Of the readout. With 1 the band-wise configurations, which would repeat the others,
+        are left out.
+
+    Examples
+    --------
+    >>> import daco
+    >>> len(daco.frontier_grid()), len(daco.frontier_grid(bands=1))
+    (210, 134)
+    >>> daco.frontier_grid()[:51] == daco.paper_grid()
+    True
+    """
+    if not isinstance(bands, int) or isinstance(bands, bool) or bands < 1:
+        raise ConfigError(f"The 'bands' of frontier_grid must be a whole number. Got {bands!r}.")
+    grid = paper_grid()
+    for code in (*_FRONTIER_WHOLE, *(_FRONTIER_BANDWISE if bands > 1 else ())):
+        grid += _calibrations(_base(code))
+    return [*grid, ScoreConfig.of(Base("genrep"))]
+
+
+def _calibrations(base: Base) -> list[ScoreConfig]:
+    """A base as it is, and under every calibration that suits it."""
+    configs = [ScoreConfig.of(base)]
+    for assignment, strengths in _FRONTIER_STRENGTHS.items():
+        configs += [ScoreConfig.of(base, "conf", assignment, m) for m in strengths]
+        if not base.signed:
+            configs.append(ScoreConfig.of(base, "ratio", assignment))
+        configs.append(ScoreConfig.of(base, "zscore", assignment))
+    return configs
+
+
+def _base(code: str) -> Base:
+    base = parse_base(code)
+    assert base is not None
+    return base
 
 
 @cache
@@ -268,11 +336,12 @@ def _parse(name: str) -> ScoreConfig | None:
 def _hint(name: str, config: ScoreConfig | None) -> str:
     if config is not None:  # understood, but not spelled the one way it is written
         return f" Did you mean {config.name!r}?"
-    from daco.method.grids import (
-        frontier_grid,  # it names more than the paper's, and builds on this
-    )
-
-    return suggestion(name, (known.name for known in frontier_grid()), cutoff=0.0)
+    if match := _REMOVED.search(name):
+        return (
+            f" The scorer {match[1]!r} was removed: it was in no grid and not among the best. "
+            "The closest that remain are 'genrep' and 'varmin-K4'."
+        )
+    return suggestion(name, [known.name for known in frontier_grid()], cutoff=0.0)
 
 
 def _number(value: float) -> str:

@@ -19,9 +19,7 @@ from daco.method.distances import (
     fits,
     unit_rows,
 )
-from daco.method.mixup import target_clips, target_distances
 from daco.method.neighbours import DenseMinima, NeighbourLists, dense_minima, query_minima
-from daco.method.subspace import Directions, principal_directions
 from daco.validation import Bools, Floats, Indices
 
 
@@ -107,8 +105,6 @@ class Views:
         # All views share the budget: a bank of 8 bands has 9 distance matrices.
         self._budget = memory_budget // (bands + 1 if bands > 1 else 1)
         self.whole = View(unit, self._budget)
-        self._directions: tuple[int, Directions] | None = None
-        self._target_distances: Floats | None = None
 
     @cached_property
     def by_band(self) -> Sequence[View]:
@@ -133,19 +129,6 @@ class Views:
     def of(self, bandwise: bool) -> Sequence[View]:
         """The views that a base score is averaged over."""
         return self.by_band if bandwise else [self.whole]
-
-    def directions(self, count: int) -> Directions:
-        """The first principal directions of whole vectors, at least so many."""
-        if self._directions is None or self._directions[0] < count:
-            self._directions = count, principal_directions(self.whole.unit, count)
-        return self._directions[1]
-
-    def target_distances(self, domain_starts: Indices) -> Floats:
-        """Distances of the smallest domain's clips to all clips, what mixtures rest on."""
-        if self._target_distances is None:
-            targets = target_clips(domain_starts)
-            self._target_distances = target_distances(self.whole.distances, targets)
-        return self._target_distances
 
     def rows_of(self, unit: Floats, bandwise: bool) -> Sequence[Floats]:
         """New clips, unit rows, as seen by the same views."""

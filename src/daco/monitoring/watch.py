@@ -12,7 +12,6 @@ knows is forgotten when the file is gone and its clip, too: see `Watcher.forget_
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from daco.detector.modelfile import SUFFIX
 from daco.detector.verdict import Hearing, Verdict, judge
 from daco.embedding.frontend import Listener
 from daco.errors import AudioError, DacoError, InputError
+from daco.files.hashing import sha256_of_file
 from daco.monitoring.arrivals import Arrivals, Look, Seen, Stamp, look
 from daco.monitoring.store import Added, Store, StoreError
 from daco.monitoring.store.records import KEY, TEXT
@@ -231,7 +231,7 @@ class Watcher:
             if len(self._prefix + path) > KEY:
                 raise InputError(f"its path is longer than {KEY} characters.")
             probe(file)  # so that nothing is read in full that is no recording, or too large
-            sha256 = _sha256(file)
+            sha256 = sha256_of_file(file)
             if sha256 != known:
                 verdict = self.model.judge(file, path)
         except (AudioError, InputError, OSError) as error:
@@ -315,11 +315,6 @@ class _Gone:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_still(path: Path, stamp: Stamp) -> bool:

@@ -7,7 +7,6 @@ that differs, and not a file that ends too early.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -28,6 +27,7 @@ from daco.data.dcase import MACHINES, parse_name
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import QUANTITIES
 from daco.evaluation.scorefiles import SCORES, parse_rows, score_file_name
+from daco.files.hashing import sha256_of_file
 from daco.method.config import paper_grid
 from daco.method.grid_table import config_names, numbers
 from daco.text import name_list
@@ -163,7 +163,7 @@ def read_text(artifacts: Artifacts, file: str) -> str:
 def sha256(artifacts: Artifacts, file: str) -> str:
     """The hash of a file's bytes."""
     try:
-        return hashlib.sha256((artifacts.root / file).read_bytes()).hexdigest()
+        return sha256_of_file(artifacts.root / file)
     except FileNotFoundError:
         raise ArtifactError(file, "is not there") from None
     except OSError as error:

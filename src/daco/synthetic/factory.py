@@ -336,7 +336,7 @@ def synth_factory(
 
 
 def _each(plans: list[ClipPlan], workers: int) -> Iterator[None]:
-    from daco.compute.pool import outcomes, worker_pool
+    from daco.compute.processes import outcomes, worker_pool
 
     with worker_pool(min(workers, max(1, len(plans)))) as pool:
         for _ in outcomes(pool, _write_clip, ((plan.path, (plan,)) for plan in plans)):

@@ -22,7 +22,7 @@ from daco.data.table import EmbeddingTable
 from daco.embedding.frontend import BATCH_SIZE, decoder_of, embed_equal
 from daco.embedding.provenance import checked_readouts, origin_of
 from daco.errors import DataError, InputError
-from daco.files.places import Place
+from daco.files.remote import Location
 from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
 from daco.validation import Float32s, require_whole
 
@@ -156,7 +156,7 @@ def inject_recordings(
     return _table(chosen, matrices, plan, origin)
 
 
-def _versions(path: Place, name: str, decoder: Decoder, plan: Plan) -> Iterator[Float32s]:
+def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterator[Float32s]:
     """The versions of a recording at the network's rate, in the order of the plan."""
     sound = decoder.decode(path)
     origin, gain = _fault_origin(path, decoder, sound)
@@ -171,7 +171,7 @@ def _versions(path: Place, name: str, decoder: Decoder, plan: Plan) -> Iterator[
             yield add_fault(sound.waves, change, level)
 
 
-def _fault_origin(path: Place, decoder: Decoder, sound: Sound) -> tuple[Float32s, np.float32]:
+def _fault_origin(path: Location, decoder: Decoder, sound: Sound) -> tuple[Float32s, np.float32]:
     """The waveform a fault is derived from, and the fault's gain in what the policy takes.
 
     One channel and the mean of all are linear: a signal added to every channel adds to them.

@@ -22,7 +22,7 @@ from shared_data import ROOT
 import daco.detector.modelfile as modelfile
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import MAX_HEADER, decode, encode, is_model, read_model
-from daco.detector.thresholds import threshold_holding
+from daco.detector.thresholds import threshold_for
 from daco.errors import DacoError, DataError, InputError, ModelError
 from daco.method.bank import NormalBank
 from daco.method.config import blind_pool
@@ -641,8 +641,7 @@ class TestTheContent:
 
 def _with(model, own):
     """The model as if `own` were its calibration scores, the threshold following from them."""
-    bounded = model.config.startswith("conf")
-    threshold = threshold_holding(own, model.clip_domains, model.false_alarm_rate, bounded=bounded)
+    threshold = threshold_for(model.config, own, model.clip_domains, model.false_alarm_rate)
     return replace(model, own_scores=own, threshold=threshold)
 
 

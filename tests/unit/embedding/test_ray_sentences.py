@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from daco.backbones import load
 from daco.cli import app
-from daco.compute import cluster, require_engine
-from daco.compute.cluster import connected, explained
+from daco.compute import ray as cluster
+from daco.compute import require_engine
+from daco.compute.ray import connected, explained
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding

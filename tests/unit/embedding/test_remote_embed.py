@@ -23,7 +23,7 @@ from daco.embedding import shards
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError, DataError
 from daco.files import claims
-from daco.files.places import RemotePath, place
+from daco.files.remote import RemotePath, parse_location
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ class Interrupted(FakeNet):
 
 def remote(store, table, key="clips"):
     store.put_tree(table.root, key)
-    return ClipTable(place(store.uri(key)), table.clips)
+    return ClipTable(parse_location(store.uri(key)), table.clips)
 
 
 @pytest.mark.parametrize("to", ["remote", "local"])
@@ -69,7 +69,7 @@ def test_real_recordings_give_the_bytes_of_a_local_run(store, tmp_path, of, to):
     table = read_clips(source)
     report = embed_clips(table, net, out, shard_size=5)
     assert report.embedded == 12
-    assert place(out).read_bytes() == expected.read_bytes()
+    assert parse_location(out).read_bytes() == expected.read_bytes()
     assert store.keys("tables") == (["tables/emb.parquet"] if to == "remote" else [])
 
 
@@ -161,7 +161,7 @@ def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
     """Whoever leaves out what cannot be read must not leave out what cannot be reached."""
     table = make_clips(tmp_path / "clips", 3)
     gone = f"?endpoint_override=127.0.0.1:{closed_port()}&scheme=http&region=us-east-1"
-    source = ClipTable(place(f"s3://plant/clips{gone}"), table.clips)
+    source = ClipTable(parse_location(f"s3://plant/clips{gone}"), table.clips)
     started = time.monotonic()
     with pytest.raises(DataError, match=r"plant: cannot be reached \(Failed to connect .*\)\. Che"):
         embed_clips(source, FakeNet(), tmp_path / "e.parquet", on_error="skip", workers=1)
@@ -204,9 +204,9 @@ class TestTwoRunsOnOneOutput:
 
     def test_a_claim_is_renewed_while_a_run_lasts(self, store, monkeypatch):
         monkeypatch.setattr(claims, "BEAT", 0.02)
-        folder = place(store.uri("e.parquet.shards"))
+        folder = parse_location(store.uri("e.parquet.shards"))
         seen = set()
-        with claims.claimed(folder, place(store.uri("e.parquet"))):
+        with claims.claimed(folder, parse_location(store.uri("e.parquet"))):
             give_up = time.monotonic() + 10
             while len(seen) < 3 and time.monotonic() < give_up:
                 (key,) = store.keys()

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from synthetic_machines import synthetic_machine, synthetic_table
 
 from daco import EmbeddingTable, study
 from daco.errors import DataError, InputError
@@ -10,7 +11,6 @@ from daco.evaluation.metrics import machine_metrics
 from daco.evaluation.scorefiles import score_file_name, write_scores
 from daco.experiments.baselines import OWN, baseline_inputs, baseline_rows
 from daco.experiments.inputs import machines_of, name_domains
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 
 def embedded(year=None, machines=("fan",)):

@@ -15,6 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from report_runs import FIVE, NAUGHTY, published_study, small_study
 
+from daco.detector.thresholds import threshold_for
 from daco.errors import InputError
 from daco.experiments.figures import (
     plot_coverage,
@@ -27,8 +28,7 @@ from daco.experiments.figures import (
 )
 from daco.experiments.figures.labels import label_points
 from daco.experiments.figures.style import METHODS, PALETTE, look_of, png_bytes, svg_bytes
-from daco.method.config import paper_grid
-from daco.method.grids import frontier_grid
+from daco.method.config import frontier_grid, paper_grid
 
 PLOTS = {
     "transfer": plot_transfer,
@@ -147,14 +147,12 @@ def test_heat_writes_the_appendix_of_the_paper(published):
     assert len(texts) == 15 * 6 + 2
 
 
-def test_the_threshold_is_where_the_detector_would_put_it(small):
+@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1"])
+def test_the_threshold_is_where_the_detector_would_put_it(small, config):
     machine = small.machine_scores()[0]
-    lines = plot_distributions(small, machine.title, "conf-soft-m0-k1").axes[0].lines
-    assert lines[-1].get_xdata() == pytest.approx([0.9, 0.9])
-    own = np.sort(machine.own_of("raw-k1"))
-    lines = plot_distributions(small, machine.title, "raw-k1").axes[0].lines
-    at = 0.9 * (len(own) + 1) - 1  # the i-th of n maps to i/(n+1)
-    assert lines[-1].get_xdata()[0] == pytest.approx(np.interp(at, range(len(own)), own))
+    lines = plot_distributions(small, machine.title, config).axes[0].lines
+    threshold = threshold_for(config, machine.own_of(config), machine.own_domains, 0.1)
+    assert lines[-1].get_xdata() == pytest.approx([threshold, threshold])
 
 
 def test_distributions_ask_for_a_machine_that_is_there(small, published):

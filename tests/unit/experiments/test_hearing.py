@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.errors import DataError, InputError
@@ -19,7 +20,6 @@ from daco.experiments.hearing import Hearing, hearing_arrays, hearing_of, study_
 from daco.experiments.inputs import machines_of, name_domains
 from daco.method.pseudo_anomalies import INJECTED, injected, moved_normals
 from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 study = partial(daco.study, n_splits=10)
 

@@ -18,8 +18,7 @@ from daco.experiments.report.pictures import page_pictures
 from daco.experiments.report.summary import plain_json, tables_of
 from daco.experiments.report.wording import below_default, explain, noise_note, reading
 from daco.experiments.result import StudyResult
-from daco.method.config import paper_grid
-from daco.method.grids import frontier_grid
+from daco.method.config import frontier_grid, paper_grid
 
 FIGURES = (
     *("transfer", "frontier", "gain_separability", "coverage", "distributions", "per_machine"),

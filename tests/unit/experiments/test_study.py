@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from dcase_trees import write_truth_of
+from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import machine as machine_room
 from daco.experiments.inputs import machines_of, name_domains
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 study = partial(daco.study, n_splits=10)
 

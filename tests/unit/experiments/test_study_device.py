@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from synthetic_machines import synthetic_machine, synthetic_table
 from tolerances import of_distances
 
 import daco
@@ -20,7 +21,6 @@ from daco.experiments import machine as machine_room
 from daco.experiments import onfleet, shelf
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.labelfree import select_label_free
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
 
 torch = pytest.importorskip("torch")
 

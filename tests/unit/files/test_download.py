@@ -26,7 +26,7 @@ from daco.files.download.checkpoints import WeightSource
 from daco.files.download.transfer import fetch, parse_checksum, part_of
 from daco.files.download.web import HostUnreachableError, Policy, fetch_json, host_of
 from daco.files.download.zenodo import RECORDS, list_record
-from daco.files.lock import exclusive
+from daco.files.lock import hold_lock
 
 BODY = random.Random(0).randbytes(100_000)
 SHA256 = "sha256:" + hashlib.sha256(BODY).hexdigest()
@@ -451,8 +451,8 @@ def test_two_at_once_fetch_once(server, tmp_path):
 
 def test_a_lock_held_by_another_process_is_waited_for_and_named(tmp_path):
     script = (
-        "import pathlib, sys, time; from daco.files.lock import exclusive\n"
-        "with exclusive(pathlib.Path(sys.argv[1]), 1): print('held', flush=True); time.sleep(60)"
+        "import pathlib, sys, time; from daco.files.lock import hold_lock\n"
+        "with hold_lock(pathlib.Path(sys.argv[1]), 1): print('held', flush=True); time.sleep(60)"
     )
     path = tmp_path / "file"
     holder = subprocess.Popen(
@@ -464,7 +464,7 @@ def test_a_lock_held_by_another_process_is_waited_for_and_named(tmp_path):
             fetch("http://127.0.0.1:1/f", path, policy=Policy(lock_wait=0.2))
         holder.kill()  # its lock goes with it, the lock file stays
         holder.wait()
-        with exclusive(path, 5.0):
+        with hold_lock(path, 5.0):
             pass
     assert list(tmp_path.iterdir()) == []
 
@@ -479,7 +479,7 @@ def test_a_lock_on_a_file_that_was_removed_meanwhile_does_not_count(tmp_path, mo
         return taken[-1]
 
     monkeypatch.setattr(daco.files.lock, "_try_lock", lose_the_first)
-    with exclusive(tmp_path / "file", 5.0):
+    with hold_lock(tmp_path / "file", 5.0):
         assert taken == [True, True]
         assert lock.exists()
 

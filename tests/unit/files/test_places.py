@@ -21,7 +21,7 @@ from daco.embedding.cost import cost_file
 from daco.errors import AudioError, DataError, InputError, MissingExtraError
 from daco.experiments.run import study
 from daco.files.atomic import atomic_write
-from daco.files.places import RemotePath, local, place, sizes_of
+from daco.files.remote import RemotePath, file_sizes, parse_location, require_local
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def store(server):
 def somewhere(request, tmp_path):
     """An empty folder of each kind: built into pyarrow, and by fsspec."""
     if request.param == "s3":
-        return place(request.getfixturevalue("store").uri("some/where"))
+        return parse_location(request.getfixturevalue("store").uri("some/where"))
     pytest.importorskip("fsspec")
-    return place(f"memory://{tmp_path.name}/some/where")
+    return parse_location(f"memory://{tmp_path.name}/some/where")
 
 
 class TestText:
@@ -49,13 +49,13 @@ class TestText:
         "text", ["clips", "C:\\clips", "C:/clips", "C://clips", "./s3:/plant", "a?b", "s3:plant"]
     )
     def test_what_is_no_uri_is_a_local_path(self, text):
-        assert place(text) == Path(text)
+        assert parse_location(text) == Path(text)
 
     def test_a_file_uri_is_local(self):
-        assert place("file:///data/a%20b.wav") == Path("/data/a b.wav")
+        assert parse_location("file:///data/a%20b.wav") == Path("/data/a b.wav")
 
     def test_options_belong_to_the_file_system_not_to_the_key(self):
-        root = place("s3://plant/clips?region=eu-west-1&scheme=http")
+        root = parse_location("s3://plant/clips?region=eu-west-1&scheme=http")
         below = root / "fan" / "a.wav"
         assert (below.key, below.name, below.suffix) == ("clips/fan/a.wav", "a.wav", ".wav")
         assert below.uri == "s3://plant/clips/fan/a.wav?region=eu-west-1&scheme=http"
@@ -63,23 +63,25 @@ class TestText:
 
     def test_a_question_mark_below_a_folder_is_a_part_of_the_name(self, store):
         store.put("clips/what?.wav", b"x")
-        (name,), _ = list_audio(place(store.uri("clips")))
+        (name,), _ = list_audio(parse_location(store.uri("clips")))
         assert name == "what?.wav"
-        assert (place(store.uri("clips")) / name).read_bytes() == b"x"
+        assert (parse_location(store.uri("clips")) / name).read_bytes() == b"x"
 
     def test_neither_credentials_nor_options_are_shown(self):
-        secret = place("s3://KEY:SECRET@plant/clips?region=eu-west-1")
+        secret = parse_location("s3://KEY:SECRET@plant/clips?region=eu-west-1")
         assert "SECRET" not in f"{secret} {secret!r} {secret.parts}"
         assert str(secret) == "s3://plant/clips"
         assert "SECRET" in secret.uri
         assert secret.name == "clips"
-        assert str(place("abfs://plant@account.dfs.core.windows.net/x")).startswith("abfs://plant@")
+        assert str(parse_location("abfs://plant@account.dfs.core.windows.net/x")).startswith(
+            "abfs://plant@"
+        )
 
     @pytest.mark.parametrize("secret", ["SEC/RET", "SEC?RET", "SEC RET", "SEC%RET", "SEC#RET"])
     def test_a_secret_with_a_character_that_ends_it_is_not_shown(self, secret):
         """Every other secret of Amazon's has a slash, which belongs there as %2F."""
         with pytest.raises(InputError) as error:
-            place(f"s3://KEY:{secret}@plant/clips").exists()
+            parse_location(f"s3://KEY:{secret}@plant/clips").exists()
         assert "SEC" not in str(error.value)
         assert "RET" not in str(error.value)
 
@@ -91,20 +93,20 @@ class TestText:
             assert "SECRET" not in str(error.value)
 
     def test_a_bucket_is_named_like_a_folder(self):
-        assert place("s3://fan").name == "fan"
-        assert place("s3://fan").parent == place("s3://fan")
+        assert parse_location("s3://fan").name == "fan"
+        assert parse_location("s3://fan").parent == parse_location("s3://fan")
         with pytest.raises(InputError, match="name a bucket, such as s3://plant/clips"):
-            place("s3:///clips")
+            parse_location("s3:///clips")
 
     def test_it_travels(self):
-        there = place("s3://plant/clips?region=eu-west-1") / "a.wav"
+        there = parse_location("s3://plant/clips?region=eu-west-1") / "a.wav"
         assert pickle.loads(pickle.dumps(there)) == there
 
     def test_it_never_passes_for_a_local_file(self):
         with pytest.raises(TypeError):
-            Path(place("s3://plant/a.wav"))
+            Path(parse_location("s3://plant/a.wav"))
         with pytest.raises(InputError, match=r"A study is written to this computer only"):
-            local("s3://plant/run", "A study")
+            require_local("s3://plant/run", "A study")
 
 
 class TestFiles:
@@ -132,15 +134,15 @@ class TestFiles:
         assert found == {"a.wav": 1, "x/b.wav": 2, "x/y/c.txt": 3}
         assert [each.name for each in somewhere.glob("*.wav")] == ["a.wav"]
         assert list((somewhere / "nowhere").glob("*")) == []
-        assert list(sizes_of(somewhere, ["x/b.wav", "x", "no.wav"])) == [2, None, None]
+        assert list(file_sizes(somewhere, ["x/b.wav", "x", "no.wav"])) == [2, None, None]
         (somewhere / "x").rmtree()
         assert [name for name, _ in somewhere.files()] == ["a.wav"]
 
     def test_sizes_of_more_files_than_are_asked_for_at_once(self):
         pytest.importorskip("fsspec")
-        folder = place("memory://sizes")
+        folder = parse_location("memory://sizes")
         (folder / "a").write_bytes(b"22")
-        assert list(sizes_of(folder, ["a", "none"] * 600)) == [2, None] * 600
+        assert list(file_sizes(folder, ["a", "none"] * 600)) == [2, None] * 600
 
     def test_a_file_appears_whole_or_not_at_all(self, somewhere):
         file = somewhere / "x" / "big.bin"
@@ -246,8 +248,8 @@ class TestClips:
         here.write_manifest(tree / f"list{ending}")
         there = read_clips(store.put_tree(tree, "press").replace("press?", f"press/list{ending}?"))
         assert there.clips == here.clips
-        assert there.root == place(store.uri("press"))
-        there.write_manifest(place(store.uri(f"lists/again{ending}")))
+        assert there.root == parse_location(store.uri("press"))
+        there.write_manifest(parse_location(store.uri(f"lists/again{ending}")))
         again = read_clips(store.uri(f"lists/again{ending}"))
         assert [clip.path for clip in again] == ["../press/day/1.wav", "../press/night/2.wav"]
         assert [path.read_bytes() for path in again.paths()] == [b"x", b"x"]
@@ -257,11 +259,11 @@ class TestClips:
         there = read_clips(store.put_tree(tree, "press"))
         there.write_manifest(tmp_path / "list.csv")
         table = read_clips(tmp_path / "list.csv")
-        assert table.root == place(store.uri())
+        assert table.root == parse_location(store.uri())
         assert [clip.path for clip in table] == ["press/day/1.wav", "press/night/2.wav"]
         assert table.machines == ("press",)
         with pytest.raises(InputError, match="cannot name recordings of this computer"):
-            read_clips(tree).write_manifest(place(store.uri("list.csv")))
+            read_clips(tree).write_manifest(parse_location(store.uri("list.csv")))
 
     def test_a_manifest_names_its_wrong_rows(self, store, tmp_path):
         store.put("a.wav", b"x")
@@ -302,7 +304,7 @@ class TestWhatGoesWrong:
         with pytest.raises(DataError, match=r"s3://nowhere does not exist\."):
             read_clips(store.uri("clips", bucket="nowhere"))
         with pytest.raises(DataError, match=r"s3://nowhere: there is no such bucket\. Create it"):
-            list(place(store.uri(bucket="nowhere")).files())
+            list(parse_location(store.uri(bucket="nowhere")).files())
 
     def test_no_such_key(self, store):
         with pytest.raises(DataError, match=r"/clips does not exist\. Give a folder"):
@@ -317,7 +319,7 @@ class TestWhatGoesWrong:
             with pytest.raises(DataError) as error:
                 read_clips(store.uri("clips"))
             with pytest.raises(DataError, match="it cannot be written from here"):
-                place(store.uri("x")).write_bytes(b"x")
+                parse_location(store.uri("x")).write_bytes(b"x")
         finally:
             store.require_credentials(False)
         said = str(error.value)
@@ -335,17 +337,18 @@ class TestWhatGoesWrong:
     )
     def test_the_address_is_of_no_use(self, uri, kind, said):
         with pytest.raises(kind, match=said):
-            place(uri).exists()
+            parse_location(uri).exists()
 
     def test_fsspec_is_not_installed(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "fsspec", None)
         with pytest.raises(MissingExtraError, match="sftp:// needs fsspec: pip install fsspec"):
-            place("sftp://host/x").exists()
+            parse_location("sftp://host/x").exists()
 
 
 def test_naming_a_remote_place_imports_nothing_heavy():
     code = (
-        "import sys, daco; from daco.files.places import place; place('s3://plant/x') / 'y';"
+        "import sys, daco; from daco.files.remote import parse_location as parse;"
+        "parse('s3://plant/x') / 'y';"
         "sys.exit(any(name in sys.modules for name in ('pyarrow', 'fsspec', 'soundfile')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -353,7 +356,7 @@ def test_naming_a_remote_place_imports_nothing_heavy():
 
 def test_pyarrow_reads_what_was_written_by_its_own_way(store):
     EmbeddingTable.from_arrays(np.eye(3)).write(store.uri("t.parquet"))
-    there = place(store.uri("t.parquet"))
+    there = parse_location(store.uri("t.parquet"))
     assert isinstance(there, RemotePath)
     system, path = there.arrow()
     assert pq.read_table(path, filesystem=system).num_rows == 3

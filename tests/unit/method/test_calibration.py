@@ -23,6 +23,7 @@ from daco.method.criterion import (
     uniformity_ks,
 )
 from daco.method.domains import hard_weights, oracle_weights, separability, soft_weights
+from daco.method.scorers import genrep_scores
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 scores = arrays(np.float64, st.integers(1, 30), elements=finite)
@@ -154,3 +155,25 @@ def test_weights():
 def test_a_temperature_of_zero_is_a_hard_choice():
     soft = soft_weights([[0.0, 0.2], [0.1, 0.2]], 0.0)
     np.testing.assert_allclose(soft, [[1, 0.5], [0, 0.5]])
+
+
+def test_genrep_scores_of_members_are_centred_and_divided_by_the_spread_of_the_target():
+    """A clip as far from its domain as its members are on average scores 0."""
+    rng = np.random.default_rng(5)
+    own = rng.random((1, 2, 40))
+    starts, members = np.array([0, 34, 40]), np.ones((1, 40), bool)
+    typical = np.array([[[own[0, 0, :34].mean(), 9.0], [9.0, own[0, 1, 34:].mean()]]])
+    np.testing.assert_allclose(genrep_scores(own, members, starts, typical), 0, atol=1e-12)
+    first, second = genrep_scores(own, members, starts, np.array([[[0.3, 0.5], [9.0, 9.0]]]))[0]
+    assert second - first == pytest.approx(0.2 / own[0, 1, 34:].std())
+
+
+def test_genrep_of_a_target_with_one_member_is_finite():
+    own = np.array([[[0.1, 0.2, 0.3, 0.5], [0.5, 0.5, 0.5, np.inf]]])
+    clips = np.array([[[0.4], [0.2]]])
+    scores = genrep_scores(own, np.ones((1, 4), bool), np.array([0, 3, 4]), clips)
+    assert scores[0, 0] == pytest.approx(0, abs=1e-12)
+    alone = genrep_scores(
+        np.full((1, 2, 2), np.inf), np.ones((1, 2), bool), np.array([0, 1, 2]), clips
+    )
+    assert alone[0, 0] == 0.2  # nothing to standardise by

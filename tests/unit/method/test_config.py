@@ -7,8 +7,14 @@ from hypothesis import strategies as st
 import daco
 from daco.errors import ConfigError
 from daco.method.bases import SCORERS, Base, parse_base
-from daco.method.config import ASSIGNMENTS, CALIBRATIONS, ScoreConfig, blind_pool, parse_grid
-from daco.method.grids import frontier_grid
+from daco.method.config import (
+    ASSIGNMENTS,
+    CALIBRATIONS,
+    ScoreConfig,
+    blind_pool,
+    frontier_grid,
+    parse_grid,
+)
 
 
 @st.composite
@@ -102,6 +108,13 @@ def test_an_unknown_name_is_answered_with_the_nearest_valid_one(wrong, meant):
         ScoreConfig.parse(wrong)
 
 
+@pytest.mark.parametrize("removed", ["pca-d16", "memmix", "genrep-mix", "conf-soft-m0-memmix",
+                                     "zmin-k1+pca-d2"])  # fmt: skip
+def test_a_removed_scorer_is_answered_with_what_remains(removed):
+    with pytest.raises(ConfigError, match=r"was removed.*'genrep'"):
+        ScoreConfig.parse(removed)
+
+
 @pytest.mark.parametrize(
     "wrong",
     ["", "raw", "raw-k0", "ratio-soft-m0-k1", "conf-soft-k1", 3, None, "zmin-k1", "zmin-k1+k1",
@@ -126,7 +139,8 @@ def test_what_is_no_name_is_refused(wrong):
          "prior_strength": float("nan")},
         {"scorer": "ldn-diff", "neighbours": 1, "calibration": "ratio", "assignment": "soft"},
         {"scorer": "genrep", "neighbours": 1},
-        {"scorer": "pca", "neighbours": 16, "bandwise": True},
+        {"scorer": "genrep", "neighbours": 0, "bandwise": True},
+        {"scorer": "pca", "neighbours": 16},
         {"scorer": "zmin", "neighbours": 0},
         {"scorer": "zmin", "neighbours": 0, "members": (Base("knn", 1),)},
         {"scorer": "zmin", "neighbours": 0, "members": (Base("knn", 1), Base("knn", 1))},

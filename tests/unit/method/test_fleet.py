@@ -217,7 +217,6 @@ def test_quantile_maps_are_those_of_the_cpu():
         "varmin-K4",
         "ldn-mean-K16",
         "dldn-ratio-K16",
-        "pca-d4",
         "genrep",
         "conf-soft-m0-beam",
     ],

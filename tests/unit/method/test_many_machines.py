@@ -7,17 +7,17 @@ import json
 
 import numpy as np
 import pytest
+from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data import lazy_table as tablerows
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import faultfiles, shelf, workers
 from daco.experiments.inputs import machines_of, name_domains, read_table
-from daco.experiments.provenance import sha256_of
 from daco.experiments.report import fewer
 from daco.experiments.study_tables import FiledScores
-from daco.files.places import place
-from daco.synthetic.embeddings import synthetic_machine, synthetic_table
+from daco.files.hashing import sha256_of_file
+from daco.files.remote import parse_location
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ratio-soft-k1"]
 SIZE = {"n_source": 30, "n_target": 8, "n_test": 16, "dim": 6}
@@ -203,5 +203,9 @@ def test_a_remote_table_has_the_hash_of_its_content(tmp_path):
     content = np.random.default_rng(0).bytes(9_000_000)  # more than is fetched at once
     (tmp_path / "a").write_bytes(content)
     fsspec.filesystem("memory").pipe("/hashed/a", content)
-    there = place("memory://hashed/a")
-    assert sha256_of(there) == sha256_of(tmp_path / "a") == hashlib.sha256(content).hexdigest()
+    there = parse_location("memory://hashed/a")
+    assert (
+        sha256_of_file(there)
+        == sha256_of_file(tmp_path / "a")
+        == hashlib.sha256(content).hexdigest()
+    )

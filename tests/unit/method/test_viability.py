@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from synthetic_machines import synthetic_machine
 
 import daco
 from daco.data.table import EmbeddingTable
@@ -20,7 +21,6 @@ from daco.method.pseudo_anomalies import (
     moved_normals,
 )
 from daco.method.viability import PseudoScores, pseudo_scores, viability_veto
-from daco.synthetic.embeddings import synthetic_machine
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K1", "ldn-diff-K16", "zscore-hard-k2"]
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, StepPatch
 from numpy.typing import NDArray
 
-from daco.detector.thresholds import threshold_for
+from daco.detector.thresholds import FALSE_ALARM_RATE, threshold_for
 from daco.errors import InputError
 from daco.experiments.figures.style import (
     ANOMALY,
@@ -87,7 +87,7 @@ def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float
         say_nothing_to_show(ax, f"not scored with {config}")
         return
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, rate)
+    threshold = threshold_for(config, own, machine.own_domains, rate)
     edges = _edges(np.concatenate([own, scores, [threshold]]), config)
     domains = sorted(set(machine.own_domains.tolist()) | set(machine.domains.tolist()) - {""})
     rows = [_parts(machine, own, scores, domain) for domain in domains]
@@ -156,7 +156,7 @@ def shown_config(result: StudyTables) -> str:
 
 def false_alarm_rate(result: StudyTables) -> float:
     """The rate the study's threshold asks for."""
-    return float(result.provenance.get("false_alarm_rate", 0.1))
+    return float(result.provenance.get("false_alarm_rate", FALSE_ALARM_RATE))
 
 
 def _histogram(

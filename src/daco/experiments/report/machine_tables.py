@@ -188,8 +188,9 @@ def baselines_table(result: StudyTables) -> ReportTable:
     """E1: other scorers on the same embeddings, and systems from outside; means over machines."""
     table = result.baselines
     rows = []
-    files = result.provenance.get("baselines") or ()
-    others = {str(system) for file in files for system in file["systems"]}
+    noted = result.provenance.get("baselines") or ()
+    # Runs of older versions list the systems of a file.
+    others = {str(name) for each in noted for name in each.get("systems", [each.get("system")])}
     if not table.empty:
         for (split, backend), part in table.groupby(["split", "backend"], sort=False):
             values = part[list(QUANTITIES)].to_numpy(dtype=float)

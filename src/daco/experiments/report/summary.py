@@ -151,7 +151,7 @@ def _distributions(result: StudyTables) -> list[dict[str, Any]]:
 
 def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str, Any]:
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, rate)
+    threshold = threshold_for(config, own, machine.own_domains, rate)
     names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
     domains = []
     for name in names:
@@ -168,7 +168,7 @@ def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str,
         "machine": machine.title,
         "split": machine.split,
         "threshold": threshold,
-        "supported_rate": supported_rate(config, machine.own_domains.tolist()),
+        "supported_rate": supported_rate(machine.own_domains.tolist()),
         "domains": domains,
         "unlabelled": _above(scores[machine.labels < 0], threshold),
     }

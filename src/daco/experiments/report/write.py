@@ -11,7 +11,7 @@ from daco.experiments.report.page import render_html
 from daco.experiments.report.pictures import available_pictures, page_pictures, picture_files
 from daco.experiments.report.summary import summarise, tables_of
 from daco.experiments.study_tables import write_json
-from daco.files.atomic import atomic_write, unwritable
+from daco.files.atomic import atomic_write, write_error
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
@@ -33,7 +33,7 @@ def write_report(result: StudyTables, folder: Path | str) -> Path:
         try:
             part.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unwritable(part, error) from None
+            raise write_error(part, error) from None
     # The clips of the machines that are shown are read once, those of others never.
     result = replace(result, machines=list(fewer_machines(result).machine_scores()))
     tables = tables_of(result)

@@ -25,7 +25,7 @@ from daco.files.download.transfer import (
 )
 from daco.files.download.web import HostUnreachableError, Policy
 from daco.files.download.zenodo import SPLITS, RecordFile, list_record
-from daco.files.lock import exclusive
+from daco.files.lock import hold_lock
 from daco.text import suggestion
 
 
@@ -292,7 +292,7 @@ def _bring(
     file = planned.file
     with writing(planned.receipt):
         planned.receipt.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(planned.receipt, policy.lock_wait):
+        with hold_lock(planned.receipt, policy.lock_wait):
             if _is_unpacked(planned):  # by another process, while this one waited
                 return
             fetch(

@@ -32,7 +32,7 @@ from daco.files.download.web import (
     persist,
     reason_of,
 )
-from daco.files.lock import exclusive
+from daco.files.lock import hold_lock
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes there so far and, where known, the bytes in all."""
@@ -130,7 +130,7 @@ def fetch(
         host_of(url)
     with writing(job.path):
         job.path.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(job.path, job.policy.lock_wait):
+        with hold_lock(job.path, job.policy.lock_wait):
             return _fetch_locked(addresses, job)
 
 

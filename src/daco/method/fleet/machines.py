@@ -130,9 +130,10 @@ class Fleet:
             raise InputError(f"The 'chunk' parameter must be an int >= 1. Got {chunk!r} instead.")
         self._chunk = chunk
         require_torch()
-        from daco.method.fleet.staging import Stager, place
+        from daco.compute.device import float64_device
+        from daco.method.fleet.staging import Stager
 
-        self._device = place(device)
+        self._device = float64_device(device)
         self._stager = Stager(self._device)
         self._kept: Banks | None = None
 

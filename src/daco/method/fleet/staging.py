@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from daco.backbones.network import tf32, usable_device
+from daco.compute.device import free_memory, full_precision
 from daco.errors import InputError
 from daco.validation import Floats
 
@@ -24,26 +24,11 @@ _WORKSPACE = {"cuda": 8 * 2**30}
 _WORKSPACE_ELSEWHERE = 256 * 2**20
 
 
-def place(device: str) -> torch.device:
-    """The torch device of that name; it must have float64, in which scores are calibrated."""
-    found = usable_device(device)
-    try:
-        torch.empty(0, dtype=torch.float64, device=found)
-    except (TypeError, RuntimeError):
-        raise InputError(
-            f"The device {device!r} has no float64, in which scores are calibrated. Use 'cpu' or "
-            "'cuda'."
-        ) from None
-    return found
-
-
 def chunk_size(device: torch.device, bytes_each: int) -> int:
     """How many machines are worked on at once, by what memory is free."""
     allowed = _WORKSPACE.get(device.type, _WORKSPACE_ELSEWHERE)
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        free = int(0.8 * (free + unused))
+        free = int(0.8 * (free_memory(device) or 0))
         if bytes_each > free:
             raise InputError(
                 f"A machine of this size needs about {bytes_each / 2**30:.1f} GiB on the device, "
@@ -58,7 +43,7 @@ def chunk_size(device: torch.device, bytes_each: int) -> int:
 def exactly(device: torch.device, n_machines: int) -> Iterator[None]:
     """Products in true float32, whatever the caller allows; too little memory is explained."""
     try:
-        with torch.autocast(device.type, enabled=False), tf32(device, False), torch.no_grad():
+        with full_precision(device):
             yield
     except torch.cuda.OutOfMemoryError:
         raise InputError(

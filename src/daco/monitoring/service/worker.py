@@ -9,7 +9,6 @@ sees a closed connection and has another worker forked.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import resource
@@ -27,6 +26,7 @@ from daco.detector.model import MachineModel
 from daco.detector.verdict import judge
 from daco.embedding.frontend import Listener
 from daco.errors import AudioError, DacoError
+from daco.files.hashing import sha256_of_bytes
 from daco.monitoring.service import pictures, wire
 
 log = logging.getLogger("daco.monitoring.service.worker")
@@ -95,7 +95,7 @@ def _score(
     verdict = judge(
         detector.model, detector.listener, payload, name=header["name"], limits=limits.audio
     )
-    return {"verdict": verdict.to_dict(), "sha256": hashlib.sha256(payload).hexdigest()}
+    return {"verdict": verdict.to_dict(), "sha256": sha256_of_bytes(payload)}
 
 
 def _picture(header: dict[str, Any], limits: JobLimits) -> bytes:

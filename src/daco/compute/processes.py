@@ -61,7 +61,7 @@ def worker_pool(
     if workers is not None and workers < 1:
         raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
     if engine == "ray":
-        from daco.compute.tasks import ray_pool
+        from daco.compute.ray import ray_pool
 
         with ray_pool(workers, address) as tasks:
             yield tasks

@@ -27,7 +27,7 @@ from urllib.request import url2pathname
 from daco.errors import DacoError, InputError
 from daco.files.filesystems import BUILT_IN, explained, filesystem, told
 
-THREADS = 16
+REMOTE_THREADS = 16
 """That read objects at a time: a small one is mostly waiting for the answer."""
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)  # one letter is a drive
@@ -50,8 +50,8 @@ class RemotePath:
 
     Examples
     --------
-    >>> from daco.files.places import place
-    >>> clips = place("s3://plant/clips?region=eu-west-1")
+    >>> from daco.files.remote import parse_location
+    >>> clips = parse_location("s3://plant/clips?region=eu-west-1")
     >>> str(clips / "fan" / "a.wav"), (clips / "fan").parent == clips
     ('s3://plant/clips/fan/a.wav', True)
     >>> (clips / "a.wav").uri
@@ -256,11 +256,11 @@ class RemotePath:
         return system, f"{base.rstrip('/')}/{self.key}" if self.key else base
 
 
-Place = Path | RemotePath
+Location = Path | RemotePath
 """Where something is, on this computer or elsewhere."""
 
 
-def place(given: str | os.PathLike[str] | Place) -> Place:
+def parse_location(given: str | os.PathLike[str] | Location) -> Location:
     """A local path, or the remote one that a URI names.
 
     Parameters
@@ -272,10 +272,10 @@ def place(given: str | os.PathLike[str] | Place) -> Place:
 
     Examples
     --------
-    >>> from daco.files.places import place
-    >>> place("clips/fan"), place("file:///data/fan")
+    >>> from daco.files.remote import parse_location
+    >>> parse_location("clips/fan"), parse_location("file:///data/fan")
     (PosixPath('clips/fan'), PosixPath('/data/fan'))
-    >>> place("s3://plant/clips//fan/").key
+    >>> parse_location("s3://plant/clips//fan/").key
     'clips/fan'
     """
     if isinstance(given, RemotePath):
@@ -301,19 +301,19 @@ def place(given: str | os.PathLike[str] | Place) -> Place:
     return RemotePath(protocol, authority, query=query) / key
 
 
-def is_remote(text: str) -> bool:
+def is_url(text: str) -> bool:
     """Whether a text is a URI.
 
-    >>> [is_remote(text) for text in ("s3://plant", "plant", "C://plant")]
+    >>> [is_url(text) for text in ("s3://plant", "plant", "C://plant")]
     [True, False, False]
     """
     return _URI.fullmatch(text) is not None
 
 
-def not_there(path: Place) -> str:
+def missing_message(path: Location) -> str:
     """A sentence about a file or folder that was looked for in vain.
 
-    >>> not_there(Path("clips"))
+    >>> missing_message(Path("clips"))
     'clips does not exist.'
     """
     if isinstance(path, RemotePath) and path.key and not replace(path, key="").exists():
@@ -321,13 +321,13 @@ def not_there(path: Place) -> str:
     return f"{path} does not exist."
 
 
-def local(given: Place | str, what: str) -> Path:
+def require_local(given: Location | str, what: str) -> Path:
     """A path of this computer; an error where what needs one got a remote one.
 
-    >>> local("run", "A study")
+    >>> require_local("run", "A study")
     PosixPath('run')
     """
-    found = place(given)
+    found = parse_location(given)
     if isinstance(found, RemotePath):
         raise InputError(
             f"{what} is written to this computer only. Got {found}: choose a folder here, and copy "
@@ -337,7 +337,7 @@ def local(given: Place | str, what: str) -> Path:
 
 
 @contextlib.contextmanager
-def opened(path: Place) -> Iterator[Any]:
+def open_location(path: Location) -> Iterator[Any]:
     """What readers of files take: the path of a local one; a remote one opened, then closed."""
     if isinstance(path, Path):
         yield path
@@ -351,7 +351,7 @@ def opened(path: Place) -> Iterator[Any]:
             raise explained(str(path), error, "read") from None
 
 
-def sizes_of(root: RemotePath, paths: Iterable[str]) -> Iterator[int | None]:
+def file_sizes(root: RemotePath, paths: Iterable[str]) -> Iterator[int | None]:
     """Bytes of each file below `root`, several asked for at a time; None where there is none."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -363,8 +363,10 @@ def sizes_of(root: RemotePath, paths: Iterable[str]) -> Iterator[int | None]:
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     waiting = iter(paths)
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="daco-places") as pool:
-        while some := list(islice(waiting, 64 * THREADS)):  # or a million would be waiting at once
+    with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-places") as pool:
+        while some := list(
+            islice(waiting, 64 * REMOTE_THREADS)
+        ):  # or a million would be waiting at once
             yield from pool.map(size, some)
 
 

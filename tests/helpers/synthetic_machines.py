@@ -40,7 +40,7 @@ def synthetic_machine(
 
     Examples
     --------
-    >>> from daco.synthetic.embeddings import synthetic_machine
+    >>> from synthetic_machines import synthetic_machine
     >>> machine = synthetic_machine("fan", seed=0, n_source=50)
     >>> machine.X.shape, machine.X_test.shape
     ((60, 96), (200, 96))
@@ -88,7 +88,7 @@ def synthetic_table(machines: Iterable[SyntheticMachine]) -> EmbeddingTable:
 
     Examples
     --------
-    >>> from daco.synthetic.embeddings import synthetic_machine, synthetic_table
+    >>> from synthetic_machines import synthetic_machine, synthetic_table
     >>> synthetic_table([synthetic_machine("fan", 0), synthetic_machine("pump", 1)])
     EmbeddingTable(2400 clips, machines: fan, pump, readouts: embedding (96))
     """
