@@ -30,7 +30,14 @@ from daco.audio.formats import (
     suffix_of_content,
     truncation,
 )
-from daco.audio.microphones import FAR, apply_channel, needs_both, parse_channel, require_channels
+from daco.audio.microphones import (
+    FAR,
+    NEAR,
+    apply_channel,
+    needs_both,
+    parse_channel,
+    require_channels,
+)
 from daco.audio.pcm import plain_pcm16
 from daco.errors import AudioError, InputError
 from daco.files.remote import Location, RemotePath, parse_location
@@ -68,11 +75,17 @@ class Sound:
         The same at the rate that was asked for.
     rate : int
         The recording's own rate.
+    channels : int
+        Of the recording.
+    near : array or None
+        The near microphone alone, at the recording's own rate, if it was asked for.
     """
 
     native: NDArray[Any]
     waves: NDArray[Any]
     rate: int
+    channels: int = 1
+    near: Any = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,9 @@ class Decoder:
     def __post_init__(self) -> None:
         object.__setattr__(self, "channel", parse_channel(self.channel))
 
-    def decode(self, source: Source | bytes, content: bytes = b"") -> Sound:
+    def decode(
+        self, source: Source | bytes, content: bytes = b"", *, with_near: bool = False
+    ) -> Sound:
         """Decode a file, here or remote, or the bytes of one.
 
         `content` is that of the file, where it was read already. A plain 16-bit WAV file at the
@@ -130,14 +145,11 @@ class Decoder:
                     f"{file.frames / rate:.1f} s would be {length} samples at {new_rate} Hz, more "
                     f"than the limit of {limits.samples}. Cut the recording into clips."
                 )
-            native = _read(file, policy)
-            _require_sound(native)
-            if new_rate == rate:
-                return Sound(native, native, rate)
+            native, *near = _read(file, [policy, NEAR] if with_near else [policy])
             waves = resample(native, rate, new_rate, self.resampler)
             if not waves.size:
                 raise AudioError(f"nothing is left of {native.shape[-1]} samples at {new_rate} Hz.")
-            return Sound(native, waves, rate)
+            return Sound(native, waves, rate, file.channels, near[0] if near else None)
 
     def read(self, source: Source | bytes, content: bytes = b"") -> NDArray[Any]:
         """The waveform that a network is given: `decode`, then the policy's subtraction."""
@@ -316,10 +328,10 @@ def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -
         )
 
 
-def _read(file: soundfile.SoundFile, policy: int | str) -> Float32s:
-    """What the policy takes, block by block, so that unused channels are not kept."""
+def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s]:
+    """What each policy takes, block by block, so that unused channels are not kept."""
     step = max(1, _BLOCK_VALUES // file.channels)
-    blocks: list[Float32s] = []
+    blocks: list[list[Float32s]] = []
     left = file.frames
     while left > 0:
         try:
@@ -334,8 +346,13 @@ def _read(file: soundfile.SoundFile, policy: int | str) -> Float32s:
                 "be decoded. Copy or record the file again."
             )
         left -= len(block)
-        blocks.append(_take(block, policy))
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=-1)
+        blocks.append([_take(block, policy) for policy in policies])
+    found = blocks[0]
+    if len(blocks) > 1:
+        found = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
+    for waves in found:
+        _require_sound(waves)
+    return found
 
 
 def _take(block: Float32s, policy: int | str) -> Float32s:

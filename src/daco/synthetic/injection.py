@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.decode import Decoder, Sound, naming, probe, resample
+from daco.audio.decode import Decoder, Sound, naming, resample
 from daco.audio.microphones import NEAR, needs_both, parse_channel
 from daco.backbones.protocol import Backbone
 from daco.data.clips import COLUMNS, ClipTable
@@ -158,8 +158,8 @@ def inject_recordings(
 
 def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterator[Float32s]:
     """The versions of a recording at the network's rate, in the order of the plan."""
-    sound = decoder.decode(path)
-    origin, gain = _fault_origin(path, decoder, sound)
+    sound = decoder.decode(path, with_near=True)
+    origin, gain = _fault_origin(sound, decoder.channel)
     yield sound.waves
     for kind in plan.kinds:
         # Seeded by the name, so that a recording's faults do not depend on the other recordings.
@@ -171,17 +171,17 @@ def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterat
             yield add_fault(sound.waves, change, level)
 
 
-def _fault_origin(path: Location, decoder: Decoder, sound: Sound) -> tuple[Float32s, np.float32]:
+def _fault_origin(sound: Sound, policy: int | str) -> tuple[Float32s, np.float32]:
     """The waveform a fault is derived from, and the fault's gain in what the policy takes.
 
     One channel and the mean of all are linear: a signal added to every channel adds to them.
     """
-    channels, policy = probe(path).channels, decoder.channel
+    channels = sound.channels
     if channels == 1 or needs_both(policy) or policy == NEAR:
         return sound.native, np.float32(1)
     far = 10 ** (FAR_DB / 20)
     gain = (1 + (channels - 1) * far) / channels if policy == "mix" else far
-    return Decoder(channel=NEAR).decode(path).native, np.float32(gain)
+    return sound.near, np.float32(gain)
 
 
 def _concatenate(name: str, parts: list[Float32s]) -> Float32s:
