@@ -362,7 +362,7 @@ def test_long_recordings_are_cut_into_windows(plant):
     assert "ANOMALY" in result.stdout
     with Store.open(database(plant)) as store:
         (clip,) = store.clips("press")
-    assert (clip.verdict["windows"], clip.verdict["worst_window"]) == (4, 1.0)
+    assert (clip.windows, clip.worst_window) == (4, 1.0)
 
 
 def test_a_recording_that_may_not_be_read_is_told_and_judged_when_it_may(made):

@@ -48,7 +48,8 @@ def inspect(
     else:
         _show(console, loaded, model)
     if picture is not None:
-        from daco.experiments.figures.calibration import plot_calibration, save_picture
+        from daco.experiments.figures.models import plot_calibration
+        from daco.experiments.figures.style import save_picture
 
         save_picture(plot_calibration(loaded), picture)
         if not as_json:

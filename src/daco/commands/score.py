@@ -23,7 +23,7 @@ from daco.errors import AudioError, DataError, InputError
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.verdict import Hearing, Verdict
+    from daco.detector.verdict import ScoreOptions, Verdict
 
 ALARM_EXIT = 3
 """Exit code when a recording is anomalous and ``--exit-code`` asked to know."""
@@ -73,7 +73,7 @@ def score(
     scored; 2 a mistake in the call or the model.
     """
     from daco.detector.model import MachineModel
-    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
 
     console, errors = Output(), Output(stderr=True)
@@ -84,13 +84,13 @@ def score(
     loaded = MachineModel.load(model)
     if rate is not None:
         loaded = loaded.at_rate(rate)
-    hearing = Hearing(window, hop, aggregate, weights, device)
+    options = ScoreOptions(window, hop, aggregate, weights, device)
     sources = list(_sources(errors, recordings))
     write = _csv_writer(loaded) if as_csv else _write_json if as_json else _write_nothing
     verdicts: list[Verdict] = []
     failures: list[Failed] = []
     with stages(errors) as progress:
-        for done, each in _judged(loaded, sources, hearing):
+        for done, each in _judged(loaded, sources, options):
             if isinstance(each, Failed):
                 failures.append(each)
             else:
@@ -127,7 +127,7 @@ def _sources(errors: Console, given: Sequence[str]) -> Iterator[tuple[str, Place
 
 
 def _judged(
-    model: MachineModel, sources: Sequence[tuple[str, Place | None]], hearing: Hearing
+    model: MachineModel, sources: Sequence[tuple[str, Place | None]], options: ScoreOptions
 ) -> Iterator[tuple[int, Verdict | Failed]]:
     """Every verdict or failure, with the number of sources it takes to get there."""
     from daco.detector.normals import is_table
@@ -141,16 +141,14 @@ def _judged(
                 yield done, verdict
             continue
         if listener is None:
-            listener = Listener(model.frontend, weights=hearing.weights, device=hearing.device)
+            listener = Listener(model.frontend, weights=options.weights, device=options.device)
         try:
             verdict = judge(
                 model,
                 listener,
                 sys.stdin.buffer if where is None else where,
                 name=name,
-                window=hearing.window,
-                hop=hearing.hop,
-                aggregate=hearing.aggregate,
+                options=options,
             )
         except (AudioError, InputError) as error:
             yield done, Failed(name, error.reason)

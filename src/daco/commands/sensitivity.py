@@ -176,8 +176,8 @@ def _write(
             temporary.write_text(stream.getvalue(), encoding="utf-8")
         say(console, f"all rates: {as_csv}", wrap=False)
     if picture is not None:
-        from daco.experiments.figures.calibration import save_picture
-        from daco.experiments.figures.sensitivity import plot_sensitivity
+        from daco.experiments.figures.models import plot_sensitivity
+        from daco.experiments.figures.style import save_picture
 
         save_picture(plot_sensitivity(found), picture)
         say(console, f"picture: {picture}", wrap=False)

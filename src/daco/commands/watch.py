@@ -24,7 +24,7 @@ from daco.commands.score import ALARM_EXIT
 if TYPE_CHECKING:
     from daco.monitoring.notify import Courier
     from daco.monitoring.store import Added, Store
-    from daco.monitoring.watch import Event, ModelInUse, Scored, Watcher
+    from daco.monitoring.watch import Event, ModelInUse, ScoredRecording, Watcher
 
 _DAY = 24 * 3600.0
 _LAST_DELIVERIES = 30.0  # seconds that the end waits for messages on their way
@@ -91,7 +91,7 @@ def watch(
     Ends with Ctrl-C. Exit codes: 0; 3 an alarm was opened, with --exit-code;
     2 a mistake in the call or the model.
     """
-    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
     from daco.monitoring.alarms import AlarmRule
     from daco.monitoring.notify import Courier, Webhook
@@ -103,7 +103,7 @@ def watch(
     parse_aggregate(aggregate)
     cut(1, 1, window, hop)  # a mistake in these is not the recordings'
     target = Webhook.parse(webhook, webhook_secret) if webhook else None
-    in_use = ModelInUse(model, Hearing(window, hop, aggregate, weights, device))
+    in_use = ModelInUse(model, ScoreOptions(window, hop, aggregate, weights, device))
     url = db or f"sqlite:///{model.absolute().parent / 'daco.db'}"
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(url, rule=rule, events=_events(target, tell)))
@@ -182,10 +182,10 @@ class _Session:
             self._tell(event)
 
     def _tell(self, event: Event) -> None:
-        from daco.monitoring.watch import Scored, Unusable
+        from daco.monitoring.watch import ScoredRecording, UnusableFile
 
         now = f"{datetime.now():%H:%M:%S}"
-        if isinstance(event, Scored):
+        if isinstance(event, ScoredRecording):
             self.clips += 1
             self.anomalous += event.verdict.alarm
             for line in clip_lines(now, event, self._width()):
@@ -193,7 +193,7 @@ class _Session:
             self._tell_alarm(event.added)
             if self.courier is not None:
                 self.courier.hurry()
-        elif isinstance(event, Unusable):
+        elif isinstance(event, UnusableFile):
             self.unusable += 1
             name, reason = printable(event.name), printable(event.reason)
             self.console.print(
@@ -233,7 +233,7 @@ class _Session:
         self._pruned_at = now
 
 
-def clip_lines(now: str, scored: Scored, width: int | None) -> Iterator[Text]:
+def clip_lines(now: str, scored: ScoredRecording, width: int | None) -> Iterator[Text]:
     """A judged recording as a line, and one for every reason to mistrust the score."""
     verdict = scored.verdict
     sign, decision, style = ("<=", "normal ", "green")
@@ -268,8 +268,7 @@ def fitted(text: str, width: int | None) -> str:
 
 
 def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
-    from daco.monitoring.store import EVENTS
-    from daco.monitoring.store.outbox import CLIP_SCORED
+    from daco.monitoring.store import CLIP_SCORED, EVENTS
 
     if target is None:
         return ()
