@@ -14,7 +14,7 @@ import soundfile
 from typer.testing import CliRunner
 
 from daco.backbones import load
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute import ray as cluster
 from daco.compute import require_engine
 from daco.compute.ray import connected, explained
