@@ -139,7 +139,7 @@ def _check_arrays(model: MachineModel) -> None:
 
 
 def _check_frontend(frontend: Frontend) -> None:
-    from daco.audio.decode import DEFAULT_LIMITS
+    from daco.audio.formats import DEFAULT_LIMITS
     from daco.audio.microphones import parse_channel
     from daco.backbones import NAMES, PRECISIONS
 

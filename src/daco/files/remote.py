@@ -13,13 +13,15 @@ import stat
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from daco.errors import DacoError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from daco.files.stores import RemotePath
 
 Location: TypeAlias = "Path | RemotePath"
@@ -77,7 +79,7 @@ def is_url(text: str) -> bool:
     return _URL.fullmatch(text) is not None
 
 
-def is_remote(value: object) -> TypeGuard[RemotePath]:
+def is_remote(value: object) -> TypeIs[RemotePath]:
     """Whether a value is a remote path."""
     return hasattr(value, "storage_options")
 
