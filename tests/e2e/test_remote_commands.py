@@ -13,7 +13,7 @@ from small_runs import DEV, GRID, machine_table
 from typer.testing import CliRunner
 
 from daco.backbones import load
-from daco.cli import app
+from daco.commands.app import app
 from daco.data.clips import read_clips
 from daco.embedding.embed import embed_clips
 from daco.errors import DacoError

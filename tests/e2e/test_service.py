@@ -333,18 +333,22 @@ class TestEvents:
     def test_clips_that_another_process_stores_are_told_as_well(self, service, machine):
         from datetime import UTC, datetime
 
-        from daco.monitoring.store import Store
+        from daco.monitoring.store import NewClip, Store
 
         with service.client() as client, client.stream("GET", "/v1/events") as stream:
             lines = stream.iter_lines()
             next(lines)
             path = service.folder / "watched" / "watched.wav"
             path.write_bytes(normal(8))
-            clip = verdict(name=path.name)
             with Store.open(service.database) as store:
                 for place in (path, service.folder / "normals" / "train" / "press_001.wav"):
                     store.add(
-                        clip, machine=machine, received_at=datetime.now(UTC), audio_path=str(place)
+                        NewClip(
+                            verdict(name=path.name),
+                            machine,
+                            datetime.now(UTC),
+                            audio_path=str(place),
+                        )
                     )
             told = [json.loads(next(lines_with(lines, "watched.wav"))) for _ in range(2)]
         assert [each["machine"] for each in told] == [machine] * 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.decode import DEFAULT_LIMITS
+from daco.audio.formats import DEFAULT_LIMITS
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, PRECISIONS
 from daco.detector.thresholds import require_rate

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -80,7 +81,7 @@ class RayEmbedding:
                 f"On a Ray cluster the device is cpu or cuda: Ray gives every worker a GPU of its "
                 f"own. Got {device!r} instead."
             )
-        if net.name == "logmel":
+        if not net.has_weights:
             device = "cpu"  # as on this computer
         elif net.weights_sha256 is None:
             raise InputError(
@@ -282,7 +283,5 @@ def _limit_threads(recipe: Recipe) -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(recipe.cores)
-    if recipe.backbone != "logmel":
-        import torch
-
-        torch.set_num_threads(recipe.cores)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(recipe.cores)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.audio.microphones import needs_both
 from daco.detector.model import MachineModel
 from daco.detector.verdict import verdict_of

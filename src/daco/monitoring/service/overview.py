@@ -40,10 +40,9 @@ class Overview:
     def clip(self, stored: StoredClip, *, alarm_id: int | None = None) -> dict[str, Any]:
         """A stored clip."""
         machine = self._registry.get(stored.machine)
-        index = machine.index_of.get(stored.verdict.get("nearest", "")) if machine else None
+        index = machine.index_of.get(stored.nearest) if machine else None
         return {
-            **{key: value for key, value in stored.to_dict().items() if key in _CLIP},
-            "machine": stored.machine,
+            **stored.to_dict(),
             "nearest_index": index,
             "has_audio": self.recording_of(stored) is not None,
             "alarm_id": alarm_id,
@@ -96,9 +95,9 @@ class Overview:
             return known[1]
         recent = self.store.clips(machine.id, WINDOW)
         judged = [
-            (clip.anomalous, clip.verdict["domain_weights"])
+            (clip.alarm, clip.domain_weights)
             for clip in recent
-            if clip.verdict["model_sha256"] == machine.model_sha256
+            if clip.model_sha256 == machine.model_sha256
         ]
         drift = drift_of(
             judged, machine.false_alarm_rate, domains=machine.domains, model=f"{machine.id}.daco"
@@ -121,24 +120,3 @@ class Overview:
         with self._lock:
             self._day = (ended + max(_FRESH_SECONDS, _FRESH_TIMES * (ended - started)), counts)
         return counts
-
-
-_CLIP = {
-    "id",
-    "received_at",
-    "recorded_at",
-    "name",
-    "score",
-    "p_value",
-    "alarm",
-    "threshold",
-    "domain_weights",
-    "nearest",
-    "nearest_distance",
-    "reasons",
-    "seconds",
-    "windows",
-    "worst_window",
-    "model_sha256",
-    "audio_sha256",
-}

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import JSONResponse
 
 from daco.audio.formats import READABLE
+from daco.detector.verdict import Verdict
 from daco.errors import DataError
 from daco.monitoring.service.context import UPLOADS, Service, service_of
 from daco.monitoring.service.pool import OverloadedError
@@ -150,12 +151,19 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
         raise busy("The verdict could not be stored. Try again in a moment.") from None
     if added is None:
         return await asyncio.to_thread(_stored_before, service, machine, str(source))
-    service.metrics.scored(machine, verdict["alarm"])
-    stored = StoredClip(added.clip_id, machine, received_at, None, verdict, sha256, path)
+    service.metrics.scored(machine, verdict.alarm)
+    stored = StoredClip(
+        **{**vars(verdict), "machine": machine},
+        id=added.clip_id,
+        received_at=received_at,
+        recorded_at=None,
+        audio_sha256=sha256,
+        audio_path=path,
+    )
     return service.overview.clip(stored, alarm_id=added.opened)
 
 
-async def _verdict(service: Service, machine: str, upload: Upload) -> tuple[dict[str, Any], str]:
+async def _verdict(service: Service, machine: str, upload: Upload) -> tuple[Verdict, str]:
     job = {"job": "score", "machine": machine, "name": upload.name}
     refused = service.metrics.refused
     try:
@@ -177,13 +185,14 @@ async def _verdict(service: Service, machine: str, upload: Upload) -> tuple[dict
     if "verdict" not in said:
         refused.labels("failed").inc()
         raise Problem(500, "The service failed on this recording. Its log says more.")
-    return said["verdict"], said["sha256"]
+    reasons = tuple(said["verdict"]["reasons"])
+    return Verdict(**{**said["verdict"], "reasons": reasons}), said["sha256"]
 
 
-async def _keep(service: Service, verdict: dict[str, Any], sha256: str, data: bytes) -> str | None:
+async def _keep(service: Service, verdict: Verdict, sha256: str, data: bytes) -> str | None:
     """The name under which the recording is kept, if it is to be."""
     keep = service.settings.keep_audio
-    if service.recordings is None or not (keep == "all" or (keep == "alarms" and verdict["alarm"])):
+    if service.recordings is None or not (keep == "all" or (keep == "alarms" and verdict.alarm)):
         return None
     try:
         return await asyncio.to_thread(service.recordings.keep, sha256, data)

@@ -1,7 +1,7 @@
-"""A database by its URL: SQLite as a file in WAL mode, or PostgreSQL; anything else is refused.
+"""The database behind a URL: an SQLite file in WAL mode, or PostgreSQL.
 
 SQLite runs with ``synchronous=NORMAL``: what was committed survives the death of the process
-(kill -9), a power cut may lose the last moments but never leaves half a transaction.
+(kill -9); a power cut may lose the last moments but never leaves half a transaction.
 ``sqlite:///daco.db?synchronous=FULL`` survives the power cut as well and commits more slowly.
 """
 
@@ -12,12 +12,12 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -36,26 +36,27 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from daco.errors import DacoError, InputError, MissingExtraError
 
 PATIENCE = 30.0
-"""Seconds that a writer waits for another before it gives up."""
+"""Seconds that a writer waits for another writer."""
 
 CHECK_PATIENCE = 1.0
-"""Seconds that a check waits for a writer."""
+"""Seconds that `Database.check` waits for a writer."""
 
-_SYNCHRONOUS = ("NORMAL", "FULL")
-_OURS = (IntegrityError, ProgrammingError, DataError)  # mistakes of this package, not of the place
+_OUR_MISTAKES = (IntegrityError, ProgrammingError, DataError)
+
+Item = TypeVar("Item")
 
 
 class StoreError(DacoError):
-    """The database cannot be opened, reached or written; what was committed is still there."""
+    """The database cannot be opened, reached or written; committed rows are still there."""
 
 
 @dataclass(frozen=True)
 class Database:
-    """An engine and how it is to be used: short reads, and one writer at a time per process."""
+    """An engine, its URL without the password, and the lock of writers in this process."""
 
     engine: Engine
     label: str
-    turn: AbstractContextManager[Any]
+    write_lock: AbstractContextManager[Any]
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -65,14 +66,14 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction: all that is written in the block, or nothing."""
-        with self.turn, self.translated(), self.engine.connect() as connection:
+        """A transaction: everything written in the block is committed, or nothing."""
+        with self.write_lock, self.translated(), self.engine.connect() as connection:
             connection = connection.execution_options(daco_writes=True)
             with connection.begin():
                 yield connection
 
     def check(self) -> None:
-        """A StoreError unless the database could be read and written now; nothing is changed."""
+        """Raise a StoreError unless the database can be read and written now; changes nothing."""
         options = {"daco_writes": True, "daco_patience": CHECK_PATIENCE}
         with self.translated(opening=True), self.engine.connect() as connection:
             connection = connection.execution_options(**options)
@@ -81,13 +82,13 @@ class Database:
 
     @contextmanager
     def translated(self, *, opening: bool = False) -> Iterator[None]:
-        """What the database refuses becomes a StoreError that names it, never its password."""
+        """Turn errors of the database into a StoreError that names it, without its password."""
         try:
             yield
         except PoolTimeoutError:
             raise StoreError(f"{self.label}: all connections are busy. Try again.") from None
         except DBAPIError as error:
-            if isinstance(error, _OURS) and not opening:
+            if isinstance(error, _OUR_MISTAKES) and not opening:
                 raise
             reason = str(error.orig).strip().splitlines()
             raise StoreError(
@@ -97,7 +98,7 @@ class Database:
 
 
 def open_database(url: str) -> Database:
-    """The database of a URL, ready to be used but with no look at its tables yet."""
+    """Connect to the database of a URL; its tables are not looked at yet."""
     parsed = _parse(url)
     backend = parsed.get_backend_name()
     options: dict[str, Any] = {"json_serializer": partial(json.dumps, allow_nan=False)}
@@ -112,7 +113,7 @@ def open_database(url: str) -> Database:
             "connect_timeout": 10,
             "options": " ".join(filter(None, (settings, _text(parsed.query.get("options"))))),
         }
-        options["pool_pre_ping"] = True  # the server may have been restarted in between
+        options["pool_pre_ping"] = True  # the server may have been restarted
     else:
         raise InputError(
             f"A database is sqlite:///FILE or postgresql://USER@HOST/NAME. Got {backend!r}."
@@ -127,8 +128,8 @@ def open_database(url: str) -> Database:
     label = parsed.render_as_string(hide_password=True)
     if backend == "sqlite":
         assert parsed.database is not None
-        _as_one_writer(engine, synchronous)
-        _of_one_file(engine, parsed.database)
+        _configure_sqlite(engine, synchronous)
+        _notice_removed_file(engine, parsed.database)
         return Database(engine, label, threading.Lock())
     return Database(engine, label, nullcontext())
 
@@ -139,7 +140,7 @@ def _parse(url: str) -> URL:
     except ArgumentError:
         raise InputError(
             "A database is given as a URL, such as sqlite:///daco.db or "
-            "postgresql://USER@HOST/NAME."  # what was typed may hold a password
+            "postgresql://USER@HOST/NAME."  # the given text may hold a password
         ) from None
 
 
@@ -151,7 +152,7 @@ def _sqlite_url(url: URL) -> tuple[URL, str]:
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a folder. Create it, or choose another database.")
     synchronous = _text(url.query.get("synchronous", "NORMAL")).upper()
-    if synchronous not in _SYNCHRONOUS or set(url.query) - {"synchronous"}:
+    if synchronous not in ("NORMAL", "FULL") or set(url.query) - {"synchronous"}:
         raise InputError(
             "The only option of a sqlite URL is synchronous=NORMAL or synchronous=FULL. "
             f"Got {dict(url.query)!r} instead."
@@ -163,22 +164,22 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else " ".join(value or ())
 
 
-def _as_one_writer(engine: Engine, synchronous: str) -> None:
+def _configure_sqlite(engine: Engine, synchronous: str) -> None:
     """Settings of every SQLite connection; a writing transaction takes its lock at its start."""
 
     @event.listens_for(engine, "connect")
     def connected(connection: sqlite3.Connection, _: Any) -> None:
-        connection.isolation_level = None  # BEGIN is ours, not the driver's
+        connection.isolation_level = None  # BEGIN is sent below, not by the driver
         connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}")
         connection.execute("PRAGMA foreign_keys = ON")
-        # Where WAL is not possible (network drives), NORMAL would be less than promised.
+        # Without WAL (network drives), NORMAL would not survive a kill.
         level = synchronous if _wal(connection) else "FULL"
         connection.execute(f"PRAGMA synchronous = {level}")
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        # A reader that becomes a writer half way may find that it came too late; one that
-        # is a writer from the start waits its turn.
+        # A transaction that starts as a reader and then writes fails when another has written
+        # in between; one that starts as a writer waits for its turn.
         options = connection.get_execution_options()
         patience = options.get("daco_patience", PATIENCE)
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
@@ -186,11 +187,11 @@ def _as_one_writer(engine: Engine, synchronous: str) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _of_one_file(engine: Engine, path: str) -> None:
-    """A file that is removed or replaced while it is in use is noticed.
+def _notice_removed_file(engine: Engine, path: str) -> None:
+    """Refuse to go on when the file is removed or replaced while it is in use.
 
-    SQLite would go on in the removed file, whose content is lost with the last connection, or
-    make an empty one in its place.
+    SQLite would go on writing to the removed file, whose content is lost with the last
+    connection, or create an empty one in its place.
     """
     was_there = False
 
@@ -208,7 +209,7 @@ def _of_one_file(engine: Engine, path: str) -> None:
     def checked_out(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
         is_new = record.info.pop("is_new", False)
         if not is_new and record.info["file"] != _file_number(path):
-            raise DisconnectionError  # another connection is made, or refused
+            raise DisconnectionError  # SQLAlchemy connects again, or fails
 
 
 def _file_number(path: str) -> tuple[int, int] | None:
@@ -220,7 +221,7 @@ def _file_number(path: str) -> tuple[int, int] | None:
 
 
 def _wal(connection: sqlite3.Connection) -> bool:
-    """Switch to WAL; of several processes that open a new file, one does it and all go on."""
+    """Switch to WAL; False where the file system cannot. Several processes may try at once."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
@@ -229,6 +230,12 @@ def _wal(connection: sqlite3.Connection) -> bool:
             if "locked" not in str(error) or time.monotonic() > give_up:
                 raise
             time.sleep(0.01)
+
+
+def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:
+    """Parts of a sequence that fit into one IN list."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def _hint(error: DBAPIError) -> str:
