@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
 from daco.files.remote import Location
@@ -22,3 +23,12 @@ def sha256_of_bytes(data: bytes) -> str:
     'e3b0c44298fc1c14'
     """
     return hashlib.sha256(data).hexdigest()
+
+
+def is_sha256(text: object) -> bool:
+    """Whether a value is a SHA-256 in lower-case hexadecimal.
+
+    >>> is_sha256("e3b0" * 16), is_sha256("e3b0")
+    (True, False)
+    """
+    return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None
