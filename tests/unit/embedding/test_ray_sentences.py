@@ -230,6 +230,6 @@ def test_weights_in_memory_and_a_numbered_gpu_are_refused():
     net = load("logmel")
     with pytest.raises(InputError, match="Ray gives every worker a GPU of its own"):
         RayEmbedding(net, device="cuda:1")
-    net.name = "mn04"
+    net.name, net.has_weights = "mn04", True
     with pytest.raises(InputError, match="in memory only"):
         RayEmbedding(net)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio.decode import DEFAULT_LIMITS, AudioLimits, read_audio
+from daco.audio.decode import read_audio
+from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.errors import AudioError
 from daco.validation import Float32s
 

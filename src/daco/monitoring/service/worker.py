@@ -21,7 +21,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.detector.model import MachineModel
 from daco.detector.verdict import judge
 from daco.embedding.frontend import Listener
