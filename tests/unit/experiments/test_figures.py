@@ -158,7 +158,7 @@ def test_the_threshold_is_where_the_detector_would_put_it(small, config):
 def test_distributions_ask_for_a_machine_that_is_there(small, published):
     with pytest.raises(InputError, match="Did you mean 'fan'"):
         plot_distributions(small, "fann")
-    with pytest.raises(InputError, match="Say which with 'machine'"):
+    with pytest.raises(InputError, match="Name it with 'machine'"):
         plot_distributions(small, ax=Figure().subplots())
     with pytest.raises(InputError, match="no scores of single clips"):
         plot_distributions(published)

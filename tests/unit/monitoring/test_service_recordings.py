@@ -8,8 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from daco.audio.decode import DEFAULT_LIMITS
-from daco.audio.formats import FORMATS
+from daco.audio.formats import DEFAULT_LIMITS, FORMATS
 from daco.errors import DataError
 from daco.monitoring.service.recordings import (
     MEDIA_TYPES,

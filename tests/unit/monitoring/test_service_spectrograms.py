@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 from service_process import RATE, wav
 
-from daco.audio.decode import DEFAULT_LIMITS
+from daco.audio.formats import DEFAULT_LIMITS
 from daco.backbones.logmel import mel_filters
 from daco.errors import AudioError
 from daco.monitoring.service.spectrograms import WIDTH, ZOOM, draw_spectrogram, palette

@@ -14,7 +14,6 @@ import pytest
 import soundfile
 from service_process import RATE, faulty, model, normal
 
-from daco.detector.modelfile import encode
 from daco.detector.verdict import judge
 from daco.embedding.frontend import Listener
 from daco.monitoring.service.registry import Registry
@@ -39,7 +38,7 @@ def run():
 
 def new_server(folder, **changed):
     server = ModelServer(settings(folder, **changed), folder)
-    assert "error" not in server.load("press", encode(model()))
+    assert "error" not in server.load("press", model().to_bytes())
     return server
 
 

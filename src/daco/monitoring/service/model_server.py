@@ -33,10 +33,9 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.audio.microphones import needs_both
 from daco.detector.model import MachineModel
-from daco.detector.modelfile import decode
 from daco.detector.verdict import judge, verdict_of
 from daco.embedding.frontend import Frontend, Listener
 from daco.errors import AudioError, DacoError
@@ -132,7 +131,7 @@ def load_detector(
     data: bytes, weights: dict[str, str], listeners: dict[Frontend, Listener]
 ) -> Detector:
     """The detector of a model file; models that differ only in `seconds` share a network."""
-    model = decode(data)
+    model = MachineModel.from_bytes(data)
     if model.frontend is None:
         model.score(model.embeddings[:1])
         return Detector(model, None)

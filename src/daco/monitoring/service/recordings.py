@@ -12,8 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from daco.audio.decode import DEFAULT_LIMITS
-from daco.audio.formats import FORMATS, suffix_of_content
+from daco.audio.formats import DEFAULT_LIMITS, FORMATS, suffix_of_content
 from daco.errors import DataError
 from daco.files.atomic import atomic_write
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from daco.audio.decode import AudioLimits, read_audio
+from daco.audio.decode import read_audio
+from daco.audio.formats import AudioLimits
 from daco.backbones.logmel import LogMel
 from daco.errors import AudioError
 
