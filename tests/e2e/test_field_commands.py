@@ -17,7 +17,7 @@ import soundfile
 from shared_data import shared
 from typer.testing import CliRunner
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, ModelError, WeightsError

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel

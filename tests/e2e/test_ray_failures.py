@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import daco
 from daco.backbones import load
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute import require_engine
 from daco.compute.processes import outcomes
 from daco.compute.ray import connected, ray_pool

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from daco.audio.formats import FORMATS, READABLE, is_readable, is_unreadable
 from daco.errors import DataError, InputError
-from daco.files.remote import Location, RemotePath, missing_message, parse_location
+from daco.files.remote import Location, missing_message, parse_location
 from daco.text import name_list, quantity, suggestion
 from daco.validation import is_utf8
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from daco.files.stores import RemotePath
 
 COLUMNS = ("path", "year", "machine", "section", "domain", "split", "label", "attributes")
 """The columns of a clip table, in the order of a manifest."""
@@ -226,7 +228,7 @@ def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
 
     Hidden files and what macOS adds to archives are passed over; links are followed once.
     """
-    if isinstance(root, RemotePath):
+    if not isinstance(root, Path):
         return _list_remote(root)
     files: dict[str, int] = {}
     closed: list[str] = []
@@ -289,7 +291,7 @@ def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
     files: dict[str, int] = {}
     strange: list[str] = []
     unreadable: list[str] = []
-    for path, status in root.files():
+    for path, size in root.files():
         names = path.split("/")
         if any(name.startswith(".") or name == "__MACOSX" for name in names if name not in _DOTS):
             continue
@@ -299,7 +301,7 @@ def _list_remote(root: RemotePath) -> tuple[dict[str, int], list[str]]:
             if _DOTS.intersection(names):  # two names of one file elsewhere, two objects here
                 strange.append(path)
             else:
-                files[path] = status.st_size
+                files[path] = size
     oddities = []
     if strange:
         oddities.append(

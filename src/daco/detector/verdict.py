@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.detector.model import MachineModel, ScoredClips
-from daco.embedding.frontend import Heard, Listener, Source
+from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
 
 MAX_TOP = 10_000
@@ -131,7 +131,9 @@ def judge(
     return verdict_of(model, heard, name=name, aggregate=options.aggregate)
 
 
-def verdict_of(model: MachineModel, heard: Heard, *, name: str, aggregate: str = "max") -> Verdict:
+def verdict_of(
+    model: MachineModel, heard: EmbeddedRecording, *, name: str, aggregate: str = "max"
+) -> Verdict:
     """The verdict on a recording that was embedded."""
     scored = model.score(heard.embeddings)
     return _verdict(

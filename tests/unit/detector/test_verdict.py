@@ -11,7 +11,7 @@ from field_models import LOGMEL, small_model
 
 from daco.detector.model import MachineModel
 from daco.detector.verdict import ScoreOptions, judge, judge_embeddings, parse_aggregate, verdict_of
-from daco.embedding.frontend import Heard, Listener
+from daco.embedding.frontend import EmbeddedRecording, Listener
 from daco.errors import InputError
 
 KEYS = {
@@ -39,7 +39,7 @@ def model():
 
 def heard(embeddings, reasons=()):
     starts = 10.0 * np.arange(len(embeddings))
-    return Heard(embeddings, starts, 10.0 * len(embeddings), 16000, reasons, 0.5, 0.1)
+    return EmbeddedRecording(embeddings, starts, 10.0 * len(embeddings), 16000, reasons, 0.5, 0.1)
 
 
 @pytest.fixture(scope="module")
