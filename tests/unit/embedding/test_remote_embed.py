@@ -17,7 +17,8 @@ from shared_data import shared
 from small_clips import RATE, FakeNet, make_clips, write_clip
 
 from daco.backbones import load
-from daco.data.clips import ClipTable, read_clips
+from daco.data.clips import ClipTable
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import shards
 from daco.embedding.embed import embed_clips
@@ -230,7 +231,7 @@ class TestTwoRunsOnOneOutput:
 KILLED = """
 import sys, time
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.embedding.embed import embed_clips
 
 def slowly(done, total):
