@@ -6,12 +6,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from daco.audio.formats import READABLE, is_readable, is_unreadable
 from daco.data.clips import ONE_DOMAIN, SPLITS, Clip
 from daco.errors import InputError
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location
 from daco.text import name_list, quantity
 from daco.validation import is_utf8
 
@@ -26,7 +27,7 @@ class FolderScan(NamedTuple):
     """The files below a folder, by path relative to it, and what was left out."""
 
     files: dict[str, Any]
-    """Status of each recording, as of `os.stat`."""
+    """Status of each recording, as of `os.stat`; of remote ones the number of bytes."""
     closed: list[str]
     broken: list[str]
     misnamed: list[str]
@@ -55,10 +56,10 @@ def scan_folder(root: Location) -> FolderScan:
     Hidden files and what macOS adds to archives are left out; links to folders are followed once.
     """
     scan = FolderScan({}, [], [], [], [])
-    if isinstance(root, RemotePath):
-        for path, status in root.files():
+    if not isinstance(root, Path):
+        for path, size in root.files():
             if not any(_is_hidden(name) for name in path.split("/") if name not in (".", "..")):
-                _add_file(scan, path, status)
+                _add_file(scan, path, size)
         return scan
     entered: set[tuple[int, int]] = set()
     pending = [("", os.fspath(root))]
@@ -118,7 +119,8 @@ def unreadable_note(paths: Sequence[str]) -> list[str]:
 def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
     """Recordings below a folder as {path relative to it: bytes}, sorted, and the oddities."""
     scan = scan_folder(root)
-    return {path: scan.files[path].st_size for path in sorted(scan.files)}, scan.problems()
+    sizes = {path: getattr(file, "st_size", file) for path, file in sorted(scan.files.items())}
+    return sizes, scan.problems()
 
 
 def read_folder(

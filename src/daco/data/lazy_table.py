@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from daco.data.parquet import (
 )
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
-from daco.files.remote import Location, RemotePath, parse_location
+from daco.files.remote import Location, parse_location
 from daco.validation import Float32s, Indices
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def parquet_file(path: Location) -> pq.ParquetFile:
     """The open file, which is closed when nobody has it any more."""
     import pyarrow.parquet as pq
 
-    source = path.open() if isinstance(path, RemotePath) else path
+    source = path if isinstance(path, Path) else path.open("rb")
     return pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False)
 
 

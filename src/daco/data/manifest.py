@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable
 from daco.data.dcase import clips_by_name
@@ -24,13 +24,16 @@ from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import (
     Location,
-    RemotePath,
     file_sizes,
     is_url,
     open_location,
     parse_location,
 )
 from daco.text import name_list, quantity, suggestion
+
+if TYPE_CHECKING:
+    from daco.files.stores import RemotePath
+
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
 _LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
@@ -63,7 +66,7 @@ def read_manifest(
                 f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
             )
     root = _root_of(path, rows)
-    inside = _remotely(root) if isinstance(root, RemotePath) else _locally(os.fspath(root))
+    inside = _locally(os.fspath(root)) if isinstance(root, Path) else _remotely(root)
     clips: list[Clip] = []
     first_row: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
@@ -80,9 +83,9 @@ def read_manifest(
     missing: list[str] = []
     paths = [clip.path for clip in clips]
     found_sizes = (
-        file_sizes(root, paths)
-        if isinstance(root, RemotePath)
-        else (_size(os.path.join(root, path)) for path in paths)
+        (_size(os.path.join(root, path)) for path in paths)
+        if isinstance(root, Path)
+        else file_sizes(root, paths)
     )
     for clip, size in zip(clips, found_sizes, strict=True):
         if size is None:
@@ -136,7 +139,7 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
 def _seen_from(folder: Location, table: ClipTable) -> list[str]:
     """The clips' paths as a manifest in this folder names them."""
     if isinstance(table.root, Path):
-        if isinstance(folder, RemotePath):
+        if not isinstance(folder, Path):
             raise InputError(
                 f"{folder} cannot name recordings of this computer, which are in {table.root}. "
                 "Write the manifest here."
@@ -145,10 +148,10 @@ def _seen_from(folder: Location, table: ClipTable) -> list[str]:
         whole = (os.path.normpath(os.path.join(root, clip.path)) for clip in table)
         return [_relative_to(each, here) for each in whole]
     places = [table.root / clip.path for clip in table]
-    if isinstance(folder, RemotePath) and replace(folder, key="") == replace(table.root, key=""):
+    if not isinstance(folder, Path) and folder.bucket == table.root.bucket:
         return [posixpath.relpath(f"/{each.key}", f"/{folder.key}") for each in places]
     # Credentials are not for files; options of S3 are no secret, and say where the store is.
-    options = table.root.query if table.root.protocol == "s3" else ""
+    options = table.root.storage_options["query"] if table.root.protocol == "s3" else ""
     return [f"{each}{options}" for each in places]
 
 
@@ -313,7 +316,7 @@ def _root_of(path: Location, rows: list[Row]) -> Location:
     """Where the clips are; recordings named by URIs are all in the bucket of the first."""
     first = next((text for row in rows if (text := (row.get("path") or "").strip())), "")
     found = parse_location(first) if is_url(first) else path
-    return path.parent if isinstance(found, Path) or found is path else replace(found, key="")
+    return path.parent if isinstance(found, Path) or found is path else found.bucket
 
 
 def _locally(root: str) -> Callable[[str], str]:
@@ -337,9 +340,9 @@ def _remotely(root: RemotePath) -> Callable[[str], str]:
         whole = (
             parse_location(text.strip()) if is_url(text.strip()) else root / text.replace("\\", "/")
         )
-        if isinstance(whole, Path) or replace(whole, key="") != replace(root, key=""):
+        if isinstance(whole, Path) or whole.bucket != root.bucket:
             raise InputError(
-                f"{str(whole)!r} is elsewhere than {replace(root, key='')}. Name the recordings of "
+                f"{str(whole)!r} is elsewhere than {root.bucket}. Name the recordings of "
                 "one bucket in one manifest."
             )
         return posixpath.relpath(f"/{whole.key}", f"/{root.key}")

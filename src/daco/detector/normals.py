@@ -20,12 +20,11 @@ from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, titled, without_trainin
 from daco.data.dcase import require_normal_names
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.detector.modelcheck import SHA256
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend
 from daco.embedding.output import HASHES
 from daco.errors import AudioError, DataError, InputError
-from daco.files.hashing import sha256_of_file
+from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
 from daco.validation import Float32s
@@ -338,5 +337,5 @@ def _hashes_of(table: EmbeddingTable) -> list[str]:
     A column of that name may be anybody's.
     """
     given = table.columns.get(HASHES, ())
-    found = [each if isinstance(each, str) and SHA256.fullmatch(each) else "" for each in given]
+    found = [each if is_sha256(each) else "" for each in given]
     return found if any(found) else []

@@ -14,7 +14,6 @@ import pytest
 import soundfile
 from service_process import RATE, faulty, model, normal, wait_until
 
-from daco.detector.modelfile import encode
 from daco.monitoring.service.machines import Registry
 from daco.monitoring.service.pool import OverloadedError, Pool
 from daco.monitoring.service.processes import Job, Nursery, NurseryLostError, WorkerLostError
@@ -51,7 +50,7 @@ def nursery(run, tmp_path_factory):
 
 async def new_nursery(folder, **changed):
     nursery = await Nursery.start(settings(folder, **changed), folder)
-    await nursery.load("press", encode(model()))
+    await nursery.load("press", model().to_bytes())
     await nursery.open()
     return nursery
 

@@ -26,7 +26,6 @@ import numpy as np
 from daco.audio.formats import AudioLimits
 from daco.audio.microphones import needs_both
 from daco.detector.model import MachineModel
-from daco.detector.modelfile import decode
 from daco.detector.verdict import verdict_of
 from daco.embedding.frontend import Frontend, Listener
 from daco.errors import DacoError
@@ -97,7 +96,7 @@ def _load(control: socket.socket, weights: dict[str, str]) -> dict[str, Detector
         if header.get("done"):
             return detectors
         try:
-            model = decode(data)
+            model = MachineModel.from_bytes(data)
             listener = None
             if model.frontend is not None:
                 listener = _listener(model.frontend, weights, listeners)
