@@ -134,8 +134,9 @@ def small(tmp_path, **columns):
 
 def test_one_domain_falls_back_to_the_default(tmp_path):
     result = run("--train", small(tmp_path, domain="all"))
-    assert "saw: use conf-soft-m0-k1; one domain: nothing to balance, so the fixed default" in " ".join(
-        result.stdout.split()
+    assert (
+        "saw: use conf-soft-m0-k1; one domain: nothing to balance, so the fixed default"
+        in " ".join(result.stdout.split())
     )
 
 
