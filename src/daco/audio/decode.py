@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import soundfile
@@ -40,11 +40,14 @@ from daco.audio.microphones import (
 )
 from daco.audio.pcm import plain_pcm16
 from daco.errors import AudioError, InputError
-from daco.files.remote import Location, RemotePath, parse_location
+from daco.files.remote import Location, parse_location
 from daco.validation import Float32s
 
 Waveforms = Float32s | NDArray[np.int16]
-Source = str | os.PathLike[str] | RemotePath
+if TYPE_CHECKING:
+    from daco.files.stores import RemotePath
+
+Source: TypeAlias = "str | os.PathLike[str] | RemotePath"
 
 _BLOCK_VALUES = 1 << 20
 _UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
@@ -273,10 +276,10 @@ def _check_content(
             _check_suffix(suffix)
         if not content:
             try:
-                status, content = path.fetch(limits.bytes)
+                size, _, content = path.fetch(limits.bytes)
             except FileNotFoundError as error:
                 raise AudioError(f"cannot be opened ({error.strerror}).") from None
-            size = len(content) or status.st_size
+            size = len(content) or size
         _check_size(size, limits)
     _require_whole_file(truncation(BytesIO(content), len(content)))
     return BytesIO(content), suffix

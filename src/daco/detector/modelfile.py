@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from daco.embedding.frontend import Frontend
 from daco.errors import ModelError
 from daco.files.hashing import is_sha256
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location, is_remote
 from daco.text import quantity
 
 SCHEMA = 3
@@ -138,7 +138,7 @@ def is_model(path: Location) -> bool:
 
 def read_file(path: Location) -> bytes:
     """The content of a regular file of a size that a model can have."""
-    if isinstance(path, RemotePath):
+    if is_remote(path):
         try:
             _check_status(path.stat())
             return path.read_bytes()

@@ -24,7 +24,7 @@ from daco.embedding.embed import Job, embed_shard
 from daco.embedding.shards import Recording, Shard, Span
 from daco.errors import DacoError, DataError, InputError, WeightsError
 from daco.files.atomic import write_error
-from daco.files.remote import REMOTE_THREADS, Location, RemotePath
+from daco.files.remote import REMOTE_THREADS, Location
 from daco.version import __version__
 
 LOSSES = 5
@@ -99,7 +99,7 @@ class RayEmbedding:
 
     def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
         """The shards in the order in which they are finished."""
-        remote = isinstance(table.root, RemotePath)
+        remote = not isinstance(table.root, Path)
         usual = REMOTE_THREADS if remote else 4 if self.device == "cuda" else 1
         job = replace(job, workers=self._threads or usual)
         with connected(self._address) as ray:

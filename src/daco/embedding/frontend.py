@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,10 @@ from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reas
 from daco.backbones import Backbone, load
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location, is_remote
 from daco.validation import Float32s, Float64s
 
-Source = Location | bytes | BinaryIO
+Source: TypeAlias = "Location | bytes | BinaryIO"
 """A recording: its path, its content, or a stream of its content."""
 
 MAX_SAMPLES = 1 << 25
@@ -232,7 +232,7 @@ class Listener:
         """
         decoder = decoder_of(self.frontend, self.frontend.channel, limits or DEFAULT_LIMITS)
         content = b""
-        if isinstance(source, RemotePath):
+        if is_remote(source):
             _, content = read_recording(source)
         elif not isinstance(source, Path | bytes):
             source = source.read(decoder.limits.bytes + 1)
