@@ -78,7 +78,7 @@ def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> F
         )
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
-    _require_finite(array, name)
+    require_finite(array, name)
     return np.ascontiguousarray(array)
 
 
@@ -90,18 +90,28 @@ def _numeric(array: NDArray[Any], name: str) -> NDArray[np.float64]:
         raise kind(f"{name} must be numeric. Got dtype {array.dtype}: {error}.") from None
 
 
-def _require_finite(array: Floats, name: str) -> None:
+def require_finite(array: Floats, name: str, first: int = 0) -> None:
+    """Raise an InputError that names the first row with NaN or inf, counted from `first`."""
     # One reduction is enough when all is well: NaN and inf survive a sum, overflow is re-checked.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(array.sum()):
             return
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
-        first = int(np.argmax(bad))
         raise InputError(
             f"{name} contains NaN or inf (infinity) in {int(bad.sum())} of {len(array)} rows, the "
-            f"first is row {first}. Drop those clips or embed them again."
+            f"first is row {first + int(np.argmax(bad))}. Drop those clips or embed them again."
         )
+
+
+def as_float32(array: NDArray[Any], name: str, first: int = 0) -> Float32s:
+    """float32 of finite values; a row that overflows is named, counted from `first`."""
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(array, dtype=np.float32)
+    if narrow.dtype != array.dtype and not np.isfinite(narrow).all():
+        row = first + int(np.argmax(~np.isfinite(narrow).all(axis=1)))
+        raise InputError(f"{name} row {row} is too large for float32. Scale the embeddings.")
+    return narrow
 
 
 def encode_domains(

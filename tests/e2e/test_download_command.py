@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import daco.files.download
 from daco.backbones.weights import SOURCES
 from daco.commands.download import download
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.errors import DownloadError, InputError, WeightsError
 from daco.files.download import HostUnreachableError, WeightSource, fetch
 from daco.files.zenodo import RECORDS, download_dataset, plan_dataset

@@ -87,8 +87,7 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
     from daco.experiments.figures.style import png_bytes, svg_bytes
     from daco.files.atomic import atomic_write
     from daco.paper.artifacts import ArtifactError, open_artifacts
-    from daco.paper.document import as_markdown
-    from daco.paper.pictures import CAPTIONS, paper_figures
+    from daco.paper.document import CAPTIONS, as_markdown, paper_figures
 
     pictures: dict[str, str] | str
     try:

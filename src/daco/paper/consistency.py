@@ -1,12 +1,13 @@
-"""Whether the artifacts agree with each other: counts of values that contradict a lower level.
+"""Whether the artifacts agree with each other: counts of values that contradict other values.
 
-Clip scores make metrics, metrics make scores, scores and criteria make the grid. A value that
-was changed in one file does not follow from the next one any more, whether or not the paper
-prints a figure that rests on it.
+Clip scores give metrics, metrics give scores, scores and criteria give the grid, and the authors
+recorded statistics of it. A value that was changed in one file no longer follows from the next
+one, whether or not the paper prints a figure that depends on it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -17,23 +18,19 @@ from daco.paper.artifacts import (
     BACKBONES,
     RELEASED,
     SETTINGS,
+    ArtifactError,
     Artifacts,
     grid,
     machines,
+    read_entry,
     read_table,
     whole,
 )
 from daco.paper.choices import config_of
-from daco.paper.counts import manifest
-from daco.paper.experiments import (
-    BACKENDS,
-    DEV,
-    clip_rates,
-    published_rates,
-)
+from daco.paper.experiments import BACKENDS, DEV, clip_rates, manifest, published_rates
 from daco.paper.recipe import Recomputed, contradictions, recipe
-from daco.paper.scores import HALF_DIGIT, clip_metrics, rounding_error
-from daco.validation import Float64s
+from daco.paper.scores import HALF_DIGIT, clip_metrics, logged_seeds, rounding_error
+from daco.paper.statistics import block_interval, family_means, jackknife, rho
 
 _SLACK = 1e-9  # decimals are not binary
 _VARIANTS = {
@@ -43,10 +40,8 @@ _VARIANTS = {
 }
 _ORACLE = "daco-m30-orc"  # reads the true domains: in no grid
 
-
-def _far(ours: Float64s, theirs: Float64s) -> bool:
-    """Whether metrics of two decimals cannot be the rounded ones."""
-    return bool((np.abs(ours - theirs) > HALF_DIGIT + _SLACK).any())
+Entry = tuple[tuple[str, ...], Recomputed, int]
+"""Keys of a record, what it should be, and its number of decimals."""
 
 
 @recipe
@@ -59,7 +54,8 @@ def contradicted_metrics(artifacts: Artifacts) -> Recomputed:
             machines(artifacts, setting, "dev"), QUANTITIES, configs=configs
         )
         for (i, machine), (j, config) in product(enumerate(names), enumerate(configs)):
-            if _far(clip_metrics(artifacts, config, machine), values[i, j]):
+            apart = np.abs(clip_metrics(artifacts, config, machine) - values[i, j])
+            if (apart > HALF_DIGIT + _SLACK).any():
                 wrong.append(f"{SETTINGS[setting].machines}: {machine} {config}")
     return contradictions(wrong)
 
@@ -85,8 +81,8 @@ def contradicted_grid(artifacts: Artifacts, setting: str) -> Recomputed:
     for split in ("dev", "eval"):
         columns = [*QUANTITIES, "balance_ks"]
         _, configs, values = pivot_machines(machines(artifacts, setting, split), columns)
-        told = table.loc[configs, [f"{split}_omega", f"crit_{split}"]].to_numpy()
-        for j, (config, (score, criterion)) in enumerate(zip(configs, told, strict=True)):
+        stated = table.loc[configs, [f"{split}_omega", f"crit_{split}"]].to_numpy()
+        for j, (config, (score, criterion)) in enumerate(zip(configs, stated, strict=True)):
             metrics, balance = values[:, j, :3], values[:, j, 3]
             if abs(harmonic_mean(metrics) - score) > rounding_error(metrics) + 0.00005:
                 wrong.append(f"{config}: {split}_omega {score}")
@@ -158,3 +154,75 @@ def contradicted_thresholds(artifacts: Artifacts) -> Recomputed:
         if pick != row.pick or scores[pick] != row.eval_omega:
             wrong.append(f"{row.backbone} at {row.delta}")
     return contradictions(wrong)
+
+
+@recipe
+def contradicted_records(artifacts: Artifacts, file: str) -> Recomputed:
+    """Recorded correlations, intervals, p-values and differences that come out otherwise."""
+    entries, where = {
+        "yearly": (_yearly, "results/stats_yearly.json"),
+        "forward": (_forward, "results/stats_e8_2026.json"),
+    }[file]
+    wrong = []
+    for keys, found, digits in entries(artifacts):
+        entry = read_entry(artifacts, where, *keys)
+        try:
+            recorded = np.atleast_1d(np.asarray(entry, dtype=float))
+        except (TypeError, ValueError):
+            raise ArtifactError(where, f"has no numbers at {' / '.join(keys)}") from None
+        errors = np.array(found.errors or (0.0,) * len(found.values))
+        if recorded.shape != errors.shape:
+            raise ArtifactError(where, f"has {recorded.size} numbers at {' / '.join(keys)}")
+        apart = np.abs(recorded - found.values)
+        if not (apart <= 0.5 * 10.0**-digits + errors + 1e-9).all():
+            wrong.append(f"{' / '.join(keys)}: {entry}")
+    return contradictions(wrong)
+
+
+@recipe
+def contradicted_seeds(artifacts: Artifacts) -> Recomputed:
+    """Logged scores of criterion seeds that do not follow from the choices logged beside them."""
+    return contradictions(
+        [
+            f"seed {seed}: {logged}"
+            for seed, logged, ours in logged_seeds(artifacts)
+            if not abs(ours.values[0] - logged) <= HALF_DIGIT + ours.errors[0]
+        ]
+    )
+
+
+def _yearly(artifacts: Artifacts) -> Iterator[Entry]:
+    for year, setting in (("2023", "2023"), ("2024", "2024"), ("2025", "beats")):
+        for key, signal in (("criterion", "criterion"), ("dev_omega", "dev")):
+            yield (year, key, "rho_full_grid"), rho(artifacts, setting, signal), 3
+            interval = block_interval(artifacts, setting, signal)
+            yield (year, key, "family_block_CI95"), interval, 3
+            yield from _permutation(artifacts, (year, key, "perm"), setting, signal)
+        for key, over in (("vs_fixed", "default"), ("vs_devpick", "dev-pick")):
+            yield from _difference(artifacts, (year, f"delta_guarded_{key}"), setting, over)
+
+
+def _forward(artifacts: Artifacts) -> Iterator[Entry]:
+    for policy in ("ch0", "mix"):
+        for key, signal in (("rho_criterion", "criterion"), ("rho_dev", "dev")):
+            interval = block_interval(artifacts, policy, signal)
+            yield (policy, key, "block_ci95"), interval, 3
+            yield from _permutation(artifacts, (policy, key), policy, signal)
+        for key, over in (("vs_dev", "dev-pick"), ("vs_default", "default")):
+            yield from _difference(artifacts, (policy, f"delta_guarded_{key}"), policy, over)
+
+
+def _permutation(
+    artifacts: Artifacts, keys: tuple[str, ...], setting: str, signal: str
+) -> Iterator[Entry]:
+    yield (*keys, "rho_family_means"), family_means(artifacts, setting, signal, "rho"), 3
+    for side in ("one", "two"):
+        p = family_means(artifacts, setting, signal, f"{side}-sided")
+        yield (*keys, f"p_{side}_sided"), p, 4  # drawn ones count the observed ordering itself
+
+
+def _difference(
+    artifacts: Artifacts, keys: tuple[str, ...], setting: str, over: str
+) -> Iterator[Entry]:
+    for key, which in (("delta", "delta"), ("ci95", "interval"), ("loo_range", "left-out")):
+        yield (*keys, key), jackknife(artifacts, setting, "guarded-pick", over, which), 2

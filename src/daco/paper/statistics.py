@@ -1,7 +1,7 @@
 """Rank correlations, their intervals and tests; jackknives of differences.
 
-The paper's bootstrap ends come from 5,000 draws and its permutation p-values from 200,000,
-of seeds that are not published. Their error is argued, not chosen: four standard deviations
+The paper's bootstrap ends come from 5,000 draws and its permutation p-values from 200,000, with
+seeds that are not published. The errors granted for that are derived: four standard deviations
 of an end over independent runs of 5,000 draws, and of a binomial share of 200,000.
 """
 
@@ -25,7 +25,6 @@ from daco.evaluation.statistics import (
 from daco.method.config import ScoreConfig
 from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import (
-    BACKBONES,
     YEARS,
     ArtifactError,
     Artifacts,
@@ -36,11 +35,10 @@ from daco.paper.artifacts import (
     read_entry,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, drawn, named, number, pair, read, recipe
+from daco.paper.recipe import Recomputed, drawn, number, pair, read, recipe
 from daco.paper.scores import LABELS, metrics_of
 
-PUBLISHED_DRAWS = 5000
-PUBLISHED_PERMUTATIONS = 200_000
+_DRAWS, _PERMUTATIONS = 5000, 200_000  # as published
 _RUNS = 10  # the sd over ten runs is known to a quarter: four of them are three at the least
 
 
@@ -49,73 +47,37 @@ def families_of(table: pd.DataFrame) -> NDArray[np.str_]:
     return np.array([ScoreConfig.parse(name).family for name in table["config"]])
 
 
-def predictor(table: pd.DataFrame, signal: str) -> ArrayLike:
-    """What is to predict the evaluation score; a small criterion is a good one."""
+def _log_strength(table: pd.DataFrame) -> NDArray[np.float64]:
+    return np.log1p([ScoreConfig.parse(name).prior_strength for name in table["config"]])
+
+
+def _signal(table: pd.DataFrame, signal: str) -> ArrayLike:
+    """What is to predict a score; a small criterion is a good one."""
+    if signal == "strength":
+        return _log_strength(table)
     return -table["crit_dev"] if signal == "criterion" else table["dev_omega"]
 
 
-@recipe
-def rho(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
-    """Rank correlation of a signal and the evaluation score."""
-    table = grid(artifacts, setting)
-    return number(spearman(predictor(table, signal), table["eval_omega"]))
+def _subset(table: pd.DataFrame, families: str) -> pd.DataFrame:
+    """Configurations whose family begins so, or does not, after ``not-``."""
+    chosen = np.char.startswith(families_of(table), families.removeprefix("not-"))
+    return table[~chosen if families.startswith("not-") else chosen]
 
 
 @recipe
-def rho_over_backbones(artifacts: Artifacts, signal: str, which: str) -> Recomputed:
-    """The lowest or highest of these correlations over the backbones."""
-    found = [rho(artifacts, setting, signal).values[0] for setting in BACKBONES]
-    return number(min(found) if which == "lowest" else max(found))
-
-
-@recipe
-def rho_on_dev(artifacts: Artifacts, setting: str) -> Recomputed:
-    """Rank correlation of the criterion and the dev score."""
-    table = grid(artifacts, setting)
-    return number(spearman(-table["crit_dev"], table["dev_omega"]))
-
-
-@recipe
-def rho_with_strength(artifacts: Artifacts, setting: str, split: str) -> Recomputed:
-    """Rank correlation of the prior strength and a score, over the conformal configurations."""
-    table = _conformal(grid(artifacts, setting))
-    return number(spearman(_log_strength(table), table[f"{split}_omega"]))
-
-
-@recipe
-def rho_within(artifacts: Artifacts, family: str) -> Recomputed:
-    """Rank correlation of dev and evaluation score within one family of the transfer grid."""
-    table = grid(artifacts, "45")
-    table = table[families_of(table) == family]
-    return number(spearman(table["dev_omega"], table["eval_omega"]))
-
-
-@recipe
-def rho_subset(artifacts: Artifacts, which: str) -> Recomputed:
-    """The criterion's correlation on the conformal configurations, or on the others."""
-    table = grid(artifacts, "45")
-    conformal = np.char.startswith(families_of(table), "conf")
-    table = table[conformal if which == "conformal" else ~conformal]
-    return number(spearman(-table["crit_dev"], table["eval_omega"]))
-
-
-@recipe
-def rho_leaving_families_out(artifacts: Artifacts) -> Recomputed:
-    """Its lowest and highest value when each family in turn is left out."""
-    table = grid(artifacts, "45")
-    families = families_of(table)
-    rest = [table[families != family] for family in np.unique(families)]
-    found = [spearman(-part["crit_dev"], part["eval_omega"]) for part in rest]
-    return pair(min(found), max(found))
+def rho(
+    artifacts: Artifacts, setting: str, signal: str, split: str = "eval", families: str = ""
+) -> Recomputed:
+    """Rank correlation of a signal and a score, over all configurations or some families."""
+    table = _subset(grid(artifacts, setting), families)
+    return number(spearman(_signal(table, signal), table[f"{split}_omega"]))
 
 
 def _ends_with_error(interval: Interval) -> Recomputed:
     """An interval's ends; their error is that of ends from as many draws as the paper's."""
-    draws = interval.draws[: len(interval.draws) // PUBLISHED_DRAWS * PUBLISHED_DRAWS]
-    runs = draws.reshape(-1, PUBLISHED_DRAWS)
-    low, high = 4 * np.quantile(runs, [0.025, 0.975], axis=1).std(axis=1, ddof=1)
-    ends = pair(*interval.published_interval, (float(low), float(high)))
-    return drawn(ends, PUBLISHED_DRAWS)
+    draws = interval.draws[: len(interval.draws) // _DRAWS * _DRAWS].reshape(-1, _DRAWS)
+    low, high = 4 * np.quantile(draws, [0.025, 0.975], axis=1).std(axis=1, ddof=1)
+    return drawn(pair(*interval.published_interval, (float(low), float(high))), _DRAWS)
 
 
 @recipe
@@ -123,13 +85,10 @@ def _ends_with_error(interval: Interval) -> Recomputed:
 def block_interval(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
     """Family-block bootstrap interval of a correlation."""
     table = grid(artifacts, setting)
+    families, draws = families_of(table), _RUNS * _DRAWS
+    scores = table["eval_omega"]
     return _ends_with_error(
-        family_block_bootstrap(
-            predictor(table, signal),
-            table["eval_omega"],
-            families_of(table),
-            n_draws=_RUNS * PUBLISHED_DRAWS,
-        )
+        family_block_bootstrap(_signal(table, signal), scores, families, n_draws=draws)
     )
 
 
@@ -138,39 +97,33 @@ def block_interval(artifacts: Artifacts, setting: str, signal: str) -> Recompute
 def machine_interval(artifacts: Artifacts, setting: str) -> Recomputed:
     """Bootstrap interval of the criterion's correlation over machines.
 
-    The paper does not say from how many draws its own is: as many as the other, presumably.
+    The paper does not state from how many draws its own is: as many as the other, presumably.
     """
     _, configs, criterion = pivot_machines(machines(artifacts, setting, "dev"), ["balance_ks"])
-    _, _, metrics = pivot_machines(
-        machines(artifacts, setting, "eval"), QUANTITIES, configs=configs
-    )
-    draws = _RUNS * PUBLISHED_DRAWS
-    return _ends_with_error(machine_bootstrap(criterion[:, :, 0], metrics, n_draws=draws))
-
-
-def _is_significant(artifacts: Artifacts, setting: str, signal: str) -> bool:
-    low, high = block_interval(artifacts, setting, signal).values
-    return not low <= 0 <= high
+    evaluation = machines(artifacts, setting, "eval")
+    _, _, metrics = pivot_machines(evaluation, QUANTITIES, configs=configs)
+    return _ends_with_error(machine_bootstrap(criterion[:, :, 0], metrics, n_draws=_RUNS * _DRAWS))
 
 
 @recipe
 def significance(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
-    """``n.s.`` when the family-block interval crosses zero."""
+    """``n.s.`` when the family-block interval contains zero."""
     low, high = block_interval(artifacts, setting, signal).values
-    verdict = "significant" if _is_significant(artifacts, setting, signal) else "n.s."
-    return named(verdict, f"[{low:+.2f},{high:+.2f}]")
+    verdict = "n.s." if low <= 0 <= high else "significant"
+    return Recomputed(name=verdict, note=f"[{low:+.2f},{high:+.2f}]")
 
 
 @recipe
 def significant_years(artifacts: Artifacts, signal: str) -> Recomputed:
     """In how many years the family-block interval excludes zero."""
-    return pair(sum(_is_significant(artifacts, year, signal) for year in YEARS), len(YEARS))
+    verdicts = [significance(artifacts, year, signal).name for year in YEARS]
+    return pair(verdicts.count("significant"), len(YEARS))
 
 
 @once
 def _permutation(artifacts: Artifacts, setting: str, signal: str) -> PermutationTest:
     table = grid(artifacts, setting)
-    signals = predictor(table, signal)
+    signals = _signal(table, signal)
     return family_mean_permutation(signals, table["eval_omega"], families_of(table), exact=True)
 
 
@@ -187,22 +140,20 @@ def family_means(artifacts: Artifacts, setting: str, signal: str, which: str) ->
     # those of the ten families of its 51
     if setting == "45":
         return number(p)
-    error = 4 * np.sqrt(p * (1 - p) / PUBLISHED_PERMUTATIONS)
-    return drawn(number(p, error), PUBLISHED_PERMUTATIONS)
+    return drawn(number(p, 4 * np.sqrt(p * (1 - p) / _PERMUTATIONS)), _PERMUTATIONS)
 
 
 @recipe
 def partial(artifacts: Artifacts, setting: str, which: str, what: str) -> Recomputed:
     """The criterion's correlation after the prior strength and the design are regressed out."""
-    table = grid(artifacts, setting)
-    covariates: list[ArrayLike]
+    table = _subset(grid(artifacts, setting), "conf-" if which == "conformal" else "")
+    covariates: list[ArrayLike] = [_log_strength(table), families_of(table)]
     if which == "conformal":
-        table = _conformal(table)
         configs = [ScoreConfig.parse(name) for name in table["config"]]
-        assignment = [str(config.assignment) for config in configs]
-        covariates = [_log_strength(table), assignment, [str(c.neighbours) for c in configs]]
-    else:
-        covariates = [_log_strength(table), families_of(table)]
+        covariates[1:] = [
+            [str(config.assignment) for config in configs],
+            [str(config.neighbours) for config in configs],
+        ]
     found = partial_spearman(-table["crit_dev"], table["eval_omega"], covariates)
     return number(found.rho if what == "rho" else found.p_value)
 
@@ -211,7 +162,7 @@ def partial(artifacts: Artifacts, setting: str, which: str, what: str) -> Recomp
 def naive_p(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
     """The p-value of a correlation that takes configurations for independent."""
     table = grid(artifacts, setting)
-    return number(partial_spearman(predictor(table, signal), table["eval_omega"], []).p_value)
+    return number(partial_spearman(_signal(table, signal), table["eval_omega"], []).p_value)
 
 
 @once
@@ -229,9 +180,8 @@ def jackknife(artifacts: Artifacts, setting: str, who: str, over: str, which: st
     found = _jackknife(artifacts, setting, who, over)
     if which == "delta":
         return number(found.delta)
-    if which == "interval":
-        return pair(*found.published_interval)
-    return pair(found.loo_low, found.loo_high)
+    ends = found.published_interval if which == "interval" else (found.loo_low, found.loo_high)
+    return pair(*ends)
 
 
 @recipe
@@ -255,11 +205,3 @@ def recorded_clip_interval(artifacts: Artifacts) -> Recomputed:
         case [float(low), float(high)]:
             return read(pair(low, high), LABELS)
     raise ArtifactError(file, f"has no interval of {key}")
-
-
-def _conformal(table: pd.DataFrame) -> pd.DataFrame:
-    return table[np.char.startswith(families_of(table), "conf-")]
-
-
-def _log_strength(table: pd.DataFrame) -> NDArray[np.float64]:
-    return np.log1p([ScoreConfig.parse(name).prior_strength for name in table["config"]])
