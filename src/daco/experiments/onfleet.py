@@ -13,8 +13,7 @@ import numpy as np
 
 from daco.errors import DacoError, InputError
 from daco.experiments.inputs import MachineData
-from daco.experiments.machine import Settings, other_criteria
-from daco.experiments.workers import Loaded, Prepare
+from daco.experiments.machine import Loaded, Prepare, Settings, other_criteria
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import Balance
 from daco.method.fleet import Evaluated, Fleet, computes

@@ -16,20 +16,22 @@ from daco.experiments.choose import noise_of, study_choice
 from daco.experiments.decision import GUARDS
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
 from daco.experiments.frontier import frontier_table
-from daco.experiments.gridfile import read_grid
 from daco.experiments.inputs import (
     MachineData,
     Source,
     Table,
     machines_of,
     name_domains,
+    read_grid,
     read_table,
     with_truth,
 )
 from daco.experiments.machine import (
+    Progress,
     Settings,
     examine_machine,
     machine_file,
+    run_machines,
     score_machine,
     without_clips,
 )
@@ -57,7 +59,6 @@ from daco.experiments.study_tables import (
     write_json,
 )
 from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
-from daco.experiments.workers import Progress, run_machines
 from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS

@@ -149,9 +149,9 @@ def test_faults_enter_the_fingerprint_wherever_they_are(faults):
         read = read_table(source)
         names = name_domains([read])
         machines = machines_of(read, "dev", names)
-        plain = [machine.fingerprint() for machine in machines]
+        plain = [machine.fingerprint for machine in machines]
         with_them, _ = faultfiles.with_faults(machines, {"dev": read}, [given], names, None)
-        prints.append([machine.fingerprint() for machine in with_them])
+        prints.append([machine.fingerprint for machine in with_them])
         assert not set(prints[-1]) & set(plain)
     assert prints[0] == prints[1]
 
