@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from daco.experiments.inputs import (
 )
 from daco.experiments.veto import ROLES
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import Location, parse_location
+from daco.files.remote import is_remote, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies, injected
 from daco.text import name_list, quantity
 from daco.validation import Indices
@@ -33,7 +34,8 @@ SAME = ("backbone", "weights_sha256", "channel")
 
 def fault_sources(faults: Source | Iterable[Source]) -> list[Source]:
     """One source or several, as a list."""
-    return [faults] if isinstance(faults, EmbeddingTable | Location | str) else list(faults)
+    one = isinstance(faults, EmbeddingTable | Path | str) or is_remote(faults)
+    return [cast(Source, faults)] if one else list(cast(Iterable[Source], faults))
 
 
 def fault_inputs(faults: Sequence[Source]) -> list[dict[str, Any]]:
@@ -146,8 +148,9 @@ class _ReadFaults:
 
 
 def _checked(source: Source, at: int, tables: dict[str, Table], names: DomainNames) -> _FaultTable:
-    in_memory = isinstance(source, EmbeddingTable)
-    title = f"table {at + 1} of faults" if in_memory else str(source)
+    title = f"table {at + 1} of faults"
+    if not isinstance(source, EmbeddingTable):
+        title = str(parse_location(source))
     table = read_table(source, ("fault",))
     if "fault" not in table.columns:
         raise DataError(f"{title} has no column 'fault'. Make it with 'daco inject'.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
 """The paper's grids, its nine configurations for choosing without labels, and the wide one."""
 
 Table = EmbeddingTable | StoredTable
-Source = EmbeddingTable | Location | str
+Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
 BUDGET = 256 * 2**20

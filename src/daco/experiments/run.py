@@ -11,11 +11,11 @@ from daco.compute.processes import SCORING, worker_pool
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.experiments import assembly
+from daco.experiments.analysis import frontier_table
 from daco.experiments.baselines import baseline_inputs, baseline_rows
 from daco.experiments.choose import noise_of, study_choice
 from daco.experiments.decision import GUARDS
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
-from daco.experiments.frontier import frontier_table
 from daco.experiments.inputs import (
     MachineData,
     Source,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments.aggregate import complete_column, plain
+from daco.experiments.analysis import complete_column, plain
 from daco.experiments.highlights import chosen_config, shown_config
 from daco.experiments.report.wording import below_default, explain, noise_note, reading
 from daco.experiments.stability import choice_over_seeds
