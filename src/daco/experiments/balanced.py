@@ -9,9 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from daco.errors import NotEnoughClipsError
-from daco.experiments.machine import left_to_cpu, woven
 from daco.method.bank import NormalBank
-from daco.method.config import DEFAULT_CONFIG, parse_grid
+from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import Balance, Floor
 from daco.method.floor import choice_floor
 from daco.method.pseudo_anomalies import moved_normals
@@ -127,8 +126,7 @@ def balanced(
 ) -> Balanced:
     """The choice for one machine.
 
-    ``found`` is the criterion of the configurations that a fleet computes; that of the others,
-    or of all without it, is computed here.
+    ``found`` is the criterion that a device computed; without it, it is computed here.
     """
     heard = _heard(vectors, domains, question)
     guard = Guard.of([] if heard is None else [heard])
@@ -172,15 +170,10 @@ def _choose(
 def _balance(
     vectors: Any, domains: list[str], found: Balance | None, question: Question
 ) -> Balance:
-    configs = parse_grid(question.scored)
-    rest = configs if found is None else left_to_cpu(configs)
-    if found is not None and not rest:
+    if found is not None:
         return found
     bank = NormalBank(vectors, domains, bands=question.bands)
-    own = bank.exact_balance(rest, question.n_splits, question.seed)
-    if found is None:
-        return own
-    return Balance(woven(configs, found.counts, own.counts, axis=0), own.denominators)
+    return bank.exact_balance(question.scored, question.n_splits, question.seed)
 
 
 def _fractions(balance: Balance) -> list[Fraction]:

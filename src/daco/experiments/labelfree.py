@@ -20,8 +20,8 @@ import numpy as np
 from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
 from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
+from daco.experiments.device import banks_with_balances, require_device
 from daco.experiments.inputs import Normals, normals_of
-from daco.experiments.onfleet import banks_with_balances, require_device
 from daco.experiments.shelf import Table
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Floor
@@ -96,8 +96,8 @@ def select_label_free(
         Where machines are worked on, as of :func:`daco.experiments.run.study`. The choice is the
         same.
     device : str
-        ``"cpu"``, or a torch device such as ``"cuda"`` for the criterion of published
-        configurations, as of :func:`daco.experiments.run.study`.
+        ``"cpu"``, or a torch device such as ``"cuda"`` for the criterion, as of
+        :func:`daco.experiments.run.study`.
     progress : callable, optional
         Called with the machines done and their number.
 
@@ -156,7 +156,7 @@ def _all_balanced(
     work = partial(balanced, question=question)
     items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
     if device != "cpu":
-        asked = question.scored, question.n_splits, question.seed, device
+        asked = question.scored, question.n_splits, question.seed, device, question.bands
         items = banks_with_balances(banks, *asked)
     for index, outcome in outcomes(pool, work, items):
         if isinstance(outcome, DacoError):
