@@ -26,7 +26,7 @@ from daco.data.clips import Clip, ClipTable
 from daco.embedding.embed import embed_clips
 
 
-class NoNetwork:
+class NoNetwork(Backbone):
     """Zeros for every clip, at once."""
 
     name, sample_rate, device, precision = "none", 16_000, "cpu", "fp32"

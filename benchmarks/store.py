@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 import numpy as np
 from postgres import postgres_server
 
+from daco.detector.verdict import Verdict
 from daco.monitoring.store import EVENTS, NewClip, Store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,23 +31,24 @@ BATCH = 1000
 
 def new_clip(number: int, alarm: bool, machine: str = "press") -> NewClip:
     """A clip every ten seconds, as long as a real one in the database."""
-    verdict = {
-        "name": f"2026/press_{number:08d}.wav",
-        "score": 1.0 + (number % 997) / 997,
-        "p_value": 0.5,
-        "threshold": 2.0,
-        "alarm": alarm,
-        "domain_weights": {"source": 0.123456789, "target": 0.876543211},
-        "nearest": f"section_00_source_train_normal_{number % 990:04d}_strength_1.wav",
-        "nearest_distance": 0.123456789,
-        "reasons": [],
-        "seconds": 10.0,
-        "windows": 1,
-        "worst_window": None,
-        "model_sha256": "ab" * 32,
-    }
+    verdict = Verdict(
+        name=f"2026/press_{number:08d}.wav",
+        machine=machine,
+        score=1.0 + (number % 997) / 997,
+        p_value=0.5,
+        threshold=2.0,
+        alarm=alarm,
+        domain_weights={"source": 0.123456789, "target": 0.876543211},
+        nearest=f"section_00_source_train_normal_{number % 990:04d}_strength_1.wav",
+        nearest_distance=0.123456789,
+        reasons=(),
+        seconds=10.0,
+        windows=1,
+        worst_window=None,
+        model_sha256="ab" * 32,
+    )
     at = START + timedelta(seconds=10 * number)
-    path = f"/srv/recordings/{verdict['name']}"
+    path = f"/srv/recordings/{verdict.name}"
     return NewClip(verdict, machine, at, path, f"{number:064x}", path, at, f"320044:{number}")
 
 
@@ -102,13 +104,13 @@ def measure(name: str, url: str, clips: int, size: Callable[[], int]) -> None:
             "after, 100": lambda: store.clips("press", 100, after=last - 100),
             "one clip": lambda: store.clip(last // 2),
             "machines": store.machines_summary,
-            "200 recent scores": lambda: store.recent_scores("press", 200),
             "newest 100 alarms": lambda: store.alarms("press", limit=100),
             "open alarms": lambda: store.alarms(open_only=True),
         }.items():
             print(f"{name}: {what}", timed(query), sep=" | ")
         start = time.perf_counter()
-        known = len(store.sources("press", "/srv/recordings/"))
+        keys = [new_clip(i, False).source_key for i in range(clips)]
+        known = len(store.sources("press", keys))
         print(f"{name}: all {known:,} sources", f"{time.perf_counter() - start:.1f} s", sep=" | ")
         print(f"{name}: size", f"{size() / clips:.0f} bytes/clip", sep=" | ")
         start = time.perf_counter()

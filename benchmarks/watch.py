@@ -20,10 +20,11 @@ import numpy as np
 import soundfile
 
 from daco.detector.model import MachineModel
+from daco.detector.verdict import ScoreOptions
 from daco.embedding.frontend import Frontend, Listener
-from daco.monitoring.arrivals import Arrivals, Seen, look
+from daco.monitoring.arrivals import Arrivals, ProcessedFile, list_recordings
 from daco.monitoring.store import Store
-from daco.monitoring.watch import Hearing, ModelInUse, Scored, Watcher
+from daco.monitoring.watch import ModelInUse, ScoredRecording, Watcher
 
 RATE, SECONDS = 16_000, 10
 
@@ -50,11 +51,11 @@ def throughput(root: Path, clips: int) -> None:
     for index in range(clips):
         soundfile.write(inbox / f"{index:05d}.wav", wave(rng), RATE)
     save_model(root / "press.daco", 1000)
-    in_use = ModelInUse(root / "press.daco", Hearing())
+    in_use = ModelInUse(root / "press.daco", ScoreOptions())
     with Store.open(f"sqlite:///{root}/daco.db") as store:
         watcher = Watcher(in_use, inbox, store, settle=0)
         start, cpu = time.perf_counter(), time.process_time()
-        done = sum(isinstance(event, Scored) for event in watcher.poll())
+        done = sum(isinstance(event, ScoredRecording) for event in watcher.poll())
         took, cpu = time.perf_counter() - start, time.process_time() - cpu
     assert done == clips
     print(
@@ -71,9 +72,9 @@ def looking(root: Path, files: int) -> None:
             place.mkdir(parents=True)
         (place / f"{index}.wav").touch()
     arrivals = Arrivals(settle=0)
-    for path, stamp in look(folder).files.items():
-        arrivals.done(path, Seen(stamp, "0" * 64))
-    best = min(_timed(lambda: arrivals.ready(look(folder).files, 1.0)) for _ in range(5))
+    for path, stamp in list_recordings(folder).files.items():
+        arrivals.done(path, ProcessedFile(stamp, "0" * 64))
+    best = min(_timed(lambda: arrivals.ready(list_recordings(folder).files, 1.0)) for _ in range(5))
     print(f"a look at {files:,} known files | {best:.2f} s")
 
 

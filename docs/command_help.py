@@ -9,7 +9,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-from daco.cli import app
+from daco.commands.app import app
 
 
 def help_texts() -> dict[str, str]:

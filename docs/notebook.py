@@ -209,7 +209,7 @@ def _told(kind: str, message: object) -> str:
 def _run_sh(code: str, background: contextlib.ExitStack) -> str:
     from typer.testing import CliRunner
 
-    from daco.cli import app
+    from daco.commands.app import app
     from daco.errors import DacoError
 
     printed = []

@@ -1,7 +1,7 @@
 """daco: first-shot anomalous sound detection from normal recordings alone.
 
-The public surface is small and frozen by a test; everything else is importable from the
-module that holds it.
+The names in ``__all__`` are the public interface. Each is imported when it is first used, so that
+``import daco`` loads no other package. Everything else is imported from the module that holds it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from daco.errors import DacoError, DacoWarning
-from daco.evaluation.metrics import machine_metrics, official_score
-from daco.method.bank import NormalBank
-from daco.method.config import ScoreConfig, frontier_grid, paper_grid
 from daco.version import __version__
 
 if TYPE_CHECKING:
     from daco import backbones
     from daco.data.table import EmbeddingTable
     from daco.detector.estimator import DACo, LabelFreeSearch
+    from daco.evaluation.metrics import machine_metrics, official_score
     from daco.experiments.result import StudyResult
     from daco.experiments.run import study
+    from daco.method.bank import NormalBank
+    from daco.method.config import ScoreConfig, frontier_grid, paper_grid
 
 __all__ = [
     "DACo",
@@ -40,20 +40,27 @@ __all__ = [
     "study",
 ]
 
+_MODULES = {
+    "DACo": "daco.detector.estimator",
+    "EmbeddingTable": "daco.data.table",
+    "LabelFreeSearch": "daco.detector.estimator",
+    "NormalBank": "daco.method.bank",
+    "ScoreConfig": "daco.method.config",
+    "StudyResult": "daco.experiments.result",
+    "frontier_grid": "daco.method.config",
+    "machine_metrics": "daco.evaluation.metrics",
+    "official_score": "daco.evaluation.metrics",
+    "paper_grid": "daco.method.config",
+    "study": "daco.experiments.run",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # What brings heavy packages is imported when it is first used; scoring does not need it.
-    if name in ("DACo", "LabelFreeSearch"):
-        return getattr(import_module("daco.detector.estimator"), name)
-    if name == "EmbeddingTable":
-        return import_module("daco.data.table").EmbeddingTable
-    if name == "StudyResult":
-        return import_module("daco.experiments.result").StudyResult
-    if name == "study":
-        return import_module("daco.experiments.run").study
     if name == "backbones":
         return import_module("daco.backbones")
-    raise AttributeError(f"module 'daco' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'daco' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

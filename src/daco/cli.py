@@ -1,98 +1,18 @@
-"""The ``daco`` command: thin commands over the library's functions."""
+"""Entry point of the ``daco`` command; `daco.commands.app` holds the commands."""
 
 from __future__ import annotations
 
 import errno
 import signal
 import sys
-from collections.abc import Callable
-from typing import Annotated
 
-import typer
-from rich.markup import escape
-
-from daco.commands.clips import clips
-from daco.commands.compare import compare
-from daco.commands.demo import demo
-from daco.commands.download import download
-from daco.commands.embed import embed
-from daco.commands.evaluate import evaluate
-from daco.commands.fit import fit
-from daco.commands.freeze import freeze
-from daco.commands.inject import inject
-from daco.commands.inspect import inspect
-from daco.commands.output import Output
-from daco.commands.paper import paper
-from daco.commands.score import score
-from daco.commands.select import select
-from daco.commands.sensitivity import sensitivity
-from daco.commands.serve import serve
-from daco.commands.study import study
-from daco.commands.submission import submission
-from daco.commands.synth import synth
-from daco.commands.update import update
-from daco.commands.verify import verify
-from daco.commands.watch import watch
 from daco.errors import DacoError
-from daco.version import __version__
 
-app = typer.Typer(
-    help="Hear that a machine is failing, from normal recordings alone.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its boxes cut long options and print a value after flags
-)
-
-
-def _version(show: bool) -> None:
-    if show:
-        typer.echo(f"daco {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-_COMMANDS: dict[Callable[..., None], str] = {
-    clips: "List the clips of a data set and what is odd about them.",
-    compare: "Compare the results of several studies.",
-    demo: "Record a synthetic factory and write a report on it.",
-    download: "Download weights or a DCASE data set.",
-    embed: "Embed recordings: one row of vectors per clip.",
-    evaluate: "Compute the official metrics of score files.",
-    fit: "Fit a model to normal recordings of a machine.",
-    freeze: "Preregister the configuration that a study chose.",
-    inject: "Add synthetic faults to normal recordings and embed both.",
-    inspect: "Show what is in a model file.",
-    paper: "Recompute the numbers that the paper prints.",
-    score: "Score recordings with a model.",
-    select: "Choose a configuration from normal clips alone.",
-    sensitivity: "Measure which faults a model detects, by kind and level.",
-    serve: "Score recordings over HTTP and show a monitoring page.",
-    study: "Evaluate a grid of configurations and choose one.",
-    submission: "Write the package of files that the challenge asks for.",
-    synth: "Write recordings of synthetic machines in DCASE layout.",
-    update: "Add normal recordings to a model.",
-    verify: "Check a preregistration and score what it froze.",
-    watch: "Score each recording that arrives in a folder.",
-}
-
-for command, summary in _COMMANDS.items():
-    app.command(short_help=summary)(command)
-
-
-_FULL = "Free some space on the disk of the output or of temporary files and run it again."
+_DISK_FULL = "Free some space on the disk of the output or of temporary files and run it again."
 
 
 def main() -> None:
-    """Entry point: a user's mistake ends in one sentence, not in a stack trace."""
+    """Run the command line; a user's mistake ends with one message instead of a stack trace."""
     interrupts = []
 
     def interrupt(number: int, _: object) -> None:
@@ -101,18 +21,25 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
+        from daco.commands.app import app  # takes a moment, in which Ctrl-C may be pressed
+
         app()
     except DacoError as error:
         message = str(error)
     except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        hint = f" {_FULL}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        message = f"{named}{error.strerror or error}.{hint}"
-    except (Exception, KeyboardInterrupt):  # an import that is interrupted may raise anything
+        location = f"{error.filename}: " if error.filename else ""
+        hint = f" {_DISK_FULL}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        message = f"{location}{error.strerror or error}.{hint}"
+    except (Exception, KeyboardInterrupt):  # an interrupted import may raise any exception
         if not interrupts:
             raise
+        sys.stderr.write("Interrupted.\n")
         sys.exit(130)
-    Output(stderr=True).print("[red]error:[/red]", escape(message))
+    from rich.markup import escape
+
+    from daco.commands.console import Output
+
+    Output(stderr=True).print(f"[red]error:[/red] {escape(message)}")
     sys.exit(2)
 
 

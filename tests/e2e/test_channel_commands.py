@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from daco.audio.decode import read_audio
 from daco.audio.microphones import needs_both
 from daco.backbones.logmel import LogMel
-from daco.cli import app
+from daco.commands.app import app
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.embedding.frontend import embed_waves

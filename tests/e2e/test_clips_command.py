@@ -10,7 +10,7 @@ from shared_data import shared
 from typer.testing import CliRunner
 
 from daco.commands.clips import clips
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.errors import DataError
 
 app = typer.Typer()
@@ -56,7 +56,7 @@ def test_real_recordings(options):
     assert sum(" ".join(line.split()) == "test source 5 5 - 10 16k 1" for line in lines) == 2
     assert sum(" ".join(line.split()) == "target 5 5 - 10 16k 1" for line in lines) == 2
     assert lines[-1] == "- bearing: 1,130 rows of attributes_00.csv for clips that are not here."
-    assert any("--probe looks into all" in line for line in lines) == (not options)
+    assert any("--probe opens all clips" in line for line in lines) == (not options)
 
 
 def test_an_evaluation_set_with_and_without_truth(tmp_path):

@@ -86,7 +86,7 @@ def test_ctrl_c_ends_without_a_stack_trace(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == ""
+    assert errors == "Interrupted.\n"
     assert not list(tmp_path.rglob("*.wav"))
 
 
@@ -120,7 +120,7 @@ PRINTED = (
 )
 RUN_ALL = """
 import json, sys
-from daco.cli import app
+from daco.commands.app import app
 for arguments in json.loads(sys.argv[1]):
     try:
         app(arguments)

@@ -88,7 +88,7 @@ def test_skipped_files_are_listed_and_the_exit_code_says_so(recordings, tmp_path
     out = tmp_path / "emb.parquet"
     result = run(recordings, "--out", out, "--on-error", "skip")
     assert result.exit_code == 4
-    assert "1 clip" in result.stdout
+    assert "1 recording left out:" in result.stdout
     assert "source1.wav: the file is empty." in result.stdout
     table = EmbeddingTable.read(out)
     assert len(table) == 5

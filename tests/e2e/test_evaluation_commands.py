@@ -15,7 +15,7 @@ from shared_data import shared
 from small_runs import small_study
 from typer.testing import CliRunner
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.errors import DacoError
 
 LABEL = "Kato_Hitachi_task2_1"
@@ -200,4 +200,4 @@ def test_what_was_frozen_is_not_overwritten_and_known_scores_are_said(after, tmp
     result = run("verify", "p.json")
     assert "Evaluation scores were known when this was frozen." in result
     result = run("freeze", after / "run", "--out", "p.json", code=2)
-    assert "is there already" in result
+    assert "exists already" in result

@@ -17,7 +17,7 @@ import soundfile
 from shared_data import shared
 from typer.testing import CliRunner
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, ModelError, WeightsError
@@ -115,7 +115,7 @@ class TestFit:
 
     def test_a_rate_that_the_clips_do_not_support_is_cautioned_about(self, drill, tmp_path):
         root, _ = drill
-        result = ok("fit", root, "--out", tmp_path / "m.daco")  # 0.05 by default
+        result = ok("fit", root, "--out", tmp_path / "m.daco", "--false-alarm-rate", 0.05)
         text = " ".join(result.stdout.split())
         assert "0.05 is below 0.111, the smallest that 8 night clips can support" in text
         assert "11 more would support it" in text

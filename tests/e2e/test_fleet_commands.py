@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
@@ -88,7 +88,7 @@ def test_many_machines_take_a_line_each(tmp_path):
     assert [line[:10] for line in lines[1:4]] == ["machine 00", "machine 01", "machine 02"]
     said = " ".join(text.split())
     assert f"{MACHINES} models, " in said
-    assert f"caution: {MACHINES} machines: A false-alarm rate of 0.05 is below 0.111" in said
+    assert f"caution: {MACHINES} machines: A false-alarm rate of 0.1 is below 0.111" in said
     few = run("fit", fleet(tmp_path / "f.parquet", 2), "--out", tmp_path / "few").stdout
     assert few.count("flagged when left out") == 2
 

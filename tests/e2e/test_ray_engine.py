@@ -16,8 +16,9 @@ from small_runs import DEV, machine_table
 from typer.testing import CliRunner
 
 from daco.backbones import load
-from daco.cli import app
-from daco.data.clips import ClipTable, read_clips
+from daco.commands.app import app
+from daco.data.clips import ClipTable
+from daco.data.sources import read_clips
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding
 from daco.embedding.embed import embed_clips

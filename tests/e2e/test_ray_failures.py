@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 import daco
 from daco.backbones import load
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute import require_engine
 from daco.compute.processes import outcomes
 from daco.compute.ray import connected, ray_pool
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding

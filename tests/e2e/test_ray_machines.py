@@ -11,7 +11,7 @@ import soundfile
 from ray_cluster import address_for_client, switch_off, workers_of
 from typer.testing import CliRunner
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute.processes import outcomes
 from daco.compute.ray import ray_pool
 from daco.data.table import EmbeddingTable

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from postgres import postgres_server
 from service_process import ServiceProcess, normal, wait_until
-from stores import BACKENDS, new_url, verdict
+from stores import BACKENDS, add, new_url
 
 from daco.monitoring.service import schemas
 from daco.monitoring.store import Store
@@ -98,7 +98,7 @@ def test_a_signal_to_end_lets_work_in_progress_end(tmp_path):
     assert "Traceback" not in service.log
 
 
-def test_workers_and_their_nursery_may_die_under_load(tmp_path):
+def test_workers_and_their_model_server_may_die_under_load(tmp_path):
     with ServiceProcess(tmp_path) as service:
         load = Load(service, threads=2)
         for _ in range(3):
@@ -112,8 +112,8 @@ def test_workers_and_their_nursery_may_die_under_load(tmp_path):
 
         wait_until(lambda: len(service.workers()) == 2)
         workers = service.workers()
-        (nursery,) = (pid for pid in service.pids() if pid not in (service.process.pid, *workers))
-        for pid in (nursery, *workers):
+        (server,) = (pid for pid in service.pids() if pid not in (service.process.pid, *workers))
+        for pid in (server, *workers):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: service.score(normal()).status_code == 200)
         wait_until(lambda: len(service.workers()) == 2)
@@ -192,15 +192,14 @@ def test_old_clips_and_their_recordings_are_forgotten(tmp_path):
             (names[1], long_ago),
             (names[1], datetime.now(UTC)),
         ):
-            store.add(
-                verdict(),
-                machine="press",
-                received_at=received_at,
+            add(
+                store,
+                at=received_at,
                 audio_path=name,
                 source_key=f"http:{name}",
                 audio_sha256=received_at.isoformat(),
             )
-        store.add(verdict(), machine="press", received_at=long_ago, source_key="/inbox/a.wav")
+        add(store, at=long_ago, source_key="/inbox/a.wav")
     with service:
         wait_until(lambda: not (tmp_path / "clips" / names[0]).exists())
         assert stored(service.database) == [3]

@@ -14,7 +14,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 from typer.testing import CliRunner
 
 from daco import EmbeddingTable
-from daco.cli import app
+from daco.commands.app import app
 from daco.errors import DacoError
 from daco.evaluation.evaluate import evaluate_scores
 from daco.experiments.result import StudyResult

@@ -24,7 +24,7 @@ from stores import rows
 from typer.testing import CliRunner
 from watched import record, save_model
 
-from daco.cli import app
+from daco.commands.app import app
 from daco.errors import DacoError
 from daco.monitoring.store import Store
 
@@ -206,7 +206,7 @@ def test_recordings_are_judged_as_they_arrive_until_the_command_is_told_to_end(p
 WARM = """
 import os, random, select, signal, sys, tempfile, time
 import typer.main
-from daco.cli import app
+from daco.commands.app import app
 
 command = typer.main.get_command(app)
 
@@ -362,7 +362,7 @@ def test_long_recordings_are_cut_into_windows(plant):
     assert "ANOMALY" in result.stdout
     with Store.open(database(plant)) as store:
         (clip,) = store.clips("press")
-    assert (clip.verdict["windows"], clip.verdict["worst_window"]) == (4, 1.0)
+    assert (clip.windows, clip.worst_window) == (4, 1.0)
 
 
 def test_a_recording_that_may_not_be_read_is_told_and_judged_when_it_may(made):

@@ -29,15 +29,13 @@ SEEDS: dict[str, Callable[[], list[bytes]]] = {"model": lambda: _seeds()}
 
 
 def _seeds() -> list[bytes]:
-    from daco.detector.modelfile import encode
-
     models = [
         small_model(),
         small_model(1, frontend=LOGMEL, config="ldn-ratio-K1", false_alarm_rate=0.2),
         small_model(2, frontend=LOGMEL, config="raw-k1", false_alarm_rate=0.01),
         small_model(3, clip_sha256=[f"{row:064x}" for row in range(50)]),
     ]
-    return [encode(model) for model in models]
+    return [model.to_bytes() for model in models]
 
 
 def mutate_model(rng: Random, data: bytes) -> bytes:

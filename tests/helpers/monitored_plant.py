@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect, sync_playwright
 from service_process import faulty, humming, model, wav
+from stores import verdict
 
 from daco.monitoring.store import NewClip, Store
 
@@ -87,17 +88,18 @@ def add_clips(service, machine, scores, spacing=60.0):
     now = datetime.now(UTC)
     new = [
         NewClip(
-            {
-                "name": f"clip_{row:05}.wav",
-                "score": score,
-                "p_value": 0.5,
-                "threshold": threshold,
-                "alarm": score > threshold,
-                "domain_weights": {"source": 0.8, "target": 0.2},
-                "nearest": model().clip_names[0],
-                "nearest_distance": 0.01,
-                "model_sha256": judge,
-            },
+            verdict(
+                score > threshold,
+                name=f"clip_{row:05}.wav",
+                score=score,
+                p_value=0.5,
+                threshold=threshold,
+                domain_weights={"source": 0.8, "target": 0.2},
+                nearest=model().clip_names[0],
+                nearest_distance=0.01,
+                reasons=(),
+                model_sha256=judge,
+            ),
             machine,
             now - timedelta(seconds=spacing * (len(scores) - row)),
         )

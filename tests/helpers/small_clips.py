@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import soundfile
 
+from daco.backbones.protocol import Backbone
 from daco.data.clips import Clip, ClipTable
 
 RATE = 8000
 
 
-class FakeNet:
+class FakeNet(Backbone):
     """Level and length of a waveform: easy to foresee, whatever the batch."""
 
     name, sample_rate, device, precision = "fake", RATE, "cpu", "fp32"

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from postgres import new_database
 from sqlalchemy import text
 
-from daco.monitoring.store.engine import open_database
+from daco.detector.verdict import Verdict
+from daco.monitoring.store import NewClip
+from daco.monitoring.store.database import open_database
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -20,7 +22,7 @@ def new_url(backend, folder):
 
 
 def verdict(alarm=False, **changed):
-    return {
+    usual = {
         "name": "a.wav",
         "machine": "press",
         "score": 3.0 if alarm else 1.0,
@@ -30,18 +32,18 @@ def verdict(alarm=False, **changed):
         "domain_weights": {"source": 0.25, "target": 0.75},
         "nearest": "normal_7.wav",
         "nearest_distance": 0.125,
-        "reasons": ["clipped"],
+        "reasons": ("clipped",),
         "seconds": 10.0,
         "windows": 1,
         "worst_window": None,
         "model_sha256": "ab" * 32,
-        **changed,
     }
+    return Verdict(**usual | changed)
 
 
 def add(store, alarm=False, machine="press", at=START, **known):
     changed = known.pop("verdict", {})
-    return store.add(verdict(alarm, **changed), machine=machine, received_at=at, **known)
+    return store.add(NewClip(verdict(alarm, **changed), machine, at, **known))
 
 
 def rows(url, table):

@@ -1,11 +1,13 @@
-"""The audio formats that daco reads, and the names of those that it does not.
+"""The audio formats that daco reads: extensions, first bytes, signs of truncation, limits.
 
-A module of its own, so that listing a folder imports no decoder.
+It imports no decoder, so that listing a folder is quick.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, NamedTuple
 
 FORMATS = {
     ".wav": ("WAV", "WAVEX", "RF64"),
@@ -22,21 +24,60 @@ FORMATS = {
 READABLE = "WAV, FLAC, OGG, Opus, AIFF or MP3"
 """The same list for people."""
 
-_SUFFIXES = tuple(FORMATS)
+
+class _Container(NamedTuple):
+    suffix: str
+    sound_chunk: bytes = b""
+    byte_order: Literal["little", "big"] = "little"
+
+
+_CONTAINERS = {
+    b"RIFF": _Container(".wav", b"data"),
+    b"RF64": _Container(".wav", b"data"),
+    b"RIFX": _Container(".wav", b"data", "big"),
+    b"FORM": _Container(".aiff", b"SSND", "big"),
+    b"fLaC": _Container(".flac"),
+    b"OggS": _Container(".ogg"),
+}
+"""By their first four bytes."""
+
 _UNREADABLE = re.compile(
     r"\.(3gp|aac|ac3|aifc|amr|ape|au|caf|dsf|dts|m4a|m4b|mka|mp2|mp4|mpc|oma|pcm|ra|raw|sf|snd"
     r"|sph|spx|tta|voc|vox|w64|wave|webm|wma|wv)$",
     re.IGNORECASE,
 )
-_MAGIC = (
-    (b"RIFF", ".wav"),
-    (b"RF64", ".wav"),
-    (b"RIFX", ".wav"),
-    (b"fLaC", ".flac"),
-    (b"OggS", ".ogg"),
-    (b"FORM", ".aiff"),
-    (b"ID3", ".mp3"),
-)
+_MAX_CHUNKS = 1000
+_OGG_PAGE = 65_307
+
+
+@dataclass(frozen=True)
+class AudioLimits:
+    """The largest recording that is decoded; anything beyond is an `AudioError`.
+
+    Parameters
+    ----------
+    bytes : int
+        Size of the file.
+    values : int
+        Frames times channels, as declared by the header.
+    min_rate, max_rate : int
+        Sample rate in Hz.
+    seconds : float
+        Duration.
+    samples : int
+        Length of one channel after resampling.
+    """
+
+    bytes: int = 1 << 30
+    values: int = 1 << 27
+    min_rate: int = 1_000
+    max_rate: int = 384_000
+    seconds: float = 3600.0
+    samples: int = 1 << 27
+
+
+DEFAULT_LIMITS = AudioLimits()
+"""An hour at 32 kHz mono still fits."""
 
 
 def is_readable(name: str) -> bool:
@@ -45,7 +86,7 @@ def is_readable(name: str) -> bool:
     >>> is_readable("fan/a.MP3"), is_readable("fan/a.m4a")
     (True, False)
     """
-    return name.lower().endswith(_SUFFIXES)
+    return name.lower().endswith(tuple(FORMATS))
 
 
 def is_unreadable(name: str) -> bool:
@@ -63,9 +104,49 @@ def suffix_of_content(data: bytes) -> str | None:
     >>> suffix_of_content(b"fLaC\0\0"), suffix_of_content(b"RIFF\0\0"), suffix_of_content(b"PK")
     ('.flac', '.wav', None)
     """
-    for magic, suffix in _MAGIC:
-        if data.startswith(magic):
-            return suffix
+    if data[:4] in _CONTAINERS:
+        return _CONTAINERS[data[:4]].suffix
     # The first frame of an MP3: eleven bits set, a version, layer III.
     frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2
-    return ".mp3" if frame else None
+    return ".mp3" if frame or data.startswith(b"ID3") else None
+
+
+def truncation(file: BinaryIO, size: int) -> str | None:
+    """What shows that a file of `size` bytes has lost its end, which libsndfile ignores."""
+    claimed, present = _sound_bytes(file, size)
+    if claimed > present:
+        return f"the header claims {claimed} bytes of sound and {present} are there"
+    return "its end is missing" if _ogg_is_cut(file, size) else None
+
+
+def _sound_bytes(file: BinaryIO, size: int) -> tuple[int, int]:
+    """Bytes of sound a RIFF or AIFF header claims and bytes there are; (0, 0) without such one."""
+    container = _CONTAINERS.get(file.read(12)[:4])
+    if container is None or not container.sound_chunk:
+        return 0, 0
+    long_size = None
+    for _ in range(_MAX_CHUNKS):
+        header = file.read(8)
+        if len(header) < 8:
+            break
+        claimed = int.from_bytes(header[4:], container.byte_order)
+        start = file.tell()
+        if header[:4] == container.sound_chunk:
+            if claimed == 0xFFFFFFFF:  # RF64, or written to a pipe: then the length is unknown
+                claimed = size - start if long_size is None else long_size
+            return claimed, size - start
+        if header[:4] == b"ds64":  # RF64 keeps its 64-bit sizes here
+            long_size = int.from_bytes(file.read(16)[8:16], "little")
+        file.seek(start + claimed + claimed % 2)
+    return 0, 0
+
+
+def _ogg_is_cut(file: BinaryIO, size: int) -> bool:
+    """Whether the last page of an Ogg stream is not marked as the last."""
+    file.seek(0)
+    if file.read(4) != b"OggS":
+        return False
+    file.seek(max(0, size - _OGG_PAGE))
+    tail = file.read(_OGG_PAGE)
+    last = tail.rfind(b"OggS")
+    return last < 0 or len(tail) < last + 6 or not tail[last + 5] & 4

@@ -1,4 +1,4 @@
-"""Channel policies: what of a recording with several microphones a network gets to hear.
+"""Channel policies: what a network is given of a recording with several microphones.
 
 In recordings of two microphones, channel 0 is the one near the machine and channel 1 the one far
 from it, as in DCASE 2026; further channels are not used by the policies that need both.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from daco.audio.subtraction import LSQ_WINDOW, SPECSUB_WINDOW, least_squares, spectral_subtraction
 from daco.errors import AudioError, InputError
 from daco.text import suggestion
-from daco.validation import is_whole
+from daco.validation import Float32s, is_whole
 
 NEAR, FAR = 0, 1
 LSQ, SPECSUB, PROJECTION = "lsq", "specsub", "residual-proj"
@@ -37,10 +37,10 @@ def parse_channel(text: str | int) -> int | str:
     ``mix``
         The mean of all channels.
     ``lsq``, ``specsub``
-        The near microphone, less what the far one hears: see `daco.audio.subtraction`.
+        The near microphone without the far one's sound: see `daco.audio.subtraction`.
     ``residual-c0.5``, ``residual-proj``
-        The embedding of the near microphone less so much of that of the far one, or less its
-        projection onto that.
+        The embedding of the near microphone minus 0.5 times that of the far one, or minus its
+        projection onto that one.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def needs_both(policy: int | str) -> bool:
 
 
 def require_channels(policy: int | str, channels: int) -> None:
-    """An `AudioError` where a recording of so many channels has not what the policy takes."""
+    """Raise an `AudioError` where a recording has too few channels for the policy."""
     last = FAR if needs_both(policy) else policy
     if isinstance(last, str) or last < channels:
         return
@@ -94,8 +94,8 @@ def require_channels(policy: int | str, channels: int) -> None:
     )
 
 
-def heard(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
-    """What the network hears of one clip: a waveform, or both microphones where it needs both.
+def apply_channel(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
+    """What the network is given of one clip: a waveform, or both where embeddings are subtracted.
 
     Parameters
     ----------
@@ -114,10 +114,10 @@ def heard(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[A
     Examples
     --------
     >>> import numpy as np
-    >>> from daco.audio.microphones import heard
+    >>> from daco.audio.microphones import apply_channel
     >>> both = np.random.default_rng(0).normal(size=(2, 16000)).astype(np.float32)
-    >>> heard(both, "lsq", 16000).shape, heard(both, "residual-proj", 16000).shape
-    ((16000,), (2, 16000))
+    >>> apply_channel(both, "lsq", 16000).shape
+    (16000,)
     """
     if policy not in _SUBTRACTIONS:
         return waves
@@ -126,14 +126,11 @@ def heard(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[A
     return subtract(near, far, 2 * round(window / 2 * sample_rate / _PUBLISHED_RATE))
 
 
-def residual(
-    near: NDArray[np.float32], far: NDArray[np.float32], policy: str | int
-) -> NDArray[np.float32]:
+def residual(near: Float32s, far: Float32s, policy: str | int) -> Float32s:
     """``near - c far`` for every row of two matrices of embeddings.
 
     ``residual-c0.5`` has c = 0.5. ``residual-proj`` has ``c = <near, far> / (<far, far> + 1e-12)``
-    of each row, so that what is left is orthogonal to ``far``. All bands of a row count as one
-    vector.
+    of each row, all bands together, so that the rest is orthogonal to ``far``.
 
     Examples
     --------

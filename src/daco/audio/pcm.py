@@ -1,4 +1,4 @@
-"""Plain 16-bit WAV files read without libsndfile: most of what recorders write."""
+"""Plain 16-bit WAV files, which most recorders write, read without libsndfile's overhead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio.decode import DEFAULT_LIMITS, AudioLimits
+from daco.audio.formats import AudioLimits
 
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH")
 _CHUNK = struct.Struct("<4sI")
@@ -15,12 +15,12 @@ _REMARK = struct.Struct("<4sI4s4sI")
 
 
 def plain_pcm16(
-    data: bytes, *, sample_rate: int, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
+    data: bytes, sample_rate: int, channel: int | str, limits: AudioLimits
 ) -> NDArray[np.int16] | None:
-    """The samples of a plain 16-bit WAV file at this rate, with none of libsndfile's overhead.
+    """The samples of a plain 16-bit WAV file at this rate, 32768 times what libsndfile gives.
 
-    They are 32768 times what `read_audio` gives. None stands for all that is not so plain, or
-    not in order: `read_audio` decodes it, or says what is wrong.
+    None for every other file, also a damaged one: `daco.audio.decode` reads it or says what is
+    wrong with it.
     """
     if not _HEADER.size + _CHUNK.size < len(data) <= limits.bytes:
         return None
@@ -49,7 +49,7 @@ def plain_pcm16(
 
 
 def _sound_chunk(data: bytes) -> int:
-    """Where the samples' chunk is to be: after the header, or one remark such as ffmpeg leaves."""
+    """Start of the samples' chunk: after the header, or one remark such as ffmpeg adds."""
     start = _HEADER.size
     if data[start : start + 4] == b"LIST" and len(data) >= start + _REMARK.size:
         _, size, kind, _, length = _REMARK.unpack_from(data, start)

@@ -1,4 +1,4 @@
-"""What is odd about the sound of a recording, before any network hears it."""
+"""Silent, clipped, short and long recordings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from daco.audio.decode import Waveforms
 
 SILENT_RMS = 1e-4
-"""-80 dB of full scale: below it a microphone is off, far away or not connected."""
+"""Below -80 dB of full scale a microphone is off, far away or not connected."""
 
 CLIPPED_SHARE = 1e-3
-"""Of samples in runs at the largest value; a hammer's single peak is below it."""
+"""Share of samples in runs at the largest value; a single peak is below it."""
 
-_RUN = 3  # samples in a row at the very same extreme: sound does not do that, converters do
+_RUN = 3  # samples in a row at the same extreme: a converter that clips makes them, sound does not
 _LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
-_OTHER_LENGTH = 2.0  # a recording this much longer or shorter than the normals is worth a word
+_OTHER_LENGTH = 2.0  # reported are recordings this many times longer or shorter than the normals
 
 
 def loudness(wave: Waveforms) -> tuple[float, float]:
@@ -27,7 +27,7 @@ def loudness(wave: Waveforms) -> tuple[float, float]:
 
 
 def clipped_share(wave: Waveforms) -> float:
-    """Share of samples in runs of three and more at the very same extreme."""
+    """Share of samples in runs of three and more at the same extreme."""
     share = 0
     for extreme in (wave.max(), wave.min()):
         at = np.concatenate([[False], wave == extreme, [False]])
@@ -38,7 +38,7 @@ def clipped_share(wave: Waveforms) -> float:
 
 
 def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
-    """``silent`` or ``clipped``, with the microphone and the figures; `loudness` is known."""
+    """``silent`` or ``clipped``, with the microphone and the figures of `loudness`."""
     if rms < SILENT_RMS:
         level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
         yield f"silent: {microphone}{level} dB of full scale"
@@ -47,7 +47,7 @@ def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = ""
 
 
 def far_reasons(wave: Waveforms) -> Iterator[str]:
-    """The same of a far microphone, said so: with a bad one, what is subtracted is wrong."""
+    """The same of a far microphone: with a bad one, the subtraction is wrong."""
     return sound_reasons(wave, *loudness(wave), "far microphone, ")
 
 

@@ -1,4 +1,4 @@
-"""What a far microphone hears, taken away from the waveform of a near one.
+"""Removes the far microphone's sound from the waveform of the near one.
 
 Both methods work on short-time spectra: periodic Hann window, hop of half a window, centred
 frames, reflected edges. They run over blocks of frames, so that an hour of sound needs little
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +32,10 @@ _KEPT = 1024  # frames whose spectra are kept, 8 MiB
 
 
 def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Float32s:
-    """The near microphone without whatever is coherent with the far one over the whole clip.
+    """The near microphone without the part that is coherent with the far one over the clip.
 
     Both are divided by their joint peak / 0.9. Each frequency of the far one is weighted by the
-    complex gain of `far_gain` and subtracted; the rest goes back to a waveform of the level it
-    came with.
+    complex gain of `far_gain` and subtracted; the result has the level of the input.
 
     Parameters
     ----------
@@ -68,9 +66,17 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     scale = np.float32(peak / PEAK if peak > _SILENT else 1)
     for wave in pair:
         wave /= scale
-    # The spectra of a clip are kept; those of a long recording are made again.
+    # The spectra of a clip are kept; those of a long recording are computed twice.
     kept = list(_spectra(pair, window)) if pair[0].size <= _KEPT * window // 2 else None
-    gain = _gain_of_clip(kept or _spectra(pair, window), 1 + len(near) // (window // 2))
+    # Frames after the last whole hop serve the reconstruction alone.
+    frames = 1 + len(near) // (window // 2)
+    first_frames = (
+        (c[: frames - first], f[: frames - first])
+        for first, (c, f) in zip(
+            range(0, frames, _BLOCK), kept or _spectra(pair, window), strict=False
+        )
+    )
+    gain = far_gain(first_frames).astype(np.complex64)
     rest = (c - gain * f for c, f in kept or _spectra(pair, window))
     clean = _waveform(rest, len(near), window)
     clean *= scale
@@ -97,9 +103,9 @@ def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WI
 
 
 def far_gain(blocks: Iterable[tuple[Spectra, Spectra]]) -> NDArray[np.complex128]:
-    """The complex gain of every frequency that takes most of the far microphone's power away.
+    """The complex gain of every frequency that removes most of the far microphone's power.
 
-    ``H[k] = sum_n C[k, n] conj(F[k, n]) / (sum_n |F[k, n]|^2 + 1e-12)``. What is left has
+    ``H[k] = sum_n C[k, n] conj(F[k, n]) / (sum_n |F[k, n]|^2 + 1e-12)`` leaves
     ``1 - |coherence|^2`` of the near power, the least that one gain can leave.
 
     Parameters
@@ -114,19 +120,12 @@ def far_gain(blocks: Iterable[tuple[Spectra, Spectra]]) -> NDArray[np.complex128
     return np.asarray(cross / (power + POWER_FLOOR))
 
 
-def magnitude_gain(near: Spectra, far: Spectra) -> NDArray[np.float32]:
-    """What spectral subtraction multiplies each value of the near spectra by, at least 0."""
+def magnitude_gain(near: Spectra, far: Spectra) -> Float32s:
+    """The factors, at least 0, of spectral subtraction for each value of the near spectra."""
     c, f = np.abs(near), np.abs(far)
     louder = c > f
     share = np.divide(f, c, out=np.zeros_like(c), where=louder)
     return np.where(louder, 1 - share, FLOOR_GAIN)
-
-
-def _gain_of_clip(blocks: Iterable[tuple[Spectra, Spectra]], frames: int) -> Spectra:
-    """`far_gain` of so many frames: a further one is for the way back alone."""
-    left = (frames - _BLOCK * index for index in count())
-    parts = ((c[:some], f[:some]) for (c, f), some in zip(blocks, left, strict=False))
-    return far_gain(parts).astype(np.complex64)
 
 
 def _padded(near: Float32s, far: Float32s, window: int) -> list[Float32s]:
@@ -149,11 +148,10 @@ def _padded(near: Float32s, far: Float32s, window: int) -> list[Float32s]:
 
 
 def _more(samples: int, hop: int) -> int:
-    """Samples that are added at the end for one frame more.
+    """Samples added at the end for one frame more.
 
-    Under the very end of the last window a sample would be divided by next to nothing, and the
-    clip end in a click. No whole number of seconds at 16 kHz needs the frame, and it changes
-    only what is left after the last whole hop.
+    Under the very end of the last window a sample would be divided by nearly 0, and the clip
+    would end in a click.
     """
     over = samples % hop
     return hop - over if over > 3 * hop // 4 else 0
@@ -167,8 +165,8 @@ def _spectra(pair: list[Float32s], window: int) -> Iterator[tuple[Spectra, Spect
     near, far = (cut(wave, window)[:: window // 2] for wave in pair)
     taper = _hann(window)
     for first in range(0, len(near), _BLOCK):
-        some = slice(first, first + _BLOCK)
-        yield rfft(near[some] * taper), rfft(far[some] * taper)
+        block = slice(first, first + _BLOCK)
+        yield rfft(near[block] * taper), rfft(far[block] * taper)
 
 
 def _waveform(blocks: Iterable[Spectra], samples: int, window: int) -> Float32s:
@@ -192,7 +190,7 @@ def _waveform(blocks: Iterable[Spectra], samples: int, window: int) -> Float32s:
 
 
 @lru_cache(maxsize=8)
-def _hann(window: int) -> NDArray[np.float32]:
+def _hann(window: int) -> Float32s:
     taper = np.hanning(window + 1)[:-1].astype(np.float32)
     taper.flags.writeable = False
     return taper

@@ -25,6 +25,7 @@ def load(
     weights: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     device: str = "cpu",
     precision: str = "fp32",
+    sample_rate: int | None = None,
 ) -> Backbone:
     """A frozen network, ready to embed.
 
@@ -39,6 +40,8 @@ def load(
         A torch device, such as ``"cpu"`` or ``"cuda"``. ``logmel`` always computes on the CPU.
     precision : {"fp32", "tf32", "bf16"}
         Published scores are fp32. ``logmel`` always computes in fp32.
+    sample_rate : int, optional
+        Of ``logmel``, by default 16000; a trained network has a rate of its own.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def load(
 
         if weights is not None:
             raise InputError("The backbone 'logmel' has no weights. Leave weights out.")
-        return LogMel()
+        return LogMel(sample_rate or 16_000)
     try:
         import torch  # noqa: F401
     except ImportError:

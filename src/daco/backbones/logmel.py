@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.backbones.modulation import MIN_MODULATION_FRAMES
-from daco.backbones.readout import pool, require_readout
-from daco.errors import AudioError, InputError
+from daco.backbones.protocol import Backbone
+from daco.backbones.readout import pool
+from daco.errors import InputError
 from daco.validation import Float32s
 
 MEL_BANDS = 128
@@ -22,7 +23,7 @@ _BLOCK = 1024  # frames transformed at once: bounds the memory of an hour-long c
 _CLIPS = 8  # clips whose modulation is computed at once: more would leave the cache
 
 
-class LogMel:
+class LogMel(Backbone):
     """Log-mel bands in decibels, read out as the spectrum of their motion.
 
     Frames of 64 ms with a hop of 32 ms (symmetric Hann window, not centred), power spectrum, 128
@@ -50,12 +51,10 @@ class LogMel:
     """
 
     name = "logmel"
-    readouts: tuple[str, ...] = ("mod", "mean", "meanstd")
+    readouts = ("mod", "mean", "meanstd")
     default_readout = "mod"
-    weights_sha256: str | None = None
-    resampler = "soxr"
-    precision = "fp32"
-    device = "cpu"
+    has_weights = False
+    takes_int16 = True
     parameters = 0
 
     def __init__(self, sample_rate: int = 16000) -> None:
@@ -71,15 +70,10 @@ class LogMel:
         self._window = np.hanning(2 * self.hop).astype(np.float32)
         self._fft_length, self._filters = _front_end(self.sample_rate, 2 * self.hop)
 
-    def embed(self, waveforms: Any, readout: str | None = None) -> Float32s:
-        """One float32 vector per clip, (B, dim), for waveforms (B, n) of equal length."""
-        readout = readout or self.default_readout
-        return self.embed_many(waveforms, (readout,))[readout]
-
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Several readouts of the same clips; the bands are computed once."""
         for readout in readouts:
-            require_readout(self, readout)
+            self.check_readout(readout)
         checked = self._checked(waveforms)
         parts: dict[str, list[Float32s]] = {readout: [] for readout in readouts}
         for first in range(0, len(checked), _CLIPS):
@@ -116,19 +110,8 @@ class LogMel:
         if hasattr(waveforms, "detach"):
             waveforms = waveforms.detach().cpu().numpy()
         array = np.asarray(waveforms)
-        if array.ndim != 2 or len(array) == 0:
-            raise InputError(
-                "waveforms must be a 2-D array (clips, samples) with at least one clip. "
-                f"Got shape {array.shape} instead."
-            )
-        if array.dtype.kind != "f" and array.dtype != np.int16:
-            raise InputError(f"waveforms must be float32 or int16. Got {array.dtype} instead.")
-        if array.shape[1] < self.shortest:
-            raise AudioError(
-                f"logmel needs clips of at least {self.shortest} samples "
-                f"({self.shortest / self.sample_rate:.3f} s at {self.sample_rate} Hz). Got "
-                f"{array.shape[1]} samples: pad or leave out shorter clips."
-            )
+        allowed = array.dtype.kind == "f" or array.dtype == np.int16
+        self.check_waveforms(array.shape, array.dtype, allowed=allowed)
         if array.dtype == np.int16:
             return array.astype(np.float32) / np.float32(32768)
         array = array.astype(np.float32, copy=False)

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from daco.backbones.protocol import PRECISIONS
+from daco.backbones.protocol import PRECISIONS, Backbone
 from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.compute.device import tf32, torch_device
-from daco.errors import AudioError, InputError
+from daco.errors import InputError
 
 INT16_SCALE = 1.0 / 32768.0
 
 
-class Network:
+class Network(Backbone):
     """A front end and an encoder that together make a Backbone.
 
     Parameters
@@ -40,7 +40,7 @@ class Network:
     compile : hand the encoder to ``torch.compile``: slow to start, once for every clip length
     """
 
-    weights_sha256: str | None = None
+    takes_int16 = True
 
     def __init__(
         self,
@@ -79,11 +79,6 @@ class Network:
         self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
         if compile:
             self.encoder.compile(dynamic=False)
-
-    def embed(self, waveforms: Any, readout: str | None = None) -> NDArray[np.float32]:
-        """One vector per clip, (clips, dim)."""
-        name = self.default_readout if readout is None else readout
-        return self.embed_many(waveforms, [name])[name]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """Several readouts of one forward pass, of as many layers as they name."""
@@ -145,19 +140,8 @@ class Network:
 
     def _on_device(self, waveforms: Any) -> Tensor:
         x = waveforms if isinstance(waveforms, Tensor) else _tensor(waveforms)
-        if x.ndim != 2 or len(x) == 0:
-            raise InputError(
-                "waveforms must be a 2-D array (clips, samples) with at least one clip. "
-                f"Got shape {tuple(x.shape)} instead."
-            )
-        if not x.is_floating_point() and x.dtype != torch.int16:
-            raise InputError(f"waveforms must be float32 or int16. Got {x.dtype} instead.")
-        if x.shape[1] < self.shortest:
-            raise AudioError(
-                f"{self.name} needs clips of at least {self.shortest} samples "
-                f"({self.shortest / self.sample_rate:.3f} s at {self.sample_rate} Hz). Got "
-                f"{x.shape[1]} samples: pad or leave out shorter clips."
-            )
+        allowed = x.is_floating_point() or x.dtype == torch.int16
+        self.check_waveforms(x.shape, x.dtype, allowed=allowed)
         if self._device.type == "cuda" and x.device.type == "cpu":
             x = x.pin_memory()  # a copy on all cores, then a transfer at full speed
         x = x.to(self._device, non_blocking=True)

@@ -1,66 +1,102 @@
-"""What every frozen network offers: waveforms in, a grid of features or one vector per clip out."""
+"""The interface of frozen networks: waveforms in, a grid of features or one vector per clip out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from daco.errors import AudioError, InputError
+from daco.text import suggestion
+from daco.validation import Float32s
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 """float32; float32 with products that may round to TF32 on a GPU; bfloat16."""
 
 
-class Backbone(Protocol):
+class Backbone:
     """A frozen network. Waveforms are (clips, samples) at ``sample_rate``, within -1 and 1.
 
-    They may be NumPy or torch; what comes back is always float32 NumPy.
+    They may be NumPy or torch; results are float32 NumPy arrays. A subclass sets the attributes
+    without a default and defines `embed_many` and `grid`.
+
+    Attributes
+    ----------
+    name : str
+        The name it is loaded by, such as ``"beats"``.
+    sample_rate : int
+        Samples per second that the network was trained on.
+    readouts : tuple of str
+        Names of the vectors it computes; `check_readout` may accept more.
+    default_readout : str
+        The readout that `embed` gives when none is named.
+    resampler : {"soxr", "polyphase"}
+        How recordings of other rates are brought to ``sample_rate``.
+    shortest : int
+        Fewest samples of a clip.
+    precision : str
+        One of `PRECISIONS`.
+    device : str
+        Where it computes, such as ``"cpu"`` or ``"cuda"``.
+    has_weights : bool
+        Whether it was trained; if not, its name and version describe it completely.
+    weights_sha256 : str or None
+        Hash of the checkpoint file; None where there is no file.
+    takes_int16 : bool
+        Whether it also takes samples of 16 bits, 32768 times as large.
+    parameters : int or None
+        Number of weights.
     """
 
-    @property
-    def name(self) -> str:
-        """The name it is loaded by, such as ``"beats"``."""
+    name: str
+    sample_rate: int
+    readouts: tuple[str, ...]
+    default_readout: str
+    resampler: str = "soxr"
+    shortest: int = 1
+    precision: str = "fp32"
+    device: str = "cpu"
+    has_weights: bool = True
+    weights_sha256: str | None = None
+    takes_int16: bool = False
+    parameters: int | None = None
 
-    @property
-    def sample_rate(self) -> int:
-        """Samples per second that the network was trained on."""
-
-    @property
-    def resampler(self) -> str:
-        """How recordings of other rates are brought to `sample_rate`: see `daco.audio.decode`."""
-
-    @property
-    def readouts(self) -> tuple[str, ...]:
-        """Names of the vectors it can make of a clip.
-
-        A network may accept more names than it can list, as those of this package do; it then
-        has a method ``check_readout(name)``, and where some vectors keep frequency bands apart,
-        ``bands(name)``. Ask by `daco.backbones.readout.require_readout` and
-        `daco.backbones.readout.bands_of`.
-        """
-
-    @property
-    def default_readout(self) -> str:
-        """The readout that ``embed`` gives when none is named."""
-
-    @property
-    def weights_sha256(self) -> str | None:
-        """Hash of the checkpoint file; None where there is no file."""
-
-    @property
-    def precision(self) -> str:
-        """``"fp32"``, ``"tf32"`` or ``"bf16"``."""
-
-    @property
-    def device(self) -> str:
-        """Where it computes, such as ``"cpu"`` or ``"cuda"``."""
-
-    def embed(self, waveforms: Any, readout: str | None = None) -> NDArray[np.float32]:
+    def embed(self, waveforms: Any, readout: str | None = None) -> Float32s:
         """One vector per clip, (clips, dim)."""
+        name = self.default_readout if readout is None else readout
+        return self.embed_many(waveforms, [name])[name]
 
-    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Several readouts of one forward pass."""
+        raise NotImplementedError
 
-    def grid(self, waveforms: Any) -> NDArray[np.float32]:
+    def grid(self, waveforms: Any) -> Float32s:
         """Features before any pooling, (clips, time, frequency, dim)."""
+        raise NotImplementedError
+
+    def check_readout(self, name: str) -> None:
+        """Raise an `InputError` unless there is such a readout."""
+        if name not in self.readouts:
+            raise InputError(
+                f"{self.name} has no readout {name!r}. It has {', '.join(self.readouts)}."
+                f"{suggestion(str(name), self.readouts)}"
+            )
+
+    def bands(self, readout: str) -> int:
+        """Equal parts, one per frequency band, of the vectors of a readout; 1 for none."""
+        return 1
+
+    def check_waveforms(self, shape: Sequence[int], dtype: Any, *, allowed: bool) -> None:
+        """Raise unless waveforms have the shape, type (`allowed`) and length of this network."""
+        if len(shape) != 2 or shape[0] == 0:
+            raise InputError(
+                "waveforms must be a 2-D array (clips, samples) with at least one clip. "
+                f"Got shape {tuple(shape)} instead."
+            )
+        if not allowed:
+            raise InputError(f"waveforms must be float32 or int16. Got {dtype} instead.")
+        if shape[1] < self.shortest:
+            raise AudioError(
+                f"{self.name} needs clips of at least {self.shortest} samples "
+                f"({self.shortest / self.sample_rate:.3f} s at {self.sample_rate} Hz). Got "
+                f"{shape[1]} samples: pad or leave out shorter clips."
+            )

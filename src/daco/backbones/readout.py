@@ -23,17 +23,15 @@ from daco.backbones.pooling import (
     weighted_mean,
 )
 from daco.errors import InputError
-from daco.text import closest, suggestion
+from daco.text import closest
 
 __all__ = [
     "PATTERNS",
     "READOUTS",
     "Readout",
-    "bands_of",
     "modulation_bands",
     "parse_readout",
     "pool",
-    "require_readout",
 ]
 
 READOUTS = ("mean", "meanstd", "mod", "band", "max")
@@ -248,21 +246,3 @@ def _pooled(grid: Any, readout: Readout) -> Any:
     if kind == "rdpgem":
         return generalised_mean(grid, HYBRID_POWER, weights)
     return weighted_mean(grid, weights)
-
-
-def require_readout(net: Any, name: str) -> None:
-    """Raise an InputError unless the backbone `net` can make the readout `name`."""
-    check = getattr(net, "check_readout", None)
-    if check is not None:
-        check(name)
-    elif name not in net.readouts:
-        raise InputError(
-            f"{net.name} has no readout {name!r}. It has {', '.join(net.readouts)}."
-            f"{suggestion(str(name), net.readouts)}"
-        )
-
-
-def bands_of(net: Any, name: str) -> int:
-    """Equal parts, one per frequency band, of the vectors of a backbone's readout; 1 for none."""
-    count = getattr(net, "bands", None)
-    return 1 if count is None else int(count(name))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from daco.commands.output import Output
+from daco.commands.console import Output, progress_bars
 from daco.errors import InputError
 
 
@@ -27,26 +27,24 @@ def demo(
 
     About a minute. The recordings stay in OUT, to listen to and to try other commands on.
     """
-    from daco.commands.progress import stages
     from daco.commands.study import show_study
     from daco.experiments.demo import MACHINES, run_demo
 
-    console, errors = Output(), Output(stderr=True)
+    console = Output()
     if out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty. Delete it, or choose another folder with --out.")
     out.mkdir(parents=True, exist_ok=True)
     half = len(MACHINES) // 2
     console.print(
         f"[bold]A synthetic factory[/bold]: {', '.join(MACHINES[:half])} to choose on, "
-        f"{', '.join(MACHINES[half:])} to be judged on.",
-        highlight=False,
+        f"{', '.join(MACHINES[half:])} to be judged on."
     )
     started = time.perf_counter()
-    with stages(errors) as progress:
-        result = run_demo(out, seed=seed, progress=progress)
+    with progress_bars(Output(stderr=True)) as report:
+        result = run_demo(out, seed=seed, progress=report)
     assert result.folder is not None
     page = result.folder / "report.html"
     show_study(console, result, page)
-    console.print(f"{time.perf_counter() - started:.0f} s in all.", highlight=False)
+    console.print(f"{time.perf_counter() - started:.0f} s in all.")
     if sys.stdout.isatty() if open_page is None else open_page:
         typer.launch(page.resolve().as_uri())

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 
-from daco.commands.embed import SKIPPED_EXIT, OnError
-from daco.commands.modeltext import note, say, show_domains, show_skipped
-from daco.commands.options import DomainLevel
-from daco.commands.output import Output
-from daco.commands.placetype import Place, as_place
-from daco.commands.progress import stages
+from daco.commands import options as option
+from daco.commands.console import (
+    Output,
+    interruptible,
+    new_table,
+    printable,
+    progress_bars,
+    show_domains,
+    show_skipped,
+)
+from daco.commands.embed import load_network
+from daco.commands.options import (
+    Location,
+    OnError,
+    location_argument,
+    location_option,
+    require_folder,
+)
 from daco.errors import DacoError, DataError, InputError
 from daco.text import quantity
 
@@ -27,53 +38,40 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # by Windows
 
 
 def fit(
     clips: Annotated[
-        Place,
-        typer.Argument(
-            help="Normal recordings: a folder, DCASE data set or manifest; or their embeddings.",
-            parser=as_place,
+        Location,
+        location_argument(
+            "Normal recordings: a folder, DCASE data set or manifest; or embeddings."
         ),
     ],
-    out: Annotated[
-        Place, typer.Option(help="The model file; a folder for several machines.", parser=as_place)
-    ],
-    backbone: Annotated[str, typer.Option(help="Frozen network, such as mn04.")] = "logmel",
-    weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
+    out: Annotated[Location, location_option("The model file; a folder for several machines.")],
+    backbone: option.Backbone = "logmel",
+    weights: option.Weights = None,
     config: Annotated[
-        str, typer.Option(help="auto chooses from the normals; recommended; or a name.")
+        str,
+        typer.Option(help="Configuration: auto chooses it from the normals; recommended; a name."),
     ] = "auto",
     false_alarm_rate: Annotated[
-        float, typer.Option(help="Share of normals of each domain that may be flagged.")
-    ] = 0.05,
+        float, typer.Option(help="Share of the normals of each domain that may be flagged.")
+    ] = option.FALSE_ALARM_RATE,
     readout: Annotated[
-        str | None, typer.Option(help="How frames become a vector. Default: the network's.")
+        str | None, typer.Option(help="How frames become a vector. Default: the network's own.")
     ] = None,
-    channel: Annotated[
-        str, typer.Option(help="0 or near, 1 or far, mix, or lsq and others, as for daco embed.")
-    ] = "0",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
-    on_error: Annotated[
-        OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
-    ] = OnError.fail,
+    channel: option.Channel = "0",
+    device: option.Device = "cpu",
+    on_error: option.OnErrorOption = OnError.fail,
     keep_embeddings: Annotated[
-        Place | None,
-        typer.Option(help="Keep them in this .parquet; resumes after a kill.", parser=as_place),
+        Location | None,
+        location_option("Parquet file that keeps the embeddings; an interrupted fit continues it."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Processes that fit. Default: one per core from 40 machines on.", min=1),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Where clips and machines are worked on: local, or ray.")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster: auto, host:6379 or ray://host:10001.")
-    ] = None,
-    domain_level: DomainLevel = None,
+    workers: option.FleetProcesses = None,
+    engine: option.Engine = "local",
+    address: option.Address = None,
+    domain_level: option.DomainLevel = None,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
@@ -83,43 +81,44 @@ def fit(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
+    from daco.detector.model import AUTO, RECOMMENDED
+    from daco.detector.modelcheck import require_usable
     from daco.detector.thresholds import require_rate
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     require_rate(false_alarm_rate)
-    _require_config(config)
-    if isinstance(out, Path) and not out.parent.is_dir():
-        raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
+    if config not in (AUTO, RECOMMENDED):
+        require_usable(config)
+    require_folder(out)
     with _connection(engine, address):
+        network = {"backbone": backbone, "weights": weights, "device": device}
         gathered = _gather(
             errors,
             clips,
-            backbone,
-            weights,
+            network,
             readout,
             channel,
-            device,
             on_error,
             keep_embeddings,
             engine,
             domain_level,
         )
-        note(errors, gathered.oddities)
+        errors.notes(gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
-        made, failures = _fit_all(
+        models, failures = _fit_all(
             errors, gathered.machines, targets, config, false_alarm_rate, workers, engine
         )
-    show_models(console, made, targets)
+    _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
     show_skipped(console, gathered.skipped)
     if failures:
-        raise _failed(failures, len(targets))
+        raise _failure(failures, len(targets))
     if gathered.skipped:
-        raise typer.Exit(SKIPPED_EXIT)
+        raise typer.Exit(option.SKIPPED_EXIT)
 
 
-def model_paths(machines: Sequence[str], out: Place) -> list[Place]:
-    """Where the model of each machine goes; what is not a model is never replaced."""
+def model_paths(machines: Sequence[str], out: Location) -> list[Location]:
+    """The model file of each machine; an error where a file exists that is no model."""
     from daco.detector.modelfile import SUFFIX, is_model
 
     if len(machines) == 1 and not out.is_dir():
@@ -132,7 +131,7 @@ def model_paths(machines: Sequence[str], out: Place) -> list[Place]:
         paths = [out / f"{name}{SUFFIX}" for name in safe_names(machines)]
     for path in paths:
         if path.exists() and not is_model(path):
-            raise DataError(f"{path} is there already and is no model. Choose another name.")
+            raise DataError(f"{path} exists already and is not a model. Choose another name.")
     return paths
 
 
@@ -154,51 +153,34 @@ def safe_names(machines: Sequence[str]) -> list[str]:
     return list(names.values())
 
 
-def show_models(console: Console, made: dict[int, MachineModel], targets: list[Place]) -> None:
-    """All that there is to say about a few models; one line for each of many."""
+def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
+    """Print the details of a few models, or one line for each of many."""
     from daco.compute.processes import MANY
 
-    models = [(made[index], targets[index]) for index in sorted(made)]
-    if len(targets) < MANY:
-        for model, path in models:
-            show_fit(console, model, path)
-            note(console, model.cautions(), "caution")
-    elif models:
+    if len(models) >= MANY:
         _show_many(console, models)
+        return
+    for model, file in models:
+        console.write(model.machine, style="bold")
+        console.write(f"configuration {model.config}: {model.reason}")
+        show_domains(console, model)
+        rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
+        console.write(f"threshold {model.threshold:.4g} for {rate}")
+        size = f"{file.stat().st_size / 1000:,.0f} kB"
+        console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
+        console.notes(model.cautions(), "caution")
 
 
-def show_fit(console: Console, model: MachineModel, file: Place) -> None:
-    """What was made, why so, and what it will do."""
-    say(console, model.machine, style="bold")
-    say(console, f"configuration {model.config}: {model.reason}")
-    show_domains(console, model)
-    say(
-        console,
-        f"threshold {model.threshold:.4g} for a false-alarm rate of {model.false_alarm_rate:g} in "
-        "each domain",
-    )
-    size = file.stat().st_size
-    say(console, f"{file}: {size / 1000:,.0f} kB, sha256 {model.sha256[:12]}", wrap=False)
-
-
-def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from daco.commands.modeltext import printable
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("machine", overflow="fold")
+def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
+    table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("normals", justify="right")
     table.add_column("configuration")
     for heading in ("threshold", "flagged"):
         table.add_column(heading, justify="right", no_wrap=True)
     cautions: Counter[str] = Counter()
     for model, _ in models:
-        sizes = model.domain_sizes
-        flagged = sum(
-            round(rate * sizes[name]) for name, rate in model.leave_one_out_rates().items()
-        )
+        sizes, rates = model.domain_sizes, model.leave_one_out_rates()
+        flagged = sum(round(rate * sizes[name]) for name, rate in rates.items())
         clips = "+".join(str(size) for size in sorted(sizes.values(), reverse=True))
         name = escape(printable(model.machine))
         table.add_row(name, clips, model.config, f"{model.threshold:.4g}", str(flagged))
@@ -208,63 +190,57 @@ def _show_many(console: Console, models: Sequence[tuple[MachineModel, Place]]) -
     configs = Counter(model.config for model, _ in models).most_common()
     chosen = ", ".join(f"{config} {count:,}" for config, count in configs[:_SHOWN])
     rest = f" and {len(configs) - _SHOWN} more" if len(configs) > _SHOWN else ""
-    say(console, f"configurations: {chosen}{rest}")
-    say(
-        console,
-        f"{models[0][1].parent}: {quantity(models, 'model')}, {size / 1e6:,.1f} MB",
-        wrap=False,
-    )
-    for text, count in cautions.most_common(_SHOWN):
-        note(console, [f"{quantity(count, 'machine')}: {text}"], "caution")
+    console.write(f"configurations: {chosen}{rest}")
+    counted = f"{quantity(models, 'model')}, {size / 1e6:,.1f} MB"
+    console.write(f"{models[0][1].parent}: {counted}", wrap=False)
+    common = [
+        f"{quantity(count, 'machine')}: {text}" for text, count in cautions.most_common(_SHOWN)
+    ]
     if len(cautions) > _SHOWN:
-        note(console, [f"{len(cautions) - _SHOWN} more of this kind; see daco inspect"], "caution")
+        common.append(f"{len(cautions) - _SHOWN} more of this kind; see daco inspect")
+    console.notes(common, "caution")
 
 
 def _fit_all(
-    errors: Console,
+    errors: Output,
     machines: Sequence[Normals],
-    targets: Sequence[Place],
+    targets: Sequence[Location],
     config: str,
     false_alarm_rate: float,
     workers: int | None,
     engine: str,
 ) -> tuple[dict[int, MachineModel], dict[int, DacoError]]:
-    """Each model written when it is ready, and what was wrong with those that are missing."""
+    """Fit each machine and write its model at once; the models, and the errors of the others."""
     from daco.compute.processes import SCORING, worker_pool, workers_for
     from daco.detector.fit import fit_machines
-
-    made: dict[int, MachineModel] = {}
-    failures: dict[int, DacoError] = {}
-    workers = workers_for(len(machines), workers, engine)
-    try:
-        with stages(errors) as progress, worker_pool(workers, engine, None, SCORING) as pool:
-            found = fit_machines(
-                machines, config=config, false_alarm_rate=false_alarm_rate, pool=pool
-            )
-            for index, model in found:
-                if isinstance(model, DacoError):
-                    failures[index] = model
-                else:
-                    _create(targets[index].parent)
-                    model.save(targets[index])
-                    made[index] = model
-                progress("fitting", len(made) + len(failures), len(machines))
-    except KeyboardInterrupt:
-        errors.print(f"Interrupted. {len(made)} of {len(machines)} models were written.")
-        raise typer.Exit(130) from None
-    return made, failures
-
-
-def _create(folder: Place) -> None:
     from daco.files.atomic import write_error
 
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise write_error(folder, error) from None
+    models: dict[int, MachineModel] = {}
+    failures: dict[int, DacoError] = {}
+    workers = workers_for(len(machines), workers, engine)
+    with (
+        interruptible(lambda: f"{len(models)} of {len(machines)} models were written."),
+        progress_bars(errors) as report,
+        worker_pool(workers, engine, None, SCORING) as pool,
+    ):
+        for index, model in fit_machines(
+            machines, config=config, false_alarm_rate=false_alarm_rate, pool=pool
+        ):
+            if isinstance(model, DacoError):
+                failures[index] = model
+            else:
+                folder = targets[index].parent
+                try:
+                    folder.mkdir(exist_ok=True)
+                except OSError as error:
+                    raise write_error(folder, error) from None
+                model.save(targets[index])
+                models[index] = model
+            report("fitting", len(models) + len(failures), len(machines))
+    return models, failures
 
 
-def _failed(failures: dict[int, DacoError], total: int) -> DacoError:
+def _failure(failures: dict[int, DacoError], total: int) -> DacoError:
     order = sorted(failures)
     first = failures[order[0]]
     if total == 1:
@@ -274,76 +250,48 @@ def _failed(failures: dict[int, DacoError], total: int) -> DacoError:
     return type(first)("\n".join([head, *(str(failures[i]) for i in order), tail]).rstrip())
 
 
-@contextmanager
-def _connection(engine: str, address: str | None) -> Iterator[None]:
-    """One connection for the embedding and the fits."""
-    if engine != "ray":
-        yield
-        return
+def _connection(engine: str, address: str | None) -> Any:
+    """One connection to the cluster for the embedding and the fits."""
+    if engine == "local":
+        return nullcontext()
     from daco.compute.ray import connected
 
-    with connected(address):
-        yield
+    return connected(address)
 
 
 def _gather(
-    errors: Console,
-    clips: Place,
-    backbone: str,
-    weights: Path | None,
+    errors: Output,
+    clips: Location,
+    network: dict[str, Any],
     readout: str | None,
     channel: str,
-    device: str,
     on_error: OnError,
-    keep: Place | None,
+    keep: Location | None,
     engine: str,
     domain_level: int | None,
 ) -> Gathered:
     from daco.audio.microphones import parse_channel
-    from daco.backbones import load
     from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
-        given = (backbone, weights, channel, device, domain_level)
-        if given != ("logmel", None, "0", "cpu", None):
+        if (*network.values(), channel, domain_level) != ("logmel", None, "cpu", "0", None):
             raise InputError(
-                f"{clips} holds embeddings, made already. --backbone, --weights, --channel, "
-                "--device and --domain-level are for recordings: leave them out."
+                f"{clips} contains embeddings. --backbone, --weights, --channel, --device and "
+                "--domain-level are for recordings: leave them out."
             )
         return normals_of_table(clips, readout=readout)
     policy = parse_channel(channel)
-    with errors.status(f"loading {backbone}..."):
-        # Workers of a cluster load it themselves; here it only tells what it is.
-        here = device if engine == "local" else "cpu"
-        net = load(backbone, weights=weights, device=here)
-    place = None
-    if engine == "ray":
-        from daco.embedding.cluster import RayEmbedding
-
-        place = RayEmbedding(net, weights=weights, device=device)
-    try:
-        with stages(errors) as progress:
-            return normals_of_recordings(
-                clips,
-                net,
-                readout=readout,
-                channel=policy,
-                keep=keep,
-                on_error=on_error.value,
-                progress=lambda done, total: progress("embedding", done, total),
-                engine=place,
-                domain_level=domain_level,
-            )
-    except KeyboardInterrupt:
-        kept = "Finished work is kept; the same command goes on." if keep else ""
-        errors.print(f"Interrupted. {kept}".rstrip())
-        raise typer.Exit(130) from None
-
-
-def _require_config(config: str) -> None:
-    """A wrong name is said before an hour of embedding."""
-    from daco.detector.model import AUTO, RECOMMENDED
-    from daco.detector.modelcheck import require_usable
-
-    if config not in (AUTO, RECOMMENDED):
-        require_usable(config)
+    net, cluster = load_network(errors, engine=engine, **network)
+    advice = "Finished work is kept; the same command continues it." if keep else ""
+    with interruptible(advice), progress_bars(errors) as report:
+        return normals_of_recordings(
+            clips,
+            net,
+            readout=readout,
+            channel=policy,
+            keep=keep,
+            on_error=on_error.value,
+            progress=lambda done, total: report("embedding", done, total),
+            engine=cluster,
+            domain_level=domain_level,
+        )

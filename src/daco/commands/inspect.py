@@ -1,19 +1,18 @@
-"""``daco inspect``: what is in a model file, as a person would ask."""
+"""``daco inspect``: the content of a model file."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from daco.commands.modeltext import note, printable, say, show_domains
-from daco.commands.output import Output
-from daco.commands.placetype import Place, as_place
+from daco.commands.console import Output, print_json, printable, show_domains
+from daco.commands.options import AsJson, Location, ModelLocation
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -31,8 +30,8 @@ _UPDATES = 10
 
 
 def inspect(
-    model: Annotated[Place, typer.Argument(help="A model made by daco fit.", parser=as_place)],
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    model: ModelLocation,
+    as_json: AsJson = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the calibration maps: a .svg or .png file.")
     ] = None,
@@ -43,20 +42,20 @@ def inspect(
     console = Output()
     loaded = MachineModel.load(model)
     if as_json:
-        document = describe(loaded) | {"bytes": model.stat().st_size}
-        typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(_describe(loaded) | {"bytes": model.stat().st_size})
     else:
         _show(console, loaded, model)
     if picture is not None:
-        from daco.experiments.figures.calibration import plot_calibration, save_picture
+        from daco.experiments.figures.models import plot_calibration
+        from daco.experiments.figures.style import save_picture
 
         save_picture(plot_calibration(loaded), picture)
         if not as_json:
-            say(console, f"calibration maps: {picture}", wrap=False)
+            console.write(f"calibration maps: {picture}", wrap=False)
 
 
-def describe(model: MachineModel) -> dict[str, Any]:
-    """All that is known about a model, less its vectors, as plain JSON."""
+def _describe(model: MachineModel) -> dict[str, Any]:
+    """Everything about a model, except its vectors, as plain JSON."""
     from daco.detector.modelfile import SCHEMA
 
     floor, rates = model.floor(), model.leave_one_out_rates()
@@ -105,42 +104,34 @@ def in_words(config: str) -> str:
     return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
 
 
-def _show(console: Console, model: MachineModel, file: Place) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    say(console, model.machine, style="bold")
+def _show(console: Output, model: MachineModel, file: Location) -> None:
+    console.write(model.machine, style="bold")
     for title, text in _facts(model, file):
-        fact = Table.grid()  # its own table: a long path widens no other line
+        fact = Table.grid()  # one table per fact: a long path widens no other line
         fact.add_column(style="dim", no_wrap=True)
         fact.add_row(f"{title:<15}", Text(printable(text)))
         console.print(fact)
     show_domains(console, model)
-    note(console, model.cautions(), "caution")
+    console.notes(model.cautions(), "caution")
 
 
-def _facts(model: MachineModel, file: Place) -> Iterator[tuple[str, str]]:
-    said = model.provenance
+def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
+    origin = model.provenance
     yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
     yield "sha256", model.sha256
-    yield "made", f"{_text(said.get('created'))} by daco {_text(said.get('daco_version'))}"
-    root = f" below {_text(said['root'])}" if said.get("root") else ""
-    yield "from", f"{_text(said.get('source'))}{root}"
+    yield "made", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"
+    root = f" below {_text(origin['root'])}" if origin.get("root") else ""
+    yield "from", f"{_text(origin.get('source'))}{root}"
     yield "network", _network(model)
     yield "configuration", f"{model.config}: {in_words(model.config)}"
     yield "because", model.reason
-    yield (
-        "threshold",
-        f"{model.threshold:.6g} for a false-alarm rate of {model.false_alarm_rate:g} "
-        "in each domain",
-    )
+    rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
+    yield "threshold", f"{model.threshold:.6g} for {rate}"
     yield "out of range", f"farther than {model.reach:.4g} from every normal"
-    updates = said.get("updates", [])
-    if not updates:
-        yield "updates", "none"
-    hidden = said.get("earlier_updates", 0) + max(0, len(updates) - _UPDATES)
-    if hidden:
-        yield "updates", f"{hidden} earlier ones"
+    updates = origin.get("updates", [])
+    hidden = origin.get("earlier_updates", 0) + max(0, len(updates) - _UPDATES)
+    if hidden or not updates:
+        yield "updates", f"{hidden} earlier ones" if hidden else "none"
     for each in updates[-_UPDATES:]:
         yield "update", _update(each)
 
@@ -160,18 +151,18 @@ def _network(model: MachineModel) -> str:
     )
 
 
-def _update(said: dict[str, Any]) -> str:
-    ending = "" if said.get("clips") == 1 else "s"
+def _update(entry: dict[str, Any]) -> str:
+    ending = "" if entry.get("clips") == 1 else "s"
+    before, after = (
+        f"{value:.4g}" if isinstance(value, int | float) else "?"
+        for value in (entry.get("threshold_before"), entry.get("threshold_after"))
+    )
     return (
-        f"{_text(said.get('when'))}: {_text(said.get('clips'))} clip{ending} of "
-        f"{_text(said.get('domain'))} from {_text(said.get('source'))}, threshold "
-        f"{_number(said.get('threshold_before'))} -> {_number(said.get('threshold_after'))}"
+        f"{_text(entry.get('when'))}: {_text(entry.get('clips'))} clip{ending} of "
+        f"{_text(entry.get('domain'))} from {_text(entry.get('source'))}, threshold "
+        f"{before} -> {after}"
     )
 
 
 def _text(value: Any) -> str:
     return "?" if value is None else printable(value)[:200]
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else "?"

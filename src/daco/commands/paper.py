@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
-from daco.commands.output import Output
+from daco.commands.console import Output, print_json, progress_bars
+from daco.commands.options import AsJson, flag, require_folder
+from daco.version import __version__
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from daco.paper import Finding, Place
 
 UNEXPECTED_EXIT = 1
@@ -44,9 +46,9 @@ def paper(
         ),
     ],
     everything: Annotated[
-        bool, typer.Option("--all", help="List the appendix's 135 values one by one, too.")
+        bool, flag("--all", "Also list the 135 values of the appendix one by one.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="All records, as JSON.")] = False,
+    as_json: AsJson = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Write a Markdown document here, and Figures 1 to 3 beside it."),
@@ -57,17 +59,11 @@ def paper(
     Exit codes: 0 all is as expected, 1 a value is not or its artifact is missing or damaged,
     2 a mistake in the call.
     """
-    import json
-
-    from daco.commands.progress import stages
-    from daco.errors import InputError
     from daco.paper import check_paper, errata, summary
-    from daco.version import __version__
 
-    if out is not None and not out.parent.is_dir():
-        raise InputError(f"{out.parent} is not a folder. Create it, or choose another --out.")
-    with stages(Output(stderr=True)) as progress:
-        found = check_paper(artifacts, lambda done, total: progress("recomputing", done, total))
+    require_folder(out)
+    with progress_bars(Output(stderr=True)) as report:
+        found = check_paper(artifacts, partial(report, "recomputing"))
     if out is not None:
         _write(out, artifacts, found)
     if as_json:
@@ -79,7 +75,7 @@ def paper(
             "figures": [each.record() for each in found],
             "errata": [{"number": each.number, "text": each.text} for each in errata()],
         }
-        typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(document)
     else:
         _show(Output(), found, everything=everything)
     if not all(each.expected for each in found):
@@ -91,8 +87,7 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
     from daco.experiments.figures.style import png_bytes, svg_bytes
     from daco.files.atomic import atomic_write
     from daco.paper.artifacts import ArtifactError, open_artifacts
-    from daco.paper.document import as_markdown
-    from daco.paper.pictures import CAPTIONS, paper_figures
+    from daco.paper.document import CAPTIONS, as_markdown, paper_figures
 
     pictures: dict[str, str] | str
     try:
@@ -109,8 +104,7 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
         temporary.write_text(as_markdown(found, pictures), encoding="utf-8")
 
 
-def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> None:
-    from rich.text import Text
+def _show(console: Output, found: Sequence[Finding], *, everything: bool) -> None:
 
     from daco.paper import PLACES, errata
     from daco.paper.check import MEANINGS
@@ -137,10 +131,8 @@ def _show(console: Console, found: Sequence[Finding], *, everything: bool) -> No
         console.print(Text(sentence, style="bold" if "xpected" in sentence else ""))
 
 
-def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
+def _show_unexpected(console: Output, found: Sequence[Finding]) -> None:
     """What differs, by place; what is missing, by file."""
-    from rich.text import Text
-
     if not found:
         return
     console.print(Text("Not as expected", style="bold red"))
@@ -158,10 +150,8 @@ def _show_unexpected(console: Console, found: Sequence[Finding]) -> None:
     console.print()
 
 
-def _show_place(console: Console, place: Place, rows: Sequence[Finding], *, short: bool) -> None:
+def _show_place(console: Output, place: Place, rows: Sequence[Finding], *, short: bool) -> None:
     """A table, and the notes that its marks point to."""
-    from rich.text import Text
-
     from daco.paper.document import title
 
     listed = [each for each in rows if not each.expected] if short else rows
@@ -190,9 +180,6 @@ def _show_place(console: Console, place: Place, rows: Sequence[Finding], *, shor
 
 
 def _table(heading: str, given: str) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
     what, printed, recomputed, status = _WIDTHS
@@ -204,7 +191,6 @@ def _table(heading: str, given: str) -> Table:
 
 
 def _status(finding: Finding, mark: str) -> Text:
-    from rich.text import Text
 
     from daco.paper.document import status_text
 
@@ -218,11 +204,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:12]}…"
 
 
-def _hanging(console: Console, lead: str, text: str, *, style: str) -> None:
+def _hanging(console: Output, lead: str, text: str, *, style: str) -> None:
     """A paragraph whose lines all begin after its number."""
-    from rich.table import Table
-    from rich.text import Text
-
     block = Table.grid(padding=(0, 1, 0, 0))
     block.add_column()
     block.add_column(max_width=72)

@@ -1,4 +1,4 @@
-"""``daco score``: what a model makes of recordings."""
+"""``daco score``: verdicts of a model on recordings."""
 
 from __future__ import annotations
 
@@ -8,25 +8,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from daco.commands.embed import SKIPPED_EXIT
-from daco.commands.modeltext import note, printable, say
-from daco.commands.output import Output
-from daco.commands.placetype import Place, as_place
-from daco.commands.progress import stages
+from daco.commands import options as option
+from daco.commands.console import Output, new_table, printable, progress_bars
+from daco.commands.options import Location, as_location, flag
 from daco.errors import AudioError, DataError, InputError
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.verdict import Hearing, Verdict
-
-ALARM_EXIT = 3
-"""Exit code when a recording is anomalous and ``--exit-code`` asked to know."""
+    from daco.detector.verdict import ScoreOptions, Verdict
 
 STDIN = "-"
 
@@ -40,29 +34,21 @@ class Failed:
 
 
 def score(
-    model: Annotated[Place, typer.Argument(help="A model made by daco fit.", parser=as_place)],
+    model: option.ModelLocation,
     recordings: Annotated[
         list[str],
         typer.Argument(help="Files, folders, - for one recording on stdin, or embeddings."),
     ],
-    as_csv: Annotated[bool, typer.Option("--csv", help="Write CSV.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")] = False,
-    window: Annotated[
-        float | None, typer.Option(help="Cut recordings into windows of so many seconds.")
-    ] = None,
-    hop: Annotated[
-        float | None, typer.Option(help="Seconds from one window to the next. Default: no overlap.")
-    ] = None,
-    aggregate: Annotated[
-        str, typer.Option(help="Windows that count: max, mean, or top3 for the worst three.")
-    ] = "max",
-    rate: Annotated[
-        float | None, typer.Option(help="Another false-alarm rate than the model's; no refit.")
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
+    window: option.Window = None,
+    hop: option.Hop = None,
+    aggregate: option.Aggregate = "max",
+    rate: option.Rate = None,
+    weights: option.Weights = None,
+    device: option.Device = "cpu",
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 3 if a recording is anomalous.")
+        bool, flag("--exit-code", "Exit with 3 if a recording is anomalous.")
     ] = False,
 ) -> None:
     """Score recordings: how anomalous, how sure, and which normal to compare with by ear.
@@ -73,84 +59,83 @@ def score(
     scored; 2 a mistake in the call or the model.
     """
     from daco.detector.model import MachineModel
-    from daco.detector.verdict import Hearing, parse_aggregate
+    from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
 
     console, errors = Output(), Output(stderr=True)
     if as_csv and as_json:
         raise InputError("Choose one of --csv and --json.")
     parse_aggregate(aggregate)
-    cut(1, 1, window, hop)  # a mistake in these is not the recordings'
+    cut(1, 1, window, hop)  # reports a mistake in the options before any recording is read
     loaded = MachineModel.load(model)
     if rate is not None:
         loaded = loaded.at_rate(rate)
-    hearing = Hearing(window, hop, aggregate, weights, device)
+    options = ScoreOptions(window, hop, aggregate, weights, device)
     sources = list(_sources(errors, recordings))
-    write = _csv_writer(loaded) if as_csv else _write_json if as_json else _write_nothing
+    write = _csv_writer(loaded) if as_csv else _write_json if as_json else None
     verdicts: list[Verdict] = []
     failures: list[Failed] = []
-    with stages(errors) as progress:
-        for done, each in _judged(loaded, sources, hearing):
-            if isinstance(each, Failed):
-                failures.append(each)
+    with progress_bars(errors) as report:
+        for done, result in _results(loaded, sources, options):
+            if isinstance(result, Failed):
+                failures.append(result)
             else:
-                verdicts.append(each)
-            write(each)
-            progress("scoring", done, len(sources))
-    if not (as_csv or as_json):
+                verdicts.append(result)
+            if write is not None:
+                write(result)
+            report("scoring", done, len(sources))
+    if write is None:
         _show(console, loaded, verdicts, failures)
-    note(errors, loaded.cautions(), "caution")
+    errors.notes(loaded.cautions(), "caution")
     if exit_code and any(verdict.alarm for verdict in verdicts):
-        raise typer.Exit(ALARM_EXIT)
+        raise typer.Exit(option.ALARM_EXIT)
     if failures:
-        raise typer.Exit(SKIPPED_EXIT)
+        raise typer.Exit(option.SKIPPED_EXIT)
 
 
-def _sources(errors: Console, given: Sequence[str]) -> Iterator[tuple[str, Place | None]]:
-    """Name and path of each recording, those of folders one by one; None is stdin."""
-    from daco.data.clips import list_audio
+def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Location | None]]:
+    """Name and path of each recording, also of those in folders; the path of stdin is None."""
+    from daco.data.folders import list_audio
 
-    if given.count(STDIN) > 1:
+    if arguments.count(STDIN) > 1:
         raise InputError("Stdin can be read only once: give - once.")
-    for text in given:
-        where = as_place(text)
+    for text in arguments:
+        path = as_location(text)
         if text == STDIN:
             yield text, None
-        elif where.is_dir():
-            found, oddities = list_audio(where)
-            if not found:
-                raise DataError(f"No recording in {where} or below. {' '.join(oddities)}".rstrip())
-            note(errors, oddities)
-            yield from ((name, where / name) for name in found)
+        elif path.is_dir():
+            names, oddities = list_audio(path)
+            if not names:
+                raise DataError(f"No recording in {path} or below. {' '.join(oddities)}".rstrip())
+            errors.notes(oddities)
+            yield from ((name, path / name) for name in names)
         else:
-            yield text if isinstance(where, Path) else str(where), where
+            yield text if isinstance(path, Path) else str(path), path
 
 
-def _judged(
-    model: MachineModel, sources: Sequence[tuple[str, Place | None]], hearing: Hearing
+def _results(
+    model: MachineModel, sources: Sequence[tuple[str, Location | None]], options: ScoreOptions
 ) -> Iterator[tuple[int, Verdict | Failed]]:
-    """Every verdict or failure, with the number of sources it takes to get there."""
-    from daco.detector.normals import is_table
-    from daco.detector.verdict import judge
+    """The number of sources so far with each verdict or failure."""
+    from daco.detector.normals import clips_to_judge, is_table
+    from daco.detector.verdict import judge, judge_embeddings
     from daco.embedding.frontend import Listener
 
     listener: Listener | None = None
-    for done, (name, where) in enumerate(sources, start=1):
-        if where is not None and is_table(where):
-            for verdict in _judged_table(model, where):
+    for done, (name, path) in enumerate(sources, start=1):
+        if path is not None and is_table(path):
+            for verdict in judge_embeddings(model, *clips_to_judge(path, model.frontend)):
                 yield done, verdict
             continue
         if listener is None:
-            listener = Listener(model.frontend, weights=hearing.weights, device=hearing.device)
+            listener = Listener(model.frontend, weights=options.weights, device=options.device)
         try:
             verdict = judge(
                 model,
                 listener,
-                sys.stdin.buffer if where is None else where,
+                sys.stdin.buffer if path is None else path,
                 name=name,
-                window=hearing.window,
-                hop=hearing.hop,
-                aggregate=hearing.aggregate,
+                options=options,
             )
         except (AudioError, InputError) as error:
             yield done, Failed(name, error.reason)
@@ -158,19 +143,8 @@ def _judged(
             yield done, verdict
 
 
-def _judged_table(model: MachineModel, table: Place) -> Iterator[Verdict]:
-    from daco.detector.normals import clips_to_judge
-    from daco.detector.verdict import judge_embeddings
-
-    return judge_embeddings(model, *clips_to_judge(table, model.frontend))
-
-
-def _write_nothing(each: Verdict | Failed) -> None:
-    pass
-
-
-def _write_json(each: Verdict | Failed) -> None:
-    document = vars(each) if isinstance(each, Failed) else each.to_dict()
+def _write_json(result: Verdict | Failed) -> None:
+    document = vars(result) if isinstance(result, Failed) else result.to_dict()
     typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
 
 
@@ -182,28 +156,23 @@ def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
     writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
     writer.writeheader()
 
-    def write(each: Verdict | Failed) -> None:
-        if isinstance(each, Failed):
-            writer.writerow(vars(each))
+    def write(result: Verdict | Failed) -> None:
+        if isinstance(result, Failed):
+            writer.writerow(vars(result))
             return
-        row: dict[str, Any] = each.to_dict()
-        shares = row.pop("domain_weights")
-        row |= {weights[name]: share for name, share in shares.items()}
-        row |= {"reasons": "; ".join(each.reasons), "alarm": int(each.alarm)}
+        row = result.to_dict()
+        row |= {weights[name]: share for name, share in row.pop("domain_weights").items()}
+        row |= {"reasons": "; ".join(result.reasons), "alarm": int(result.alarm)}
         writer.writerow(row)
 
     return write
 
 
 def _show(
-    console: Console, model: MachineModel, verdicts: Sequence[Verdict], failures: Sequence[Failed]
+    console: Output, model: MachineModel, verdicts: Sequence[Verdict], failures: Sequence[Failed]
 ) -> None:
-    from rich import box
-    from rich.table import Table
-
     if verdicts:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        table.add_column("decision")
+        table = new_table(["decision"], pad_edge=False, padding=(0, 1), show_edge=True)
         table.add_column("score", justify="right")
         table.add_column("p", justify="right")
         table.add_column("recording, most similar normal")
@@ -213,18 +182,17 @@ def _show(
             table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
         console.print(table)
         alarms = sum(verdict.alarm for verdict in verdicts)
-        say(
-            console,
+        console.write(
             f"{alarms} of {len(verdicts)} anomalous: above {model.threshold:.4g}, the threshold "
-            f"for a false-alarm rate of {model.false_alarm_rate:g} in each domain.",
+            f"for a false-alarm rate of {model.false_alarm_rate:g} in each domain."
         )
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
-        say(console, f"The rate is that of one window; there are up to {most} in a recording.")
+        console.write(f"The rate is that of one window; there are up to {most} in a recording.")
     if failures:
-        say(console, f"{len(failures)} could not be scored:")
+        console.write(f"{len(failures)} could not be scored:")
     for failed in failures:
-        say(console, f"  {failed.name}: {failed.error}", wrap=False)
+        console.write(f"  {failed.name}: {failed.error}", wrap=False)
 
 
 def _lines(verdict: Verdict) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``daco serve``: scoring over HTTP, alarms, and the page to look at."""
+"""``daco serve``: the scoring service and its monitoring page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from daco.commands.options import AlarmRuleOption, Database, KeepDays
 from daco.errors import InputError, MissingExtraError
 
 
@@ -22,51 +23,51 @@ class KeepAudio(StrEnum):
 
 def serve(
     models: Annotated[Path, typer.Argument(help="Folder of model files, *.daco.")],
-    db: Annotated[
-        str | None, typer.Option(help="Database URL. Default: daco.db beside the models.")
-    ] = None,
+    db: Database = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; any but this computer's needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8477,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token; else $DACO_TOKEN.")
+        Path | None,
+        typer.Option(help="File with the access token. Default: the variable DACO_TOKEN."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Name under which a proxy on this computer is reached; repeat."),
+        typer.Option(help="Host name of a proxy on this computer; repeat for more."),
     ] = None,
     clips: Annotated[
-        Path | None, typer.Option(help="Where uploads are kept. Default: clips beside the models.")
+        Path | None,
+        typer.Option(help="Folder for uploaded recordings. Default: clips beside the models."),
     ] = None,
     keep_audio: Annotated[
-        KeepAudio, typer.Option(help="Which uploads are kept: anomalous ones, all, none.")
+        KeepAudio, typer.Option(help="Which uploads are kept: anomalous ones, all, or none.")
     ] = KeepAudio.alarms,
     audio_mb: Annotated[
-        int, typer.Option(help="Megabytes of uploads to keep; the oldest go first.", min=1)
+        int, typer.Option(help="Megabytes of uploads to keep; the oldest are deleted first.", min=1)
     ] = 2000,
-    keep_days: Annotated[
-        float | None, typer.Option(help="Forget clips and alarms that are older.")
-    ] = None,
+    keep_days: KeepDays = None,
     normals: Annotated[
-        Path | None, typer.Option(help="Folder of the normals' recordings, to listen to.")
+        Path | None, typer.Option(help="Folder of the normal recordings that the page plays.")
     ] = None,
     watched: Annotated[
-        list[Path] | None, typer.Option(help="Folder of daco watch, to listen to; repeat.")
+        list[Path] | None,
+        typer.Option(help="Folder of daco watch whose recordings the page plays; repeat for more."),
     ] = None,
-    alarm: Annotated[
-        str, typer.Option(help="k/n: k anomalous of the last n clips; off: every one.")
-    ] = "3/5",
+    alarm: AlarmRuleOption = "3/5",
     workers: Annotated[
-        int | None, typer.Option(help="Processes that score. Default: one per core.", min=1)
+        int | None,
+        typer.Option(help="Number of scoring processes. Default: one per core.", min=1),
     ] = None,
-    max_body: Annotated[int, typer.Option(help="Megabytes of one upload.", min=1, max=1000)] = 32,
+    max_body: Annotated[
+        int, typer.Option(help="Largest upload, in megabytes.", min=1, max=1000)
+    ] = 32,
     weights: Annotated[
         list[str] | None,
-        typer.Option(help="NETWORK=FILE, a checkpoint that was not downloaded; repeat."),
+        typer.Option(help="NETWORK=FILE: a checkpoint that was not downloaded; repeat for more."),
     ] = None,
 ) -> None:
-    """Score recordings over HTTP, keep what was found, raise alarms, show it at /.
+    """Score recordings over HTTP, store the results, raise alarms, and show a page at /.
 
     Models are loaded again when their files change. SIGTERM ends it after the work in progress.
     """
@@ -75,10 +76,10 @@ def serve(
     from daco.monitoring.alarms import AlarmRule
 
     if os.name != "posix":
-        raise InputError("daco serve confines its workers by means of Unix: use Linux or macOS.")
+        raise InputError("daco serve limits its workers with Unix calls: use Linux or macOS.")
     try:
-        from daco.monitoring.service.run import listening_socket
-        from daco.monitoring.service.run import serve as run
+        from daco.monitoring.service.app import listening_socket
+        from daco.monitoring.service.app import serve as run
     except MissingExtraError:
         raise
     except ImportError as error:
@@ -105,7 +106,7 @@ def serve(
         max_body=max_body * MEGABYTE,
         buffered_bytes=max(256, max_body) * MEGABYTE,
         job_memory=max(1000, 8 * max_body) * MEGABYTE,
-        weights=_weights(weights or []),
+        weights=_parse_weights(weights or []),
     )
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
     listener = listening_socket(host, port)
@@ -119,11 +120,11 @@ def _cores() -> int:
     return len(usable(0)) if usable else os.cpu_count() or 1
 
 
-def _weights(given: list[str]) -> dict[str, str]:
-    """Checkpoints by the name of their network."""
+def _parse_weights(given: list[str]) -> dict[str, str]:
+    """Checkpoint files by the name of their network."""
     from daco.backbones import NAMES
 
-    found = {}
+    files = {}
     for text in given:
         name, equals, path = text.partition("=")
         if not equals or name not in NAMES or not Path(path).is_file():
@@ -131,5 +132,5 @@ def _weights(given: list[str]) -> dict[str, str]:
                 f"Weights are given as NETWORK=FILE, such as beats=BEATs.pt, with one of "
                 f"{', '.join(NAMES)}. Got {text!r} instead."
             )
-        found[name] = path
-    return found
+        files[name] = path
+    return files

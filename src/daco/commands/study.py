@@ -6,85 +6,75 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from daco.commands.output import Output
-from daco.commands.placetype import Place, as_place
-from daco.commands.progress import stages
+from daco.commands import options as option
+from daco.commands.console import Output, interruptible, new_table, progress_bars
+from daco.commands.options import Location, location_option
 from daco.errors import InputError
-from daco.files.remote import require_local
-from daco.method.config import DEFAULT_CONFIG
-from daco.method.criterion import CHOICE_SPLITS
-from daco.text import quantity
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
 
+_SHORT = {
+    " on evaluation normals": " on eval",
+    "label-free veto": "label-free",
+    "both vetoes": "both",
+}
+"""Parts of the names of rules, as they fit a terminal."""
+
 
 def study(
-    dev: Annotated[
-        Place, typer.Option(help="Embeddings of the development machines.", parser=as_place)
-    ],
+    dev: Annotated[Location, location_option("Embeddings of the development machines.")],
     out: Annotated[
-        Place, typer.Option(help="Folder for the results; resumes what it finds.", parser=as_place)
+        Location,
+        location_option("Folder for the results; an interrupted study there is continued."),
     ],
     eval: Annotated[
-        Place | None, typer.Option(help="Embeddings of the evaluation machines.", parser=as_place)
+        Location | None, location_option("Embeddings of the evaluation machines.")
     ] = None,
-    truth: Annotated[
-        Path | None, typer.Option(help="Checkout of the official evaluator, for eval labels.")
-    ] = None,
+    truth: option.Truth = None,
     baselines: Annotated[
         list[Path] | None,
         typer.Option(help="Folder of score files of another system; repeat for more systems."),
     ] = None,
-    grid: Annotated[
-        str, typer.Option(help="51, 45, 9, frontier, or a file with one configuration per line.")
-    ] = "51",
+    grid: option.Grid = "51",
     faults: Annotated[
-        list[Place] | None,
-        typer.Option(
-            help="Injected faults, of daco inject, for the label-free veto; repeatable.",
-            parser=as_place,
-        ),
+        list[Location] | None,
+        location_option("Table of daco inject, for the label-free veto; repeat for more."),
     ] = None,
     veto: Annotated[
-        str, typer.Option(help="What guards the choice: dev (scores), faults (no labels), both.")
+        str,
+        typer.Option(help="What guards the choice: dev (scores), faults (no labels), or both."),
     ] = "dev",
     readout: Annotated[
         list[str] | None,
         typer.Option(help="Which vectors; repeat to compare. Default: the table's first."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the criterion's random splits.", min=0)] = 0,
-    splits: Annotated[int, typer.Option(help="Number of random splits.", min=1)] = CHOICE_SPLITS,
-    false_alarm_rate: Annotated[float, typer.Option(help="False-alarm rate of thresholds.")] = 0.1,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes. Default: one per core.", min=1)
-    ] = None,
+    seed: option.CriterionSeed = 0,
+    splits: option.Splits = option.SPLITS,
+    false_alarm_rate: Annotated[
+        float, typer.Option(help="False-alarm rate of the thresholds.")
+    ] = option.FALSE_ALARM_RATE,
+    workers: option.Processes = None,
     scores: Annotated[
         list[str] | None,
-        typer.Option(help="Write score files of this configuration; 'chosen', 'all', or a name."),
+        typer.Option(help="Write score files of a configuration: chosen, all, or a name."),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the report.")] = True,
-    engine: Annotated[
-        str, typer.Option(help="Where machines are worked on: local, or ray for a cluster.")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster: auto, host:6379 or ray://host:10001.")
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option(help="cpu; or cuda, cuda:1: many machines at once on a GPU, engine local."),
-    ] = "cpu",
+    engine: option.Engine = "local",
+    address: option.Address = None,
+    device: option.CriterionDevice = "cpu",
 ) -> None:
     """Study a grid of configurations: choose one, and see how far to trust the choice.
 
-    Evaluation labels enter metrics only, never a choice. A veto keeps configurations out that
-    detect nothing: by dev scores, or without labels by what they hear of pseudo-anomalies; the
-    report shows both. An interrupted study goes on where it was: run the same command again.
+    Evaluation labels enter metrics only, never a choice. A veto removes configurations that
+    detect nothing: by dev scores, or without labels by the pseudo-anomalies they miss; the
+    report shows both. An interrupted study is continued by the same command.
     """
     from daco.experiments.run import study as run_study
+    from daco.files.remote import require_local
 
     console, errors = Output(), Output(stderr=True)
     results = require_local(out, "A study")
@@ -93,30 +83,27 @@ def study(
     else:
         folders = {readout[0] if readout else "": results}
     for name, folder in folders.items():
-        try:
-            with stages(errors) as progress:
-                result = run_study(
-                    dev,
-                    eval,
-                    truth=truth,
-                    baselines=baselines or (),
-                    grid=grid,
-                    faults=faults or (),
-                    veto=veto,
-                    readout=name or None,
-                    out=folder,
-                    seed=seed,
-                    n_splits=splits,
-                    false_alarm_rate=false_alarm_rate,
-                    workers=workers,
-                    engine=engine,
-                    address=address,
-                    device=device,
-                    progress=progress,
-                )
-        except KeyboardInterrupt:
-            errors.print("Interrupted. Finished machines are kept; the same command goes on.")
-            raise typer.Exit(130) from None
+        advice = "Finished machines are kept; the same command continues."
+        with interruptible(advice), progress_bars(errors) as progress:
+            result = run_study(
+                dev,
+                eval,
+                truth=truth,
+                baselines=baselines or (),
+                grid=grid,
+                faults=faults or (),
+                veto=veto,
+                readout=name or None,
+                out=folder,
+                seed=seed,
+                n_splits=splits,
+                false_alarm_rate=false_alarm_rate,
+                workers=workers,
+                engine=engine,
+                address=address,
+                device=device,
+                progress=progress,
+            )
         _write_scores(result, scores or [], false_alarm_rate)
         page = None
         if report:
@@ -127,38 +114,36 @@ def study(
         _compare(console, folders, results)
 
 
-def show_study(console: Console, result: StudyResult, page: Path | None) -> None:
-    """What was chosen, what every rule picked, what is missing, and where to look."""
-    from rich.table import Table
-
+def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
+    """Print the choice, the pick of every rule, what is missing, and the path of the report."""
     chosen = result.selection["chosen"]
-    counts = [quantity(n, f"{word} machine") for word, n in _machine_counts(result).items()]
+    words = {"dev": "development", "eval": "evaluation"}
+    sizes = result.per_machine.groupby("split", sort=False)["machine"].nunique()
+    counts = [quantity(int(n), f"{words.get(str(s), s)} machine") for s, n in sizes.items()]
     console.print(
         f"[bold]{escape(chosen['config'])}[/bold] chosen by {chosen['rule']} among "
-        f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}.",
-        highlight=False,
+        f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}."
     )
-    console.print(escape(chosen["reason"]), highlight=False)
+    console.write(chosen["reason"])
     if result.selection.get("seeds"):
-        console.print(_over_seeds(result), highlight=False)
-    for sentence in result.selection.get("warnings") or ():
-        console.print(f"[yellow]warning:[/yellow] {escape(sentence)}", highlight=False)
-    table = Table(
+        console.write(_over_seeds(result))
+    console.notes(result.selection.get("warnings") or (), "warning")
+    table = new_table(
+        ["rule", "picks"],
+        ["crit\ndev", "crit\neval", "score\ndev", "score\neval"],
         title="\nWhat each rule picks, its criterion and official score (%)",
         title_justify="left",
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
     )
-    table.add_column("rule")
-    table.add_column("picks")
-    for heading in ("crit\ndev", "crit\neval", "score\ndev", "score\neval"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.columns[0].overflow = "ellipsis"
     for row in result.selection["rows"]:
-        score = _number(row["eval_omega"], 2)
-        spread = row.get("eval_sd")
+        rule, score, spread = row["rule"], _number(row["eval_omega"], 2), row.get("eval_sd")
+        for long, short in _SHORT.items():
+            rule = rule.replace(long, short)
         table.add_row(
-            _short(row["rule"]),
+            rule,
             row["config"] or ("its own for each" if "machine" in row["rule"] else "-"),
             _number(row["crit_dev"], 3),
             _number(row["crit_eval"], 3),
@@ -167,15 +152,16 @@ def show_study(console: Console, result: StudyResult, page: Path | None) -> None
         )
     console.print(table)
     for sentence in _veto_lines(result):
-        console.print(escape(sentence), highlight=False)
-    for sentence in result.missing:
-        console.print(f"[yellow]missing:[/yellow] {escape(sentence)}", highlight=False)
+        console.write(sentence)
+    console.notes(result.missing, "missing")
     if page is not None:
-        console.print(f"report: {page}", highlight=False, soft_wrap=True, markup=False)
+        console.write(f"report: {page}", wrap=False)
 
 
 def _over_seeds(result: StudyResult) -> str:
     """How often other seeds choose the same, and what the choices score on average."""
+    from daco.method.config import DEFAULT_CONFIG
+
     seeds = result.selection["seeds"]
     line = f"Chosen with {seeds['same']} of {quantity(seeds['n_seeds'], 'seed')}"
     for column, word in (("eval_omega", "evaluation"), ("dev_omega", "development")):
@@ -186,36 +172,17 @@ def _over_seeds(result: StudyResult) -> str:
     return f"{line}."
 
 
-def _short(rule: str) -> str:
-    """The name of a rule as it fits a terminal."""
-    for long, short in (
-        (" on evaluation normals", " on eval"),
-        ("label-free veto", "label-free"),
-        ("both vetoes", "both"),
-    ):
-        rule = rule.replace(long, short)
-    return rule
-
-
 def _veto_lines(result: StudyResult) -> list[str]:
-    """What each of the two vetoes cuts, whichever of them was obeyed."""
-    from daco.text import name_list
-
+    """What each of the two vetoes cuts, whichever of them was used."""
     lines = []
-    veto, heard = result.selection.get("veto"), result.selection.get("label_free_veto")
-    if veto is not None:
-        lines.append(f"dev-score veto: cuts {name_list(veto['removed'], 3) or 'none'}")
-    if heard is not None:
-        said = name_list(heard["cut"], 3) or "none"
-        said = f"cuts {said}" if heard["limit"] is not None else "abstains"
-        lines.append(f"label-free veto ({heard['basis']}): {said}")
+    dev, label_free = result.selection.get("veto"), result.selection.get("label_free_veto")
+    if dev is not None:
+        lines.append(f"dev-score veto: cuts {name_list(dev['removed'], 3) or 'none'}")
+    if label_free is not None:
+        cut = f"cuts {name_list(label_free['cut'], 3) or 'none'}"
+        effect = "abstains" if label_free["limit"] is None else cut
+        lines.append(f"label-free veto ({label_free['basis']}): {effect}")
     return lines
-
-
-def _machine_counts(result: StudyResult) -> dict[str, int]:
-    words = {"dev": "development", "eval": "evaluation"}
-    sizes = result.per_machine.groupby("split", sort=False)["machine"].nunique()
-    return {words.get(str(split), str(split)): int(n) for split, n in sizes.items()}
 
 
 def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
@@ -224,15 +191,15 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
     if not wanted:
         return
     known = result.grid["config"].tolist()
-    named = {"chosen": [result.selection["chosen"]["config"]], "all": known}
-    configs = list(dict.fromkeys(c for name in wanted for c in named.get(name, [name])))
+    groups = {"chosen": [result.selection["chosen"]["config"]], "all": known}
+    configs = list(dict.fromkeys(c for name in wanted for c in groups.get(name, [name])))
     for config in configs:
         if config not in known:
             raise InputError(
                 f"--scores {config!r}: not in the grid. Give 'chosen', 'all', or one of its names."
             )
     assert result.folder is not None
-    # What a challenge asks for lies in one folder, without development machines among it.
+    # A challenge asks for one folder that has no development machines in it.
     judged = "eval" if (result.per_machine["split"] == "eval").any() else "dev"
     for machine in result.machine_scores():
         for config in configs:
@@ -242,7 +209,7 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
             write_machine_scores(folder, machine, config, rate)
 
 
-def _compare(console: Console, folders: dict[str, Path], out: Path) -> None:
+def _compare(console: Output, folders: dict[str, Path], out: Path) -> None:
     from daco.commands.compare import show_comparison
     from daco.experiments.comparison import compare_runs
     from daco.experiments.result import StudyResult

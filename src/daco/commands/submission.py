@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from daco.commands.output import Output
+from daco.commands.console import Output
+from daco.commands.options import RunFolder
+from daco.text import quantity
 
 
 def submission(
-    run: Annotated[Path, typer.Argument(help="Folder that 'daco study' has written.")],
+    run: RunFolder,
     label: Annotated[str, typer.Option(help="Label of the system, such as Kato_Hitachi_task2_1.")],
     out: Annotated[Path, typer.Option(help="The zip file to write.")],
     config: Annotated[
@@ -33,7 +35,6 @@ def submission(
     from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult
     from daco.experiments.submission import chosen_config, write_submission
-    from daco.text import quantity
 
     console = Output()
     result = StudyResult.read(run)
@@ -49,9 +50,9 @@ def submission(
     )
     (system,) = written.systems
     year = f", the evaluation set of {written.year}" if written.year else ""
-    console.print(f"{label}: {used} on {quantity(len(system.clips), 'machine')}{year}")
+    console.write(f"{label}: {used} on {quantity(len(system.clips), 'machine')}{year}")
     for machine, clips in system.clips.items():
-        console.print(f"  {machine}: {quantity(clips, 'clip')}", markup=False)
+        console.write(f"  {machine}: {quantity(clips, 'clip')}")
     for note in written.notes:
-        console.print(f"- {note}", markup=False)
-    console.print(f"Written and checked: {out}", markup=False, soft_wrap=True)
+        console.write(f"- {note}")
+    console.write(f"Written and checked: {out}", wrap=False)

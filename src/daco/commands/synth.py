@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from daco.commands.output import Output
+from daco.commands.console import Output, progress_bars
+from daco.commands.options import Processes
+from daco.text import quantity
 
 
 class Split(StrEnum):
@@ -44,9 +44,7 @@ def synth(
         float, typer.Option(help="Strength of faults: 0 none, 1 hard to hear, 3 easy.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed; another one gives other machines.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes. Default: one per core.", min=1)
-    ] = None,
+    workers: Processes = None,
 ) -> None:
     """Write recordings of synthetic machines, with faults and a domain shift, in DCASE layout.
 
@@ -54,18 +52,8 @@ def synth(
     minutes); for a quick look: --source 200 --test 80 --seconds 5.
     """
     from daco.synthetic.factory import synth_factory
-    from daco.text import quantity
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    errors = Output(stderr=True)
-    quiet = not errors.is_terminal
-    with Progress(*columns, console=errors, transient=True, disable=quiet) as bars:
-        bar = bars.add_task("recording", total=None)
+    with progress_bars(Output(stderr=True)) as report:
         names = synth_factory(
             directory,
             machines=machine,
@@ -80,12 +68,8 @@ def synth(
             severity=severity,
             seed=seed,
             workers=workers,
-            progress=lambda done, total: bars.update(bar, completed=done, total=total),
+            progress=lambda done, total: report("recording", done, total),
         )
-    clips = len(names) * (source + target + test + supplemental)
-    Output().print(
-        f"{quantity(clips, 'clip')} of {seconds:g} s from {quantity(names, 'machine')} "
-        f"({', '.join(names)}) in "
-        f"{escape(str(directory))}.",
-        highlight=False,
-    )
+    clips = quantity(len(names) * (source + target + test + supplemental), "clip")
+    machines = f"{quantity(names, 'machine')} ({', '.join(names)})"
+    Output().write(f"{clips} of {seconds:g} s from {machines} in {directory}.")

@@ -1,4 +1,4 @@
-"""``daco update``: more normals for a model, no training."""
+"""``daco update``: more normals for a model, without training."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
 
-from daco.commands.embed import SKIPPED_EXIT, OnError
-from daco.commands.modeltext import note, say, show_domains, show_skipped
-from daco.commands.options import DomainLevel
-from daco.commands.output import Output
-from daco.commands.placetype import Place, as_place
-from daco.commands.progress import stages
+from daco.commands import options as option
+from daco.commands.console import Output, progress_bars, show_domains, show_skipped
+from daco.commands.options import Location, OnError, flag, location_argument
 from daco.errors import DataError, InputError
 from daco.text import name_list, quantity
 
@@ -24,35 +19,21 @@ if TYPE_CHECKING:
     from daco.detector.normals import Gathered, Normals
 
 
-@dataclass(frozen=True)
-class Newcomers:
-    """Which of the new clips to add, and what to say about them."""
-
-    rows: tuple[int, ...]
-    known: tuple[str, ...]
-    similar: tuple[str, ...]
-    anomalous: tuple[str, ...]
-
-
 def update(
-    model: Annotated[Path, typer.Argument(help="A model made by daco fit.")],
+    model: option.ModelPath,
     normals: Annotated[
-        Place,
-        typer.Argument(
-            help="New normal recordings: file, folder, manifest; or embeddings.", parser=as_place
-        ),
+        Location,
+        location_argument("New normal recordings: a file, folder or manifest; or embeddings."),
     ],
-    domain: Annotated[str, typer.Option(help="The domain of the new clips, known or new.")],
-    out: Annotated[Path | None, typer.Option(help="Write here instead of replacing MODEL.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Add clips that sound anomalous, too.")
-    ] = False,
-    weights: Annotated[Path | None, typer.Option(help="Checkpoint, if not downloaded.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
-    on_error: Annotated[
-        OnError, typer.Option(help="At a file that cannot be used: stop, or leave it out.")
-    ] = OnError.fail,
-    domain_level: DomainLevel = None,
+    domain: Annotated[str, typer.Option(help="Domain of the new clips, known or new.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the model here instead of replacing MODEL.")
+    ] = None,
+    force: Annotated[bool, flag("--force", "Also add clips that sound anomalous.")] = False,
+    weights: option.Weights = None,
+    device: option.Device = "cpu",
+    on_error: option.OnErrorOption = OnError.fail,
+    domain_level: option.DomainLevel = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
@@ -70,66 +51,81 @@ def update(
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)
-    note(errors, gathered.oddities)
+    errors.notes(gathered.oddities)
     clips = _of_machine(before, gathered)
-    rows = _of_domain(errors, clips, domain)
-    found = newcomers(before, clips, rows)
-    note(errors, found.similar)
-    if found.known:
-        listed = f"{quantity(found.known, 'clip')} left out, in the bank already"
-        note(errors, [f"{listed}: {name_list(found.known)}."])
+    new = newcomers(before, clips, _rows_of_domain(errors, clips, domain))
+    errors.notes(new.similar)
+    if new.known:
+        listed = f"{quantity(new.known, 'clip')} left out, in the bank already"
+        errors.notes([f"{listed}: {name_list(new.known)}."])
     if domain not in before.domains:
-        _announce(errors, before, domain, found)
-    elif found.anomalous:
-        _refuse_or_note(errors, before, found, force)
-    if not found.rows:
-        say(console, "Nothing to add: the model stays as it is.")
+        errors.notes(
+            [
+                f"{domain} is a new domain beside {name_list(before.domains)}. "
+                f"{len(new.anomalous)} of its {quantity(new.rows, 'clip')} sound anomalous to the "
+                "model so far, as those of a new condition may: be sure that they are normal."
+            ]
+        )
+    elif new.anomalous:
+        _refuse_or_note(errors, before, new, force)
+    if not new.rows:
+        console.write("Nothing to add: the model stays as it is.")
         return
-    names = _new_names(before, [clips.names[row] for row in found.rows], clips.origin)
     after = before.updated(
-        clips.embeddings[list(found.rows)],
+        clips.embeddings[new.rows],
         domain,
-        names,
-        note={**clips.origin, "anomalous": len(found.anomalous), "forced": force},
-        clip_sha256=[clips.sha256s[row] for row in found.rows] if clips.sha256s else (),
+        _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
+        note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
+        clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
     )
     after.save(target)
     _show(console, before, after, target)
     show_skipped(console, gathered.skipped)
     if gathered.skipped:
-        raise typer.Exit(SKIPPED_EXIT)
+        raise typer.Exit(option.SKIPPED_EXIT)
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """Rows of the new clips to add, and names of those that are copies or sound anomalous."""
+
+    rows: list[int]
+    known: list[str]
+    similar: list[str]
+    anomalous: list[str]
 
 
 def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers:
-    """Judge the new clips with the model as it is: copies, near copies, anomalies.
+    """Compare the new clips with the model as it is: copies, near copies, anomalies.
 
-    A copy is never added: each of the two would find the other at distance 0, and the calibration
-    would take that for how close normals are.
+    A copy is never added: it and its original would have distance 0, which the calibration would
+    take for the usual distance of normals.
     """
     scored = model.score(clips.embeddings[rows])
     own = model.bank.leave_one_out("raw-k1")[:, 0]
-    close = 0.5 * float(own[own > 0].min(initial=np.inf))
+    close = 0.5 * own[own > 0].min(initial=float("inf"))
     seen: set[bytes] = set()
-    add, known, similar, anomalous = [], [], [], []
+    new = Newcomers([], [], [], [])
     for at, row in enumerate(rows):
         name, content = clips.names[row], clips.embeddings[row].tobytes()
-        nearest = model.clip_names[scored.nearest[at]]
-        if scored.nearest_distance[at] == 0 or content in seen:
-            known.append(name)
+        distance = scored.nearest_distance[at]
+        if distance == 0 or content in seen:
+            new.known.append(name)
             continue
-        if scored.nearest_distance[at] < close < np.inf:
-            similar.append(f"{name} is closer to {nearest} than any two normals: a copy of it?")
+        if distance < close < float("inf"):
+            nearest = model.clip_names[scored.nearest[at]]
+            new.similar.append(f"{name} is closer to {nearest} than any two normals: a copy of it?")
         seen.add(content)
         if scored.alarms[at]:
-            anomalous.append(name)
-        add.append(row)
-    return Newcomers(tuple(add), tuple(known), tuple(similar), tuple(anomalous))
+            new.anomalous.append(name)
+        new.rows.append(row)
+    return new
 
 
 def _gather(
-    errors: Console,
+    errors: Output,
     model: MachineModel,
-    source: Place,
+    source: Location,
     weights: Path | None,
     device: str,
     on_error: OnError,
@@ -147,14 +143,14 @@ def _gather(
     if is_table(source):
         if domain_level is not None:
             raise InputError(
-                f"{source} holds embeddings. --domain-level is for recordings: leave it out."
+                f"{source} contains embeddings. --domain-level is for recordings: leave it out."
             )
         readout = frontend.readout if frontend else None
         gathered = normals_of_table(source, readout=readout, training=False)
         require_alike(gathered.machines[0].frontend, frontend, source)
         return gathered
     listener = Listener(frontend, weights=weights, device=device)
-    with stages(errors) as progress:
+    with progress_bars(errors) as report:
         return normals_of_recordings(
             source,
             listener.net,
@@ -162,80 +158,66 @@ def _gather(
             channel=listener.frontend.channel,
             training=False,
             on_error=on_error.value,
-            progress=lambda done, total: progress("embedding", done, total),
+            progress=lambda done, total: report("embedding", done, total),
             domain_level=domain_level,
         )
 
 
 def _of_machine(model: MachineModel, gathered: Gathered) -> Normals:
-    named = [each for each in gathered.machines if each.machine == model.machine]
-    if len(named) == 1:
-        return named[0]
-    if len(gathered.machines) > 1:
+    names = [each.machine for each in gathered.machines]
+    if names.count(model.machine) == 1:
+        return gathered.machines[names.index(model.machine)]
+    if len(names) > 1:
         raise DataError(
-            f"The new clips are of {len(gathered.machines)} machines "
-            f"({name_list([each.machine for each in gathered.machines])}), none of them "
+            f"The new clips are of {len(names)} machines ({name_list(names)}), none of them "
             f"{model.machine!r}. Give those of one machine."
         )
     return gathered.machines[0]
 
 
-def _of_domain(errors: Console, clips: Normals, domain: str) -> list[int]:
-    """Rows that belong to the domain; clips of a single one are what the user says they are."""
-    found = sorted(set(clips.domains))
-    if len(found) == 1:
+def _rows_of_domain(errors: Output, clips: Normals, domain: str) -> list[int]:
+    """Rows that belong to the domain; clips of a single domain may have any other name."""
+    names = sorted(set(clips.domains))
+    if len(names) == 1:
         return list(range(len(clips)))
     rows = [row for row, name in enumerate(clips.domains) if name == domain]
     if not rows:
         raise DataError(
-            f"The new clips are of the domains {name_list(found)}, none of them {domain!r}. Give "
+            f"The new clips are of the domains {name_list(names)}, none of them {domain!r}. Give "
             "those of one domain."
         )
     left = len(clips) - len(rows)
-    note(errors, [f"{quantity(left, 'clip')} of other domains than {domain} left out."])
+    errors.notes([f"{quantity(left, 'clip')} of other domains than {domain} left out."])
     return rows
 
 
-def _announce(errors: Console, model: MachineModel, domain: str, found: Newcomers) -> None:
-    note(
-        errors,
-        [
-            f"{domain} is a new domain beside {name_list(model.domains)}. {len(found.anomalous)} "
-            f"of its {quantity(found.rows, 'clip')} sound anomalous to the model so far, as those "
-            "of a new condition may: be sure that they are normal."
-        ],
-    )
-
-
-def _refuse_or_note(errors: Console, model: MachineModel, found: Newcomers, force: bool) -> None:
-    expected = model.false_alarm_rate * len(found.rows)
+def _refuse_or_note(errors: Output, model: MachineModel, new: Newcomers, force: bool) -> None:
+    expected = model.false_alarm_rate * len(new.rows)
     sentence = (
-        f"{len(found.anomalous)} of {len(found.rows)} new clips sound anomalous to the model "
-        f"(about {expected:.1f} normal ones would): {name_list(found.anomalous, 10)}."
+        f"{len(new.anomalous)} of {len(new.rows)} new clips sound anomalous to the model "
+        f"(about {expected:.1f} normal ones would): {name_list(new.anomalous, 10)}."
     )
     if not force:
         raise InputError(
             f"{sentence} Listen to them. An anomaly in the bank hides all like it; if they are "
             "normal, add them with --force."
         )
-    note(errors, [f"{sentence} Added, as --force asks."])
+    errors.notes([f"{sentence} Added, as --force asks."])
 
 
-def _new_names(model: MachineModel, names: list[str], origin: dict[str, object]) -> list[str]:
-    """Names that tell the new clips from those of the bank."""
+def _unused_names(model: MachineModel, names: list[str], origin: dict[str, object]) -> list[str]:
     taken = set(model.clip_names)
     prefix = str(origin.get("source", "new"))
     return [f"{prefix}/{name}" if name in taken else name for name in names]
 
 
-def _show(console: Console, before: MachineModel, after: MachineModel, path: Place) -> None:
-    say(console, after.machine, style="bold")
-    say(console, f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
+def _show(console: Output, before: MachineModel, after: MachineModel, path: Location) -> None:
+    console.write(after.machine, style="bold")
+    console.write(f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)
-    say(
-        console,
+    console.write(
         f"threshold {before.threshold:.4g} -> {after.threshold:.4g} for a false-alarm rate of "
-        f"{after.false_alarm_rate:g}; configuration {after.config} as before.",
+        f"{after.false_alarm_rate:g}; configuration {after.config} as before."
     )
-    say(console, f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
-    note(console, after.cautions(), "caution")
+    console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
+    console.notes(after.cautions(), "caution")

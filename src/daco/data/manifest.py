@@ -1,22 +1,22 @@
 """Manifests: a clip table as a CSV or Parquet file that people and other programs write.
 
-Only ``path`` is needed, relative to the manifest's folder or a URI. A column that is there counts;
-DCASE names say what the others would. Everything that cannot be understood is an error that names
-row and column; rows are counted from 1, without the header.
+Only ``path`` is needed, relative to the manifest's folder or a URI. Columns that are missing are
+read from DCASE names. Errors name row and column; rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable
 from daco.data.dcase import clips_by_name
@@ -24,13 +24,16 @@ from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import (
     Location,
-    RemotePath,
     file_sizes,
     is_url,
     open_location,
     parse_location,
 )
 from daco.text import name_list, quantity, suggestion
+
+if TYPE_CHECKING:
+    from daco.files.stores import RemotePath
+
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
 _LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
@@ -41,10 +44,9 @@ Row = Mapping[str, str | None]
 def read_manifest(
     path: Location, *, year: int | None = None, oddities: list[str]
 ) -> tuple[Location, list[Clip], dict[str, int]]:
-    """The root of a manifest's clips, these in its order, and the bytes of each.
+    """The root of a manifest's clips, the clips in its order, and the bytes of each.
 
-    Oddities are appended. The root is the manifest's folder; of recordings that are named by
-    URIs, their bucket.
+    Oddities are appended. The root is the manifest's folder, or the bucket of URIs.
     """
     suffix = path.suffix.lower()
     if suffix == ".csv":
@@ -64,7 +66,7 @@ def read_manifest(
                 f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
             )
     root = _root_of(path, rows)
-    inside = _remotely(root) if isinstance(root, RemotePath) else _locally(os.fspath(root))
+    inside = _locally(os.fspath(root)) if isinstance(root, Path) else _remotely(root)
     clips: list[Clip] = []
     first_row: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
@@ -79,7 +81,13 @@ def read_manifest(
     clips = _with_names(clips, [*header, *(["year"] if year else [])], path, root)
     sizes: dict[str, int] = {}
     missing: list[str] = []
-    for clip, size in zip(clips, _sizes(root, [clip.path for clip in clips]), strict=True):
+    paths = [clip.path for clip in clips]
+    found_sizes = (
+        (_size(os.path.join(root, path)) for path in paths)
+        if isinstance(root, Path)
+        else file_sizes(root, paths)
+    )
+    for clip, size in zip(clips, found_sizes, strict=True):
         if size is None:
             missing.append(f"row {first_row[clip.path]} {clip.path!r}")
         else:
@@ -92,8 +100,13 @@ def read_manifest(
     return root, clips, sizes
 
 
-def write_manifest(table: ClipTable, path: Location) -> None:
-    """Write a table, CSV or Parquet by the ending of `path`, whole or not at all."""
+def write_manifest(table: ClipTable, path: Location | str) -> None:
+    """Write a manifest, CSV or Parquet by its extension, that `read_clips` reads back.
+
+    Paths in it are relative to its own folder, so both can be moved together; they are URIs where
+    the recordings are on a remote file system and the manifest is not.
+    """
+    path = parse_location(path)
     if isinstance(path, Path):
         path = Path(os.path.abspath(path))
     columns = table.columns()
@@ -126,7 +139,7 @@ def write_manifest(table: ClipTable, path: Location) -> None:
 def _seen_from(folder: Location, table: ClipTable) -> list[str]:
     """The clips' paths as a manifest in this folder names them."""
     if isinstance(table.root, Path):
-        if isinstance(folder, RemotePath):
+        if not isinstance(folder, Path):
             raise InputError(
                 f"{folder} cannot name recordings of this computer, which are in {table.root}. "
                 "Write the manifest here."
@@ -135,10 +148,10 @@ def _seen_from(folder: Location, table: ClipTable) -> list[str]:
         whole = (os.path.normpath(os.path.join(root, clip.path)) for clip in table)
         return [_relative_to(each, here) for each in whole]
     places = [table.root / clip.path for clip in table]
-    if isinstance(folder, RemotePath) and replace(folder, key="") == replace(table.root, key=""):
+    if not isinstance(folder, Path) and folder.bucket == table.root.bucket:
         return [posixpath.relpath(f"/{each.key}", f"/{folder.key}") for each in places]
     # Credentials are not for files; options of S3 are no secret, and say where the store is.
-    options = table.root.query if table.root.protocol == "s3" else ""
+    options = table.root.storage_options["query"] if table.root.protocol == "s3" else ""
     return [f"{each}{options}" for each in places]
 
 
@@ -197,18 +210,16 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | dict):  # a map arrives as pairs
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             return json.dumps(dict(value))
-        except (TypeError, ValueError):
-            return str(value)  # which is no JSON object, and is refused where one is needed
-    return str(value)
+    return str(value)  # refused where a JSON object is needed
 
 
 def _header(names: list[str], path: Location) -> list[str]:
     header = [name.strip().lower() for name in names]
-    for name in COLUMNS:
-        if header.count(name) > 1:
-            raise DataError(f"{path} has the column {name!r} more than once.")
+    repeated = [name for name in COLUMNS if header.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path} has the column {repeated[0]!r} more than once.")
     return header
 
 
@@ -273,8 +284,8 @@ def _with_names(clips: list[Clip], known: list[str], path: Location, root: Locat
     except InputError as error:
         raise DataError(f"{path}: {error}") from None
     return [
-        clip if said is None else replace(clip, **{name: getattr(said, name) for name in missing})
-        for clip, said in zip(clips, named or [None] * len(clips), strict=True)
+        clip if other is None else replace(clip, **{name: getattr(other, name) for name in missing})
+        for clip, other in zip(clips, named or [None] * len(clips), strict=True)
     ]
 
 
@@ -305,7 +316,7 @@ def _root_of(path: Location, rows: list[Row]) -> Location:
     """Where the clips are; recordings named by URIs are all in the bucket of the first."""
     first = next((text for row in rows if (text := (row.get("path") or "").strip())), "")
     found = parse_location(first) if is_url(first) else path
-    return path.parent if isinstance(found, Path) or found is path else replace(found, key="")
+    return path.parent if isinstance(found, Path) or found is path else found.bucket
 
 
 def _locally(root: str) -> Callable[[str], str]:
@@ -329,9 +340,9 @@ def _remotely(root: RemotePath) -> Callable[[str], str]:
         whole = (
             parse_location(text.strip()) if is_url(text.strip()) else root / text.replace("\\", "/")
         )
-        if isinstance(whole, Path) or replace(whole, key="") != replace(root, key=""):
+        if isinstance(whole, Path) or whole.bucket != root.bucket:
             raise InputError(
-                f"{str(whole)!r} is elsewhere than {replace(root, key='')}. Name the recordings of "
+                f"{str(whole)!r} is elsewhere than {root.bucket}. Name the recordings of "
                 "one bucket in one manifest."
             )
         return posixpath.relpath(f"/{whole.key}", f"/{root.key}")
@@ -351,12 +362,6 @@ def _relative_to(path: str, folder: str) -> str:
 
 def _slashed(path: str) -> str:
     return path.replace(os.sep, "/")
-
-
-def _sizes(root: Location, paths: list[str]) -> Iterable[int | None]:
-    if isinstance(root, RemotePath):
-        return file_sizes(root, paths)
-    return (_size(os.path.join(root, path)) for path in paths)
 
 
 def _size(path: str) -> int | None:

@@ -15,7 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from daco.detector.thresholds import require_rate, threshold_for
+from daco.detector.thresholds import (
+    FALSE_ALARM_RATE,
+    more_clips_for,
+    require_rate,
+    threshold_for,
+)
 from daco.errors import DacoWarning, InputError, NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
@@ -87,7 +92,7 @@ class DACo(_Detector):
         How clips are scored. The default, full equalisation of domains, is the paper's
         recommendation when nothing else is known.
     false_alarm_rate : float in (0, 1)
-        The share of normal clips the threshold may flag.
+        The share of normal clips of each domain that the threshold may flag.
     bands : int
         Each row of X is that many bands of equal length, one after the other; only ``beam``
         configurations see them.
@@ -95,10 +100,9 @@ class DACo(_Detector):
     Attributes
     ----------
     threshold_ : float
-        An anomaly score above it is an alarm. For quantile-calibrated (``conf``)
-        configurations it is 1 - false_alarm_rate, as in the paper; for the others that
-        quantile of the bank's leave-one-out scores. The rate is approximate: soft weights mix
-        two maps, ten clips describe a domain poorly, and a new recording session shifts it.
+        An anomaly score above it is an alarm. It holds the rate in every domain of the bank
+        (:func:`daco.detector.thresholds.threshold_for`). For new clips the rate is approximate:
+        ten clips describe a domain poorly, and a new recording session shifts it.
     leave_one_out_rates_ : dict
         The share of each domain's own clips that the threshold flags, each left out: look at
         it before trusting the rate.
@@ -114,14 +118,14 @@ class DACo(_Detector):
     >>> detector = daco.DACo().fit(X, domains=["source"] * 100 + ["target"] * 10)
     >>> detector.predict([X[0] + 0.01, -X[0]])
     array([ 1, -1])
-    >>> detector.threshold_
-    0.9
+    >>> round(detector.threshold_, 3)
+    0.948
     """
 
     def __init__(
         self,
         config: str | ScoreConfig = DEFAULT_CONFIG,
-        false_alarm_rate: float = 0.1,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
         bands: int = 1,
     ) -> None:
         self.config = config
@@ -168,7 +172,8 @@ class DACo(_Detector):
     def threshold_at(self, false_alarm_rate: float) -> float:
         """The threshold for another false-alarm rate; no refit."""
         check_is_fitted(self, "bank_")
-        return threshold_for(self.config_, self._own_scores, false_alarm_rate)
+        codes = self.bank_.clip_domains
+        return threshold_for(self.config_, self._own_scores, codes, false_alarm_rate)
 
     def anomaly_score(self, X: ArrayLike) -> Float64s:
         """How anomalous each clip is: (n,), higher is more anomalous."""
@@ -183,18 +188,12 @@ class DACo(_Detector):
         return self.bank_.domain_weights(self._embeddings(X, reset=False), by)
 
     def _warn_of_floor(self) -> None:
-        if ScoreConfig.parse(self.config_).calibration == "conf":
-            name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
-            clips = f"clips of domain {name!r}"
-        else:  # one quantile of all domains together
-            size, clips = len(self.bank_), "clips of the bank"
-        floor = 1 / (size + 1)
-        if self.false_alarm_rate < floor:
-            needed = int(np.ceil(1 / self.false_alarm_rate - 1 - 1e-9))
+        name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
+        if more := more_clips_for(self.false_alarm_rate, size):
             warnings.warn(
-                f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
-                f"rate that the {size} {clips} support; the threshold there is extrapolated. "
-                f"{needed} clips would support it.",
+                f"false_alarm_rate={self.false_alarm_rate:g} is below {1 / (size + 1):.3g}, the "
+                f"smallest rate that the {size} clips of domain {name!r} support; the threshold "
+                f"there is extrapolated. {size + more} clips would support it.",
                 DacoWarning,
                 stacklevel=4,
             )
@@ -249,7 +248,7 @@ class LabelFreeSearch(_Detector):
         configs: Iterable[str | ScoreConfig] | None = None,
         n_splits: int = CHOICE_SPLITS,
         seed: int = 0,
-        false_alarm_rate: float = 0.1,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
         bands: int = 1,
         veto: bool = True,
     ) -> None:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from daco.compute.processes import outcomes
-from daco.data.table import as_float32
 from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
+from daco.validation import as_float32
 
 _KNOWN = ("embeddings", "clip_names", "clip_sha256")
 """What a worker need not send back."""
@@ -22,7 +23,7 @@ def fit_machines(
     machines: Sequence[Normals],
     *,
     config: str = AUTO,
-    false_alarm_rate: float = 0.1,
+    false_alarm_rate: float = FALSE_ALARM_RATE,
     pool: Executor | None = None,
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
     """The model of each machine, or what is wrong with its normals, as it is finished.

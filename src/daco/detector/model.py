@@ -1,8 +1,7 @@
-"""MachineModel: the detector of one machine as a value that can be kept, moved and trusted.
+"""MachineModel: the detector of one machine, a value that can be saved to one file.
 
-It holds the normals' embeddings, what each of them scores when it is left out, and one threshold
-that keeps a stated rate of false alarms in every domain. Nothing is trained, so that adding
-normals or changing the rate is a new value and not a new fit.
+It holds the normals' embeddings, their leave-one-out scores, and one threshold that holds a
+false-alarm rate in every domain. Adding normals or changing the rate makes another value.
 """
 
 from __future__ import annotations
@@ -17,15 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.table import as_float32
-from daco.detector.modelcheck import check_model, require_bank_size, require_usable
-from daco.detector.thresholds import more_clips_for, require_rate, threshold_holding
+from daco.detector import modelfile
+from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
+from daco.detector.thresholds import (
+    FALSE_ALARM_RATE,
+    more_clips_for,
+    require_rate,
+    threshold_for,
+)
 from daco.embedding.frontend import Frontend
-from daco.errors import InputError
+from daco.errors import DacoError, InputError, ModelError
+from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import RECOMMENDED_CONFIG, ScoreConfig
-from daco.validation import Float64s, as_embeddings
+from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
 AUTO = "auto"
@@ -34,12 +39,12 @@ AUTO = "auto"
 RECOMMENDED = "recommended"
 """The name that stands for `daco.method.config.RECOMMENDED_CONFIG`."""
 
-_KEPT_UPDATES = 100
+_MAX_UPDATES = 100
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredClips:
-    """What a model makes of n clips, row by row.
+    """The scores of n clips, row by row.
 
     Attributes
     ----------
@@ -73,7 +78,7 @@ class ScoredClips:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MachineModel:
-    """One machine's detector; made by `fit` or `load`, changed by making another.
+    """One machine's detector, made by `fit` or `load`; immutable.
 
     Attributes
     ----------
@@ -90,7 +95,7 @@ class MachineModel:
         Each normal's index into them.
     clip_names : tuple of str
     own_scores : (N,) float64
-        What each normal scores when it is left out: what the threshold and p-values rest on.
+        What each normal scores when it is left out; threshold and p-values follow from it.
     false_alarm_rate, threshold : float
         A score above the threshold is an alarm.
     reason : str
@@ -133,7 +138,7 @@ class MachineModel:
     clip_sha256: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_model(self)
+        check_fields(vars(self))
         for name in ("embeddings", "clip_domains", "own_scores"):
             view = getattr(self, name).view()
             view.flags.writeable = False
@@ -149,7 +154,7 @@ class MachineModel:
         frontend: Frontend | None = None,
         clip_names: Sequence[str] | None = None,
         config: str | ScoreConfig = AUTO,
-        false_alarm_rate: float = 0.1,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
         provenance: Mapping[str, Any] | None = None,
         bands: int = 1,
         clip_sha256: Sequence[str] = (),
@@ -159,27 +164,27 @@ class MachineModel:
         Parameters
         ----------
         X : (N, D)
-            Embeddings, kept as float32.
+            Embeddings, stored as float32.
         domains : N labels, optional
             None: one domain, ``"all"``.
         machine : str
         frontend : Frontend, optional
-            How `X` was made, if recordings are to be judged.
+            How `X` was made; needed to score recordings.
         clip_names : N names, optional
-            So that a person can find the most similar normal; row numbers by default.
+            Row numbers by default.
         config : str or ScoreConfig
             ``"auto"`` chooses from the normals alone, see
             :func:`daco.method.autoconfig.choose_config`; ``"recommended"`` is
             `daco.method.config.RECOMMENDED_CONFIG`.
         false_alarm_rate : float in (0, 1)
-            The share of normals of each domain that may be called anomalous.
+            The share of normals of each domain that may be flagged.
         provenance : mapping, optional
-            What else to keep. ``created`` overrides the time, which is else
+            Stored with the model. ``created`` overrides the time, by default
             ``$SOURCE_DATE_EPOCH`` or now.
         bands : int
             Of the vectors, for ``beam`` configurations.
         clip_sha256 : N texts, optional
-            SHA-256 of each recording, so that it can be told from another of the same name.
+            SHA-256 of each recording.
         """
         from daco.method.autoconfig import choose_config
 
@@ -187,7 +192,6 @@ class MachineModel:
         embeddings = as_float32(as_embeddings(X), "X")
         require_bank_size(len(embeddings))
         bank = NormalBank(embeddings, domains, bands=bands)
-        codes = bank.clip_domains
         selection = None
         if config == AUTO:
             choice = choose_config(bank)
@@ -196,33 +200,27 @@ class MachineModel:
             name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"
         else:
             name, reason = require_usable(config), "named by the user"
-        own = _own_scores(bank, name)
-        kept = dict(provenance or {})
-        return _with_bank(
-            cls(
-                machine=machine,
-                config=name,
-                frontend=frontend,
-                embeddings=embeddings,
-                domains=bank.domains,
-                clip_domains=codes.astype(np.int32),
-                clip_names=_names(clip_names, len(embeddings)),
-                own_scores=own,
-                false_alarm_rate=float(false_alarm_rate),
-                threshold=_threshold(name, own, codes, false_alarm_rate),
-                reason=reason,
-                provenance={
-                    "created": kept.pop("created", None) or timestamp(),
-                    "daco_version": __version__,
-                    **kept,
-                    "selection": selection,
-                    "updates": [],
-                },
-                bands=bank.bands,
-                clip_sha256=tuple(clip_sha256),
-            ),
-            bank,
+        given = dict(provenance or {})
+        model = cls(
+            machine=machine,
+            config=name,
+            frontend=frontend,
+            embeddings=embeddings,
+            clip_names=_names(clip_names, len(embeddings)),
+            false_alarm_rate=float(false_alarm_rate),
+            reason=reason,
+            provenance={
+                "created": given.pop("created", None) or timestamp(),
+                "daco_version": __version__,
+                **given,
+                "selection": selection,
+                "updates": [],
+            },
+            bands=bank.bands,
+            clip_sha256=tuple(clip_sha256),
+            **_calibration(bank, name, false_alarm_rate),
         )
+        return model._with_bank(bank)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -243,9 +241,7 @@ class MachineModel:
     @cached_property
     def sha256(self) -> str:
         """Hash of all content: the model's identity, the same in memory and on disk."""
-        from daco.detector.modelfile import content_hash
-
-        return content_hash(self)
+        return modelfile.content_hash(vars(self))
 
     @property
     def domain_sizes(self) -> dict[str, int]:
@@ -311,11 +307,9 @@ class MachineModel:
 
     def at_rate(self, rate: float) -> MachineModel:
         """The same detector with the threshold of another false-alarm rate; no refit."""
-        require_rate(rate)
-        threshold = _threshold(self.config, self.own_scores, self.clip_domains, rate)
-        return _with_bank(
-            replace(self, false_alarm_rate=float(rate), threshold=threshold), self.bank
-        )
+        threshold = threshold_for(self.config, self.own_scores, self.clip_domains, rate)
+        model = replace(self, false_alarm_rate=float(rate), threshold=threshold)
+        return model._with_bank(self.bank)
 
     def updated(
         self,
@@ -328,16 +322,14 @@ class MachineModel:
     ) -> MachineModel:
         """The model with more normals of one domain, known or new, calibrated again.
 
-        The configuration and the rate stay; `note` is kept with the update's time and counts.
+        The configuration and the rate stay. `note` is stored with the update's time and counts.
         """
         new = as_float32(as_embeddings(X, dim=self.embeddings.shape[1]), "X")
         require_bank_size(len(self) + len(new))
         labels = [self.domains[code] for code in self.clip_domains] + [domain] * len(new)
         embeddings = np.concatenate([self.embeddings, new])
         bank = NormalBank(embeddings, labels, bands=self.bands)
-        codes = bank.clip_domains
-        own = _own_scores(bank, self.config)
-        threshold = _threshold(self.config, own, codes, self.false_alarm_rate)
+        calibration = _calibration(bank, self.config, self.false_alarm_rate)
         update = {
             "when": timestamp(),
             "daco_version": __version__,
@@ -345,44 +337,57 @@ class MachineModel:
             "domain": domain,
             "clips": len(new),
             "threshold_before": self.threshold,
-            "threshold_after": threshold,
+            "threshold_after": calibration["threshold"],
         }
         history = [*self.provenance.get("updates", []), update]
+        provenance = {**self.provenance, "updates": history[-_MAX_UPDATES:]}
+        if len(history) > _MAX_UPDATES:
+            earlier = self.provenance.get("earlier_updates", 0)
+            provenance["earlier_updates"] = earlier + len(history) - _MAX_UPDATES
         hashes: tuple[str, ...] = ()
         if self.clip_sha256 or clip_sha256:
             known, more = self.clip_sha256 or [""] * len(self), clip_sha256 or [""] * len(new)
             hashes = (*known, *more)
-        dropped = self.provenance.get("earlier_updates", 0) + max(0, len(history) - _KEPT_UPDATES)
-        provenance = {**self.provenance, "updates": history[-_KEPT_UPDATES:]}
-        if dropped:
-            provenance["earlier_updates"] = dropped
-        return _with_bank(
-            replace(
-                self,
-                embeddings=embeddings,
-                domains=bank.domains,
-                clip_domains=codes.astype(np.int32),
-                clip_names=(*self.clip_names, *_names(clip_names, len(new))),
-                own_scores=own,
-                threshold=threshold,
-                provenance=provenance,
-                clip_sha256=hashes,
-            ),
-            bank,
+        model = replace(
+            self,
+            embeddings=embeddings,
+            clip_names=(*self.clip_names, *_names(clip_names, len(new))),
+            provenance=provenance,
+            clip_sha256=hashes,
+            **calibration,
         )
+        return model._with_bank(bank)
+
+    def _with_bank(self, bank: NormalBank) -> MachineModel:
+        self.__dict__["bank"] = bank  # where cached_property looks: distances are kept
+        return self
+
+    def to_bytes(self) -> bytes:
+        """The content of a model file; the same model gives the same bytes."""
+        return modelfile.encode(vars(self))
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> MachineModel:
+        """The model in the content of a file; raises a `DacoError` that says what is wrong."""
+        values, sha256 = modelfile.decode(content)
+        model = cls(**values)
+        model.__dict__["sha256"] = sha256
+        return model
 
     def save(self, path: Location | str) -> None:
-        """Write the model to one file, whole or not at all."""
-        from daco.detector.modelfile import write_model
-
-        write_model(self, parse_location(path))
+        """Write the model to one file in one step."""
+        content = self.to_bytes()
+        with atomic_write(parse_location(path)) as temporary:
+            temporary.write_bytes(content)
 
     @classmethod
     def load(cls, path: Location | str) -> MachineModel:
-        """The model in a file, checked before use; a `ModelError` says what is wrong with it."""
-        from daco.detector.modelfile import read_model
-
-        return read_model(parse_location(path))
+        """The model in a file, checked; a `ModelError` names the file and what is wrong with it."""
+        try:
+            return cls.from_bytes(modelfile.read_file(parse_location(path)))
+        except (DacoError, MemoryError) as error:
+            reason = "it does not fit into memory." if isinstance(error, MemoryError) else error
+            raise ModelError(f"{path}: {reason}") from None
 
 
 def timestamp() -> str:
@@ -392,34 +397,20 @@ def timestamp() -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def recalibrated(model: MachineModel) -> Float64s:
-    """The leave-one-out scores computed again, to hold stored ones against."""
-    return _own_scores(model.bank, model.config)
-
-
-def expected_threshold(model: MachineModel) -> float:
-    """The threshold that follows from the model's own scores and rate."""
-    return _threshold(model.config, model.own_scores, model.clip_domains, model.false_alarm_rate)
-
-
-def _threshold(config: str, own: ArrayLike, codes: ArrayLike, rate: float) -> float:
-    bounded = ScoreConfig.parse(config).calibration == "conf"
-    return threshold_holding(own, codes, rate, bounded=bounded)
-
-
-def _own_scores(bank: NormalBank, config: str) -> Float64s:
-    own = bank.leave_one_out(config)[:, 0]
+def _calibration(bank: NormalBank, config: str, rate: float) -> dict[str, Any]:
+    """The fields of a model that follow from its bank."""
+    own, codes = bank.leave_one_out(config)[:, 0], bank.clip_domains
     if not np.isfinite(own).all():
         raise InputError(
             f"{config!r} gives scores that are not finite for {int((~np.isfinite(own)).sum())} of "
             f"the {len(own)} normals. Choose another configuration."
         )
-    return own
-
-
-def _with_bank(model: MachineModel, bank: NormalBank) -> MachineModel:
-    model.__dict__["bank"] = bank  # where cached_property looks: distances are not made twice
-    return model
+    return {
+        "domains": bank.domains,
+        "clip_domains": codes.astype(np.int32),
+        "own_scores": own,
+        "threshold": threshold_for(config, own, codes, rate),
+    }
 
 
 def _names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:

@@ -1,26 +1,26 @@
-"""What must hold of a model, whoever made it: the checks of its values and the bounds on them."""
+"""Checks of a model's fields and the bounds on them, whoever made the model."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from daco.audio.formats import DEFAULT_LIMITS
+from daco.audio.microphones import parse_channel
+from daco.backbones import NAMES, PRECISIONS
 from daco.detector.thresholds import require_rate
+from daco.embedding.frontend import Frontend
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
+from daco.files.hashing import is_sha256
 from daco.method.config import ScoreConfig
 from daco.validation import is_utf8, is_whole
 
-if TYPE_CHECKING:
-    from daco.detector.model import MachineModel
-    from daco.embedding.frontend import Frontend
-
 MAX_CLIPS = 10_000
-"""Normals of one model: a day of 10 s clips. All pairs are compared when it is loaded."""
+"""Normals of one model: a day of 10 s clips. All pairs are compared when it first scores."""
 
 MAX_NEIGHBOURS = 256
 """Of a configuration: neighbour lists are this long for every clip."""
@@ -29,11 +29,9 @@ MAX_NAME = 1024
 MAX_CONFIG = 64
 MAX_DOMAINS = 64
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
-
 
 def require_bank_size(count: int) -> None:
-    """An error for more clips than a model may hold."""
+    """Raise `InputError` for more clips than a model may hold."""
     if count > MAX_CLIPS:
         raise InputError(
             f"A model holds at most {MAX_CLIPS:,} normals, and these are {count:,}. Take a part of "
@@ -43,9 +41,7 @@ def require_bank_size(count: int) -> None:
 
 def require_usable(config: str | ScoreConfig) -> str:
     """The name of a configuration that a detector can score with, in bounded memory."""
-    if (
-        isinstance(config, str) and len(config) > MAX_CONFIG
-    ):  # before anybody turns thousands of digits into a number
+    if isinstance(config, str) and len(config) > MAX_CONFIG:  # digits are parsed below
         raise ConfigError(f"A configuration's name has at most {MAX_CONFIG} characters.")
     parsed = ScoreConfig.parse(config)
     if parsed.assignment == "oracle":
@@ -62,53 +58,38 @@ def require_usable(config: str | ScoreConfig) -> str:
     return parsed.name
 
 
-def check_model(model: MachineModel) -> None:
-    """Everything that must hold of a model, whoever made it; no bank is built for it."""
-    for name, text, longest in (
-        ("machine", model.machine, MAX_NAME),
-        ("reason", model.reason, 4 * MAX_NAME),
-    ):
-        _require_text(name, text, longest)
-    for text in model.domains:
+def check_fields(model: Mapping[str, Any]) -> None:
+    """Raise a `DacoError` unless these fields can make a model; no distance is computed."""
+    _require_text("machine", model["machine"], MAX_NAME)
+    _require_text("reason", model["reason"], 4 * MAX_NAME)
+    domains = model["domains"]
+    for text in domains:
         _require_text("domain", text, MAX_NAME)
-    for text in model.clip_names:
+    for text in model["clip_names"]:
         _require_text("clip name", text, MAX_NAME)
-    if list(model.domains) != sorted(set(model.domains)) or not model.domains:
-        raise InputError(f"The domains must be different and sorted. Got {model.domains!r}.")
-    if len(model.domains) > MAX_DOMAINS:
-        raise InputError(
-            f"A model tells at most {MAX_DOMAINS} domains apart. Got {len(model.domains)}."
-        )
-    require_usable(model.config)
+    if list(domains) != sorted(set(domains)) or not domains:
+        raise InputError(f"The domains must be different and sorted. Got {domains!r}.")
+    if len(domains) > MAX_DOMAINS:
+        raise InputError(f"A model tells at most {MAX_DOMAINS} domains apart. Got {len(domains)}.")
+    require_rate(model["false_alarm_rate"])
+    threshold = model["threshold"]
+    if not isinstance(threshold, float) or not np.isfinite(threshold):
+        raise InputError(f"The threshold must be a finite number. Got {threshold!r}.")
     _check_arrays(model)
-    require_rate(model.false_alarm_rate)
-    if not isinstance(model.threshold, float) or not np.isfinite(model.threshold):
-        raise InputError(f"The threshold must be a finite number. Got {model.threshold!r}.")
-    if model.frontend is not None:
-        _check_frontend(model.frontend)
-    _check_provenance(model.provenance)
+    _check_clips(model, len(model["embeddings"]))
+    if model["frontend"] is not None:
+        _check_frontend(model["frontend"])
+    _check_provenance(model["provenance"])
 
 
-def _check_provenance(provenance: Mapping[str, Any]) -> None:
-    try:
-        json.dumps(dict(provenance), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"The provenance must be plain JSON: {error}.") from None
-    updates, earlier = provenance.get("updates", []), provenance.get("earlier_updates", 0)
-    listed = isinstance(updates, list) and all(isinstance(each, dict) for each in updates)
-    if not listed or type(earlier) is not int or earlier < 0:
-        raise InputError("The updates of the provenance must be a list of objects.")
-
-
-def _check_arrays(model: MachineModel) -> None:
-    count = len(model.embeddings)
-    expected: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
-        "embeddings": (np.float32, (count, model.embeddings.shape[-1])),
-        "clip_domains": (np.int32, (count,)),
-        "own_scores": (np.float64, (count,)),
-    }
-    for name, (dtype, shape) in expected.items():
-        array = getattr(model, name)
+def _check_arrays(model: Mapping[str, Any]) -> None:
+    count, dim = len(model["embeddings"]), model["embeddings"].shape[-1]
+    for name, dtype, shape in (
+        ("embeddings", np.float32, (count, dim)),
+        ("clip_domains", np.int32, (count,)),
+        ("own_scores", np.float64, (count,)),
+    ):
+        array = model[name]
         if array.dtype != dtype or array.shape != shape or not array.size:
             raise InputError(
                 f"The {name} must be {np.dtype(dtype)} of shape {shape}. Got {array.dtype} of "
@@ -116,33 +97,52 @@ def _check_arrays(model: MachineModel) -> None:
             )
         if not np.isfinite(array).all():
             raise InputError(f"The {name} contain NaN or inf.")
-    dim = model.embeddings.shape[1]
-    if type(model.bands) is not int or model.bands < 1 or dim % model.bands:
-        raise InputError(f"The bands must divide the {dim} features. Got {model.bands!r}.")
+    if not is_whole(model["bands"], least=1) or dim % model["bands"]:
+        raise InputError(f"The bands must divide the {dim} features. Got {model['bands']!r}.")
+
+
+def _check_clips(model: Mapping[str, Any], count: int) -> None:
     require_bank_size(count)
-    if len(model.clip_names) != count:
-        raise InputError(f"There are {len(model.clip_names)} clip names for {count} clips.")
-    if model.clip_sha256 and len(model.clip_sha256) != count:
-        raise InputError(f"There are {len(model.clip_sha256)} hashes for {count} clips.")
-    for text in model.clip_sha256:
-        if text and not SHA256.fullmatch(text):
+    for name, what in (("clip_names", "clip names"), ("clip_sha256", "hashes")):
+        given = len(model[name])
+        if given != count and (given or name == "clip_names"):
+            raise InputError(f"There are {given} {what} for {count} clips.")
+    for text in model["clip_sha256"]:
+        if text and not is_sha256(text):
             raise InputError(f"The hash of a recording must be a SHA-256. Got {text!r:.80}.")
-    if not (model.clip_domains.min() >= 0 and model.clip_domains.max() < len(model.domains)):
-        raise InputError(f"A clip's domain is none of the {len(model.domains)} domains.")
-    empty = [name for name, size in model.domain_sizes.items() if not size]
-    if empty:
-        raise InputError(f"The domain {empty[0]!r} has no clip.")
+    codes, domains = model["clip_domains"], model["domains"]
+    if not (codes.min() >= 0 and codes.max() < len(domains)):
+        raise InputError(f"A clip's domain is none of the {len(domains)} domains.")
+    empty = np.flatnonzero(np.bincount(codes, minlength=len(domains)) == 0)
+    if empty.size:
+        raise InputError(f"The domain {domains[empty[0]]!r} has no clip.")
     if count < 2:
         raise NotEnoughClipsError(
             "A model needs 2 normal clips, each judged by the others. Got 1: record more."
         )
+    config = require_usable(model["config"])
+    if config != model["config"]:
+        raise InputError(f"The configuration {model['config']!r} must be written {config!r}.")
+    needed = 1 + max(part.neighbours for part in ScoreConfig.parse(config).base.parts())
+    if count < needed:
+        raise NotEnoughClipsError(
+            f"{config!r} needs a bank of {needed} clips; this one has {count}. Add normal clips or "
+            "choose fewer neighbours."
+        )
+
+
+def _check_provenance(provenance: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(dict(provenance), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"The provenance must be plain JSON: {error}.") from None
+    updates = provenance.get("updates", [])
+    listed = isinstance(updates, list) and all(isinstance(each, dict) for each in updates)
+    if not listed or not is_whole(provenance.get("earlier_updates", 0)):
+        raise InputError("The updates of the provenance must be a list of objects.")
 
 
 def _check_frontend(frontend: Frontend) -> None:
-    from daco.audio.decode import DEFAULT_LIMITS
-    from daco.audio.microphones import parse_channel
-    from daco.backbones import NAMES, PRECISIONS
-
     known = frontend.backbone in NAMES and frontend.precision in PRECISIONS
     rate = frontend.sample_rate
     if not known or frontend.resampler not in ("soxr", "polyphase") or not is_whole(rate):
@@ -150,11 +150,11 @@ def _check_frontend(frontend: Frontend) -> None:
     if not DEFAULT_LIMITS.min_rate <= rate <= DEFAULT_LIMITS.max_rate:
         raise InputError(f"The network's sample rate cannot be {rate} Hz.")
     _require_text("readout", frontend.readout, MAX_NAME)
-    spelled = parse_channel(frontend.channel)
-    if spelled != frontend.channel:
-        raise InputError(f"The channel {frontend.channel!r} must be written {spelled!r}.")
+    channel = parse_channel(frontend.channel)
+    if channel != frontend.channel:
+        raise InputError(f"The channel {frontend.channel!r} must be written {channel!r}.")
     pin = frontend.weights_sha256
-    if pin is not None and not (isinstance(pin, str) and SHA256.fullmatch(pin)):
+    if pin is not None and not is_sha256(pin):
         raise InputError(f"The hash of the weights must be a SHA-256. Got {pin!r}.")
     seconds = frontend.seconds
     if seconds is not None and not (isinstance(seconds, float) and 0 < seconds < 1e6):

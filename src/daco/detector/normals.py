@@ -16,15 +16,15 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, Backbone
-from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, read_clips, titled, without_training
+from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, titled, without_training
 from daco.data.dcase import require_normal_names
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.detector.modelcheck import SHA256
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend
 from daco.embedding.output import HASHES
 from daco.errors import AudioError, DataError, InputError
-from daco.files.hashing import sha256_of_file
+from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
 from daco.validation import Float32s
@@ -172,7 +172,7 @@ def normals_of_recordings(
     Parameters
     ----------
     source : path
-        Whatever :func:`daco.data.clips.read_clips` reads, or one recording.
+        Whatever :func:`daco.data.sources.read_clips` reads, or one recording.
     net : Backbone
     readout, channel : optional
         Of the network, and of the recordings.
@@ -188,7 +188,7 @@ def normals_of_recordings(
     engine : Engine, optional
         Where they are embedded, such as `daco.embedding.cluster.RayEmbedding`; by default here.
     domain_level : int, optional
-        As of :func:`daco.data.clips.read_clips`.
+        As of :func:`daco.data.sources.read_clips`.
     """
     single = is_readable(source.name) and not source.is_dir()
     table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
@@ -337,5 +337,5 @@ def _hashes_of(table: EmbeddingTable) -> list[str]:
     A column of that name may be anybody's.
     """
     given = table.columns.get(HASHES, ())
-    found = [each if isinstance(each, str) and SHA256.fullmatch(each) else "" for each in given]
+    found = [each if is_sha256(each) else "" for each in given]
     return found if any(found) else []

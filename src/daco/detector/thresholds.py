@@ -1,4 +1,4 @@
-"""The one threshold of a configuration, from a false-alarm rate and normal clips alone."""
+"""The threshold rule: one score that holds a false-alarm rate in every domain."""
 
 from __future__ import annotations
 
@@ -14,69 +14,47 @@ from daco.errors import InputError
 from daco.method.calibration import QuantileMap
 from daco.method.config import ScoreConfig
 
+FALSE_ALARM_RATE = 0.1
+"""The default of every estimator, model, study and command."""
+
 SMALLEST_RATE = 1e-9
-"""Below it, 1 - rate would not be told from 1 by all that follows."""
+"""Smaller rates would be lost in the rounding of 1 - rate."""
 
 _STEP = 1e-9
 
 
-def threshold_for(config: str | ScoreConfig, own_scores: ArrayLike, rate: float) -> float:
-    """The score above which a clip is an alarm, for a false-alarm rate.
+def threshold_for(
+    config: str | ScoreConfig, own_scores: ArrayLike, clip_domains: ArrayLike, rate: float
+) -> float:
+    """The one score that holds a false-alarm rate in every domain.
 
-    Quantile-calibrated (``conf``) scores are rates themselves, so that it is ``1 - rate``; for
-    others it is that quantile of the scores of the normal clips, each left out once.
+    Of a domain's n normals it takes the ``ceil((n + 1)(1 - rate))``-th smallest score: a new
+    normal of that domain, exchangeable with them, lies above with a probability of at most
+    `rate`. The largest of these over domains holds the rate in all of them. Where n is too small
+    (``rate < 1 / (n + 1)``) the tail of the domain's quantile map is extrapolated. The threshold
+    lies above the smallest score of each domain, so that no input makes every clip an alarm.
 
     Parameters
     ----------
     config : str or ScoreConfig
-    own_scores : array-like of shape (n,)
-        Leave-one-out scores of the training normals; not read for ``conf``.
-    rate : float in (0, 1)
-
-    Examples
-    --------
-    >>> from daco.detector.thresholds import threshold_for
-    >>> threshold_for("conf-soft-m0-k1", [], 0.1)
-    0.9
-    >>> threshold_for("raw-k1", [1, 2, 3], 0.25)
-    3.0
-    """
-    require_rate(rate)
-    if ScoreConfig.parse(config).calibration == "conf":
-        return float(1 - rate)
-    return float(QuantileMap.fit(own_scores).inverse(1 - rate))
-
-
-def threshold_holding(
-    own_scores: ArrayLike, clip_domains: ArrayLike, rate: float, *, bounded: bool = False
-) -> float:
-    """The one score that holds a false-alarm rate in every domain, for any configuration.
-
-    Of a domain's n normals the ``ceil((n + 1)(1 - rate))``-th smallest score: a new normal of
-    that domain, exchangeable with them, lies above with a probability of at most `rate`. Where
-    n is too small for that (``rate < 1 / (n + 1)``) the tail of the domain's quantile map takes
-    over, and no clip is behind the number. The largest over domains holds in all of them.
-
-    Whatever the input, each domain's part lies above its smallest score: a threshold at the
-    minimum would call every recording anomalous.
-
-    Parameters
-    ----------
+        What the scores are. Those of ``conf`` configurations are quantiles in [0, 1), and the
+        threshold stays below 1.
     own_scores : array-like of shape (n,)
         Leave-one-out scores of the normals.
     clip_domains : array-like of shape (n,)
         The domain of each, as a number or a name.
     rate : float in (0, 1)
-    bounded : bool
-        The scores are quantiles in [0, 1), as those of ``conf`` are. Their tail is then
-        extrapolated as odds q / (1 - q), which are linear in the score beneath a quantile map's
-        tail: the threshold stays below 1, where alarms are possible.
+
+    Returns
+    -------
+    float
+        A score above it is an alarm.
 
     Examples
     --------
-    >>> from daco.detector.thresholds import threshold_holding
+    >>> from daco.detector.thresholds import threshold_for
     >>> own, domains = [0.1, 0.2, 0.3, 0.4, 1.0, 3.0, 2.0], [0, 0, 0, 0, 1, 1, 1]
-    >>> threshold_holding(own, domains, 0.5), threshold_holding(own, domains, 0.25)
+    >>> threshold_for("raw-k1", own, domains, 0.5), threshold_for("raw-k1", own, domains, 0.25)
     (2.0, 3.0)
     """
     require_rate(rate)
@@ -88,6 +66,7 @@ def threshold_holding(
         )
     if not np.isfinite(scores).all():
         raise InputError("A threshold needs finite scores of normal clips. Leave NaN and inf out.")
+    bounded = ScoreConfig.parse(config).calibration == "conf"
     parts = [np.sort(scores[domains == name]) for name in np.unique(domains)]
     return max(_conformal(part, rate, bounded) for part in parts)
 
@@ -95,24 +74,42 @@ def threshold_holding(
 def _conformal(ascending: NDArray[np.float64], rate: float, bounded: bool) -> float:
     n = len(ascending)
     rank = math.ceil((n + 1) * (1 - rate) - 1e-9)  # a whole number stays one despite rounding
-    if rank > n:
-        beyond = _odds(ascending) if bounded else ascending
-        found = float(QuantileMap.fit(beyond).inverse(1 - rate))
-        found = found / (1 + found) if bounded else found
+    if rank <= n:
+        threshold = float(ascending[max(rank, 1) - 1])
+    elif bounded:
+        # The odds q / (1 - q) are linear in the score beneath a quantile map's tail, so that
+        # the extrapolated quantile stays below 1, where alarms are possible.
+        odds = QuantileMap.fit(ascending / np.maximum(1 - ascending, _STEP)).inverse(1 - rate)
+        threshold = float(odds / (1 + odds))
     else:
-        found = float(ascending[max(rank, 1) - 1])
+        threshold = float(QuantileMap.fit(ascending).inverse(1 - rate))
     smallest = float(ascending[0])
     above = ascending[ascending > smallest]
     least = float(above[0]) if above.size else smallest + _STEP * max(1.0, abs(smallest))
-    return max(found, least)
+    return max(threshold, least)
 
 
-def _odds(quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
-    return quantiles / np.maximum(1 - quantiles, _STEP)
+def paper_threshold(config: str | ScoreConfig, own_scores: ArrayLike, rate: float) -> float:
+    """The threshold of the paper's coverage table; decisions use :func:`threshold_for`.
+
+    The paper measures how far calibration alone equalises the domains, so that its threshold
+    knows no domains: ``1 - rate`` for ``conf`` configurations, for others that quantile of all
+    leave-one-out scores together.
+
+    Examples
+    --------
+    >>> from daco.detector.thresholds import paper_threshold
+    >>> paper_threshold("conf-soft-m0-k1", [], 0.1), paper_threshold("raw-k1", [1, 2, 3], 0.25)
+    (0.9, 3.0)
+    """
+    require_rate(rate)
+    if ScoreConfig.parse(config).calibration == "conf":
+        return float(1 - rate)
+    return float(QuantileMap.fit(own_scores).inverse(1 - rate))
 
 
 def more_clips_for(rate: float, n: int) -> int:
-    """How many more normals of a domain with `n` would support a rate; 0 where they do.
+    """How many more normals of a domain with `n` would support a rate.
 
     Examples
     --------
@@ -124,28 +121,23 @@ def more_clips_for(rate: float, n: int) -> int:
     return max(0, math.ceil(1 / rate - 1 - 1e-9) - n)
 
 
-def supported_rate(config: str | ScoreConfig, own_domains: Iterable[str]) -> float:
-    """The smallest false-alarm rate with clips behind it; below, a threshold is extrapolated.
-
-    One clip in ``n + 1``, of the smallest domain where each has its own quantiles (``conf``),
-    of all clips together elsewhere.
+def supported_rate(clip_domains: Iterable[Any]) -> float:
+    """The smallest false-alarm rate that the smallest domain supports, 1 / (n + 1).
 
     Examples
     --------
     >>> from daco.detector.thresholds import supported_rate
-    >>> domains = ["source"] * 90 + ["target"] * 9
-    >>> supported_rate("conf-soft-m0-k1", domains), supported_rate("raw-k1", domains)
-    (0.1, 0.01)
+    >>> supported_rate(["source"] * 90 + ["target"] * 9)
+    0.1
     """
-    _, sizes = np.unique(np.asarray(list(own_domains), dtype=str), return_counts=True)
+    _, sizes = np.unique(np.asarray(list(clip_domains), dtype=str), return_counts=True)
     if not len(sizes):
         raise InputError("No normal clip supports any false-alarm rate. Give at least one.")
-    per_domain = ScoreConfig.parse(config).calibration == "conf"
-    return 1 / (int(sizes.min() if per_domain else sizes.sum()) + 1)
+    return 1 / (int(sizes.min()) + 1)
 
 
 def require_rate(rate: Any) -> None:
-    """An error unless `rate` can be a false-alarm rate."""
+    """Raise `InputError` unless `rate` can be a false-alarm rate."""
     number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
     if not number or not SMALLEST_RATE <= float(rate) < 1:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Verdict: what a person is told about one recording; the windows of a long one in one answer."""
+"""Verdict: the decision on one recording, the same record in commands, database, API and page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.detector.model import MachineModel, ScoredClips
-from daco.embedding.frontend import Heard, Listener, Source
+from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
 
 MAX_TOP = 10_000
@@ -20,7 +20,7 @@ MAX_TOP = 10_000
 
 @dataclass(frozen=True)
 class Verdict:
-    """A recording, judged.
+    """The decision on one recording.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Verdict:
     worst_window : float or None
         Where the most anomalous window begins, in seconds; None for a single window.
     model_sha256 : str
-        The model that judged.
+        The model that decided.
     """
 
     name: str
@@ -65,13 +65,25 @@ class Verdict:
     model_sha256: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON: what the command line, the webhook and the service say."""
+        """Plain JSON, as the command line, the webhook and the service write it."""
         return {**asdict(self), "reasons": list(self.reasons)}
 
 
 @dataclass(frozen=True)
-class Hearing:
-    """How recordings are heard: windows of long ones, and the network's weights and device."""
+class ScoreOptions:
+    """How long recordings are cut into windows, and the network's weights and device.
+
+    Parameters
+    ----------
+    window, hop : float, optional
+        Seconds; see :meth:`daco.embedding.frontend.Listener.hear`.
+    aggregate : {"max", "mean", "top<k>"}
+        What many windows become: the most anomalous one, all, or the k most anomalous. The
+        false-alarm rate is that of one window: of many, ``max`` alarms more often.
+    weights : Path, optional
+        Checkpoint of the network, where it was not downloaded.
+    device : str
+    """
 
     window: float | None = None
     hop: float | None = None
@@ -86,12 +98,10 @@ def judge(
     source: Source,
     *,
     name: str,
-    window: float | None = None,
-    hop: float | None = None,
-    aggregate: str = "max",
+    options: ScoreOptions | None = None,
     limits: AudioLimits | None = None,
 ) -> Verdict:
-    """Hear a recording and judge it.
+    """Decode, embed and score a recording.
 
     Parameters
     ----------
@@ -101,27 +111,30 @@ def judge(
     source : Path, bytes or binary stream
     name : str
         What the verdict calls the recording.
-    window, hop : float, optional
-        Seconds; see :meth:`daco.embedding.frontend.Listener.hear`.
-    aggregate : {"max", "mean", "top<k>"}
-        What many windows become: the most anomalous one, all, or the k most anomalous. The
-        false-alarm rate is that of one window: of many, ``max`` alarms more often.
+    options : ScoreOptions, optional
     limits : AudioLimits, optional
+
+    Returns
+    -------
+    Verdict
 
     Raises
     ------
     AudioError
         The recording cannot be used.
     """
-    parse_aggregate(aggregate)
+    options = options or ScoreOptions()
+    parse_aggregate(options.aggregate)
     if listener.frontend != model.frontend:
         raise InputError("The listener does not hear as the normals of this model were heard.")
-    heard = listener.hear(source, window=window, hop=hop, limits=limits)
-    return verdict_of(model, heard, name=name, aggregate=aggregate)
+    heard = listener.hear(source, window=options.window, hop=options.hop, limits=limits)
+    return verdict_of(model, heard, name=name, aggregate=options.aggregate)
 
 
-def verdict_of(model: MachineModel, heard: Heard, *, name: str, aggregate: str = "max") -> Verdict:
-    """The verdict on a recording that was heard."""
+def verdict_of(
+    model: MachineModel, heard: EmbeddedRecording, *, name: str, aggregate: str = "max"
+) -> Verdict:
+    """The verdict on a recording that was embedded."""
     scored = model.score(heard.embeddings)
     return _verdict(
         model,

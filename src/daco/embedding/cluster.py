@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from daco.embedding.embed import Job, embed_shard
 from daco.embedding.shards import Recording, Shard, Span
 from daco.errors import DacoError, DataError, InputError, WeightsError
 from daco.files.atomic import write_error
-from daco.files.remote import REMOTE_THREADS, Location, RemotePath
+from daco.files.remote import REMOTE_THREADS, Location
 from daco.version import __version__
 
 LOSSES = 5
@@ -80,7 +81,7 @@ class RayEmbedding:
                 f"On a Ray cluster the device is cpu or cuda: Ray gives every worker a GPU of its "
                 f"own. Got {device!r} instead."
             )
-        if net.name == "logmel":
+        if not net.has_weights:
             device = "cpu"  # as on this computer
         elif net.weights_sha256 is None:
             raise InputError(
@@ -98,7 +99,7 @@ class RayEmbedding:
 
     def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
         """The shards in the order in which they are finished."""
-        remote = isinstance(table.root, RemotePath)
+        remote = not isinstance(table.root, Path)
         usual = REMOTE_THREADS if remote else 4 if self.device == "cuda" else 1
         job = replace(job, workers=self._threads or usual)
         with connected(self._address) as ray:
@@ -282,7 +283,5 @@ def _limit_threads(recipe: Recipe) -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(recipe.cores)
-    if recipe.backbone != "logmel":
-        import torch
-
-        torch.set_num_threads(recipe.cores)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(recipe.cores)

@@ -28,7 +28,7 @@ def write_cost(report: EmbedReport, net: Backbone) -> None:
         return
     cost = {
         "backbone": net.name,
-        "parameters": getattr(net, "parameters", None),
+        "parameters": net.parameters,
         "device": net.device,
         "precision": net.precision,
         "clips": report.embedded,

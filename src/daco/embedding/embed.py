@@ -22,15 +22,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio.decode import DEFAULT_LIMITS, AudioLimits, Waveforms, read_audio
+from daco.audio.decode import Waveforms
+from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
-from daco.audio.pcm import plain_pcm16
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
-from daco.embedding.frontend import embed_waves
+from daco.embedding.frontend import decoder_of, embed_waves
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
 from daco.embedding.output import parquet_file, write_table
-from daco.embedding.provenance import checked_readouts, origin_of, resampler_of, salt_of
+from daco.embedding.provenance import checked_readouts, origin_of, salt_of
 from daco.embedding.shards import (
     Recording,
     Shard,
@@ -270,7 +270,7 @@ def _made_ready(
     items = (
         (row, run.table.root / run.table.clips[row].path) for span in spans for row in range(*span)
     )
-    buffers = BatchBuffers(int16=_takes_int16(run.net))
+    buffers = BatchBuffers(int16=run.net.takes_int16)
     ahead = load_ahead(
         items, lambda *item: _load(run, *item), workers=run.workers, ahead=run.batch_size, stop=stop
     )
@@ -287,27 +287,11 @@ def _made_ready(
 
 def _load(run: _Run, row: int, path: Location) -> Loaded:
     recording, content = read_recording(path)
-    rate, channel, limits = run.net.sample_rate, run.channel, run.limits
-    plain = plain_pcm16(content, sample_rate=rate, channel=channel, limits=limits)
-    if plain is not None and path.suffix.lower() == ".wav":
-        return Loaded(row, recording, plain)
     try:
-        wave = read_audio(
-            path,
-            sample_rate=rate,
-            channel=channel,
-            limits=limits,
-            resampler=resampler_of(run.net),
-            content=content,
-        )
+        wave = decoder_of(run.net, run.channel, run.limits).read(path, content)
     except AudioError as error:
         return Loaded(row, recording, reason=error.reason)
     return Loaded(row, recording, wave)
-
-
-def _takes_int16(net: Backbone) -> bool:
-    """True for the networks of this package; the protocol promises float32 to others."""
-    return type(net).__module__.startswith("daco.backbones.")
 
 
 class _ShardInTheMaking:

@@ -1,44 +1,47 @@
-"""Listener: a recording (a file, bytes, a stream) to embeddings, and what is odd about its sound.
+"""Sound to vectors: the one way from a file, bytes, a stream or samples to embeddings.
 
-It makes vectors in the very way the model's normals were made, decodes within limits, and cuts
-long recordings into windows.
+`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_equal` clips of
+one length. `Listener` embeds one recording, whole or in windows, as the normals of a model were
+embedded.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio.decode import DEFAULT_LIMITS, AudioLimits, Waveforms, read_at_both_rates
-from daco.audio.formats import READABLE, suffix_of_content
-from daco.audio.microphones import FAR, NEAR, heard, is_residual, needs_both, residual
-from daco.audio.pcm import plain_pcm16
+from daco.audio.decode import Decoder, Sound, Waveforms
+from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
+from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
 from daco.backbones import Backbone, load
-from daco.backbones.readout import require_readout
-from daco.embedding.loader import MAX_SAMPLES
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location, is_remote
+from daco.validation import Float32s, Float64s
 
-Source = Location | bytes | BinaryIO
-"""A recording: where it lies, its content, or a stream of its content."""
+Source: TypeAlias = "Location | bytes | BinaryIO"
+"""A recording: its path, its content, or a stream of its content."""
+
+MAX_SAMPLES = 1 << 25
+"""Samples waiting for the network, and samples in one batch: 128 MiB each at most."""
 
 MAX_WINDOWS = 10_000
+BATCH_SIZE = 16
 
-_BATCH = 16
+_INT16_SCALE = np.float32(1 / 32768)
 
 
 @dataclass(frozen=True)
 class Frontend:
-    """How recordings became vectors: a recording to be judged goes the same way.
+    """How recordings become vectors: the network, its readout and what it is given.
 
     ``seconds`` is the usual length of the normals, None where it is not known.
     """
@@ -53,16 +56,23 @@ class Frontend:
     seconds: float | None = None
 
 
+def decoder_of(
+    network: Backbone | Frontend, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
+) -> Decoder:
+    """Decodes recordings for a network."""
+    return Decoder(network.sample_rate, channel, network.resampler, limits)
+
+
 def embed_waves(
     net: Backbone, waves: NDArray[Any], readouts: Sequence[str], policy: int | str
-) -> dict[str, NDArray[np.float32]]:
-    """The vectors of a batch: every way from recordings to embeddings ends here.
+) -> dict[str, Float32s]:
+    """The vectors of a batch; every way from recordings to embeddings ends here.
 
     Parameters
     ----------
     net : Backbone
     waves : array of shape (clips, n) or (clips, 2, n)
-        What `heard` gave for each clip.
+        As `daco.audio.microphones.apply_channel` returned them for each clip.
     readouts : sequence of str
     policy : int or str
 
@@ -71,37 +81,75 @@ def embed_waves(
     dict of arrays of shape (clips, D)
         By readout.
     """
+    if waves.dtype == np.int16 and not net.takes_int16:
+        waves = waves * _INT16_SCALE
     if not is_residual(policy):
         return net.embed_many(waves, readouts)
-    # One after the other: a forward pass is as large as the user said.
+    # One after the other: a forward pass has no more clips than the user allowed.
     near = net.embed_many(waves[:, NEAR], readouts)
     far = net.embed_many(waves[:, FAR], readouts)
     return {name: residual(near[name], far[name], policy) for name in readouts}
 
 
+def embed_equal(
+    net: Backbone,
+    clips: Iterable[Waveforms],
+    readouts: Sequence[str],
+    policy: int | str,
+    batch_size: int = BATCH_SIZE,
+) -> dict[str, Float32s]:
+    """The vectors of clips of one length, a batch of them in memory at a time.
+
+    Parameters
+    ----------
+    net : Backbone
+    clips : iterable of arrays of shape (n,) or (2, n)
+        As `Decoder.decode` takes them of recordings, at the network's rate.
+    readouts : sequence of str
+    policy : int or str
+    batch_size : int
+        Clips per forward pass; fewer where they are long.
+
+    Raises
+    ------
+    AudioError
+        A vector has NaN or inf.
+    """
+    parts: dict[str, list[Float32s]] = {name: [] for name in readouts}
+    source = (apply_channel(clip, policy, net.sample_rate) for clip in clips)
+    for first in source:
+        more = max(1, min(batch_size, MAX_SAMPLES // first.size)) - 1
+        batch = np.stack([first, *islice(source, more)])
+        for name, vectors in embed_waves(net, batch, readouts, policy).items():
+            if not np.isfinite(vectors).all():
+                raise AudioError(f"the {net.name} embedding of it has NaN or inf.")
+            parts[name].append(vectors)
+    return {name: np.concatenate(vectors) for name, vectors in parts.items()}
+
+
 @dataclass(frozen=True, eq=False)
-class Heard:
+class EmbeddedRecording:
     """The windows of one recording.
 
     Attributes
     ----------
     embeddings : (n_windows, D) float32
     starts : (n_windows,) float
-        Where each window begins, in seconds.
+        Start of each window, in seconds.
     seconds : float
         Length of the recording.
     sample_rate : int
         Of the recording itself.
     reasons : tuple of str
-        What is odd about its sound: ``silent``, ``clipped``, ``short`` or ``long``, each with a
-        colon and the figures after it.
+        Problems of its sound: ``silent``, ``clipped``, ``short`` or ``long``, each with a colon
+        and the figures after it.
     peak, rms : float
         Largest absolute sample, and root mean square around the mean; full scale is 1. Of the
-        near microphone where the model listens to two.
+        near microphone where there are two.
     """
 
-    embeddings: NDArray[np.float32]
-    starts: NDArray[np.float64]
+    embeddings: Float32s
+    starts: Float64s
     seconds: float
     sample_rate: int
     reasons: tuple[str, ...]
@@ -110,12 +158,12 @@ class Heard:
 
 
 class Listener:
-    """Hears recordings as a model's normals were heard; loads the network once.
+    """Embeds recordings as a model's normals were embedded; loads the network once.
 
     Parameters
     ----------
     frontend : Frontend or None
-        Of the model. None, a model of a user's own embeddings, cannot hear: a `ModelError`.
+        Of the model. None, of a model of a user's own embeddings, is a `ModelError`.
     weights : path, optional
         The checkpoint, where it was not downloaded.
     device : str
@@ -131,11 +179,10 @@ class Listener:
     Examples
     --------
     >>> import numpy as np
-    >>> from daco.embedding.frontend import Listener
-    >>> from daco.embedding.frontend import Frontend
+    >>> from daco.embedding.frontend import Frontend, Listener
     >>> listener = Listener(Frontend("logmel", "mod", 16000, 0, "fp32", "soxr", None))
-    >>> heard = listener.hear_waveform(np.zeros(32000, np.float32), 16000)
-    >>> heard.embeddings.shape, heard.reasons
+    >>> recording = listener.hear_waveform(np.zeros(32000, np.float32), 16000)
+    >>> recording.embeddings.shape, recording.reasons
     ((1, 112), ('silent: -inf dB of full scale',))
     """
 
@@ -149,11 +196,13 @@ class Listener:
     ) -> None:
         if frontend is None:
             raise ModelError(
-                "This model was fitted on embeddings of your own, so that it cannot hear "
-                "recordings. Give it a table of embeddings made in the same way."
+                "This model was fitted on embeddings of your own and cannot embed recordings. "
+                "Give it a table of embeddings made in the same way."
             )
         self.frontend = frontend
-        self.net = _load(frontend, weights, device) if net is None else net
+        self.net = net or load(
+            frontend.backbone, weights, device, frontend.precision, frontend.sample_rate
+        )
         _require_network(self.net, frontend)
 
     def hear(
@@ -163,17 +212,17 @@ class Listener:
         window: float | None = None,
         hop: float | None = None,
         limits: AudioLimits | None = None,
-    ) -> Heard:
+    ) -> EmbeddedRecording:
         """Decode and embed one recording.
 
         Parameters
         ----------
         source : Path, bytes or binary stream
-            Of bytes and streams the format is told by the content.
+            The format of bytes and streams is recognised by their content.
         window, hop : float, optional
             Seconds of each window and from one to the next (by default the window). The last
-            window ends with the recording, so that nothing goes unheard; a recording shorter
-            than the window is one window. None: the recording as a whole.
+            window ends with the recording; a recording shorter than the window is one window.
+            None: the recording as a whole.
         limits : AudioLimits, optional
 
         Raises
@@ -181,12 +230,13 @@ class Listener:
         AudioError
             The recording cannot be used; of bytes and streams no path is named.
         """
-        bounds = limits or DEFAULT_LIMITS
-        if isinstance(source, Path | RemotePath):
-            native, wave, rate = _decoded(source, self.frontend, bounds)
-        else:
-            native, wave, rate = _decoded_bytes(source, self.frontend, bounds)
-        return self._embedded(native, wave, rate, window, hop)
+        decoder = decoder_of(self.frontend, self.frontend.channel, limits or DEFAULT_LIMITS)
+        content = b""
+        if is_remote(source):
+            _, content = read_recording(source)
+        elif not isinstance(source, Path | bytes):
+            source = source.read(decoder.limits.bytes + 1)
+        return self._embed(decoder.decode(source, content), window, hop)
 
     def hear_waveform(
         self,
@@ -195,15 +245,15 @@ class Listener:
         *,
         window: float | None = None,
         hop: float | None = None,
-    ) -> Heard:
-        """Embed samples that are already here, at the network's sample rate.
+    ) -> EmbeddedRecording:
+        """Embed samples at the network's sample rate.
 
         One channel, shape (n,); near and far microphone, shape (2, n), for a model whose channel
         policy needs both.
         """
         if sample_rate != self.frontend.sample_rate:
             raise InputError(
-                f"The network hears {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
+                f"The network takes {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
         if needs_both(self.frontend.channel):
@@ -212,46 +262,30 @@ class Listener:
                     f"A model with the channel {self.frontend.channel!r} needs two rows of "
                     f"samples, near and far microphone. Got shape {wave.shape}."
                 )
-            wave = wave / np.float32(32768) if wave.dtype == np.int16 else wave
+            wave = wave * _INT16_SCALE if wave.dtype == np.int16 else wave
         elif wave.ndim != 1 or not wave.size:
             raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
-        return self._embedded(wave, wave, sample_rate, window, hop)
+        return self._embed(Sound(wave, wave, sample_rate), window, hop)
 
-    def _embedded(
-        self,
-        native: Waveforms,
-        wave: Waveforms,
-        rate: int,
-        window: float | None,
-        hop: float | None,
-    ) -> Heard:
-        policy, readout = self.frontend.channel, self.frontend.readout
-        samples = wave.shape[-1]
-        seconds = native.shape[-1] / rate
-        starts, length = cut(samples, self.frontend.sample_rate, window, hop)
-        parts = []
-        for batch in _batches(starts, length * wave.size // samples):
-            # A window is to the model what a clip was: the far microphone is subtracted in each.
-            windows = (wave[..., start : start + length] for start in batch)
-            stacked = np.stack([heard(each, policy, self.frontend.sample_rate) for each in windows])
-            parts.append(embed_waves(self.net, stacked, [readout], policy)[readout])
-        embeddings = np.concatenate(parts)
-        if not np.isfinite(embeddings).all():
-            raise AudioError("the network's embedding of it has NaN or inf.")
+    def _embed(self, sound: Sound, window: float | None, hop: float | None) -> EmbeddedRecording:
+        frontend, native = self.frontend, sound.native
+        seconds = native.shape[-1] / sound.rate
+        starts, length = cut(sound.waves.shape[-1], frontend.sample_rate, window, hop)
+        # A window is to the model what a clip was: the far microphone is subtracted in each.
+        windows = (sound.waves[..., start : start + length] for start in starts)
+        vectors = embed_equal(self.net, windows, [frontend.readout], frontend.channel)
         near = native[NEAR] if native.ndim == 2 else native
         peak, rms = loudness(near)
-        whole = window is None
-        reasons = [
-            *sound_reasons(near, peak, rms),
-            *(far_reasons(native[FAR]) if native.ndim == 2 else ()),
-            *(length_reasons(seconds, self.frontend.seconds) if whole else ()),
-        ]
-        return Heard(
-            embeddings=embeddings,
-            starts=np.asarray(starts) / self.frontend.sample_rate,
+        return EmbeddedRecording(
+            embeddings=vectors[frontend.readout],
+            starts=np.asarray(starts) / frontend.sample_rate,
             seconds=seconds,
-            sample_rate=rate,
-            reasons=tuple(reasons),
+            sample_rate=sound.rate,
+            reasons=(
+                *sound_reasons(near, peak, rms),
+                *(far_reasons(native[FAR]) if native.ndim == 2 else ()),
+                *(length_reasons(seconds, frontend.seconds) if window is None else ()),
+            ),
             peak=peak,
             rms=rms,
         )
@@ -260,7 +294,7 @@ class Listener:
 def cut(
     samples: int, sample_rate: int, window: float | None, hop: float | None
 ) -> tuple[list[int], int]:
-    """Where the windows of a recording start, and how long they are, in samples.
+    """Starts of the windows of a recording, and their length, in samples.
 
     Examples
     --------
@@ -290,21 +324,6 @@ def cut(
     return [min(index * step, samples - length) for index in range(count)], length
 
 
-def _batches(starts: list[int], samples: int) -> Iterator[list[int]]:
-    """Windows of so many samples each, some at a time."""
-    step = max(1, min(_BATCH, MAX_SAMPLES // samples))
-    for first in range(0, len(starts), step):
-        yield starts[first : first + step]
-
-
-def _load(frontend: Frontend, weights: str | os.PathLike[str] | None, device: str) -> Backbone:
-    if frontend.backbone == "logmel" and weights is None:
-        from daco.backbones.logmel import LogMel
-
-        return LogMel(frontend.sample_rate)
-    return load(frontend.backbone, weights, device, frontend.precision)
-
-
 def _require_network(net: Backbone, frontend: Frontend) -> None:
     if net.name != frontend.backbone or net.precision != frontend.precision:
         raise ModelError(
@@ -319,7 +338,7 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
             "it was made with."
         )
     try:
-        require_readout(net, frontend.readout)
+        net.check_readout(frontend.readout)
     except InputError as error:
         raise ModelError(str(error)) from None
     if (net.sample_rate, net.resampler) != (frontend.sample_rate, frontend.resampler):
@@ -327,43 +346,3 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
             f"The model was made at {frontend.sample_rate} Hz with {frontend.resampler}; "
             f"{frontend.backbone} works at {net.sample_rate} Hz with {net.resampler}."
         )
-
-
-def _decoded(
-    path: Location, frontend: Frontend, limits: AudioLimits
-) -> tuple[Waveforms, Waveforms, int]:
-    """What the policy takes at the file's own rate and at the network's, and the file's rate."""
-    _, content = read_recording(path) if isinstance(path, RemotePath) else (None, b"")
-    # Clipping shows at the file's own rate only, so that both are needed.
-    return read_at_both_rates(
-        path,
-        sample_rate=frontend.sample_rate,
-        channel=frontend.channel,
-        limits=limits,
-        resampler=frontend.resampler,
-        content=content,
-    )
-
-
-def _decoded_bytes(
-    source: bytes | BinaryIO, frontend: Frontend, limits: AudioLimits
-) -> tuple[Waveforms, Waveforms, int]:
-    data = source if isinstance(source, bytes) else source.read(limits.bytes + 1)
-    if not data:
-        raise AudioError("the recording is empty.")
-    if len(data) > limits.bytes:
-        raise AudioError(f"the recording is larger than the limit of {limits.bytes} bytes.")
-    rate = frontend.sample_rate
-    plain = plain_pcm16(data, sample_rate=rate, channel=frontend.channel, limits=limits)
-    if plain is not None:
-        return plain, plain, rate  # the networks of daco take 16 bits as they are
-    suffix = suffix_of_content(data)
-    if suffix is None:
-        raise AudioError(f"not audio of a known format ({READABLE}).")
-    with tempfile.TemporaryDirectory(prefix="daco-") as folder:
-        path = Path(folder) / f"recording{suffix}"
-        path.write_bytes(data)
-        try:
-            return _decoded(path, frontend, limits)
-        except AudioError as error:
-            raise AudioError(error.reason) from None

@@ -14,11 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from daco.audio.decode import Waveforms
+from daco.embedding.frontend import MAX_SAMPLES
 from daco.embedding.shards import Recording
 from daco.files.remote import Location
-
-MAX_SAMPLES = 1 << 25
-"""Samples waiting for the network, and samples in one batch: 128 MiB each at most."""
 
 _AT_ONCE = 8  # clips a thread takes at a time: handing over costs as much as reading one
 _SCALE = np.float32(1 / 32768)

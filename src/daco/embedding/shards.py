@@ -1,15 +1,12 @@
-"""Finished pieces of an embedding run: one file per shard of clips, reused after a kill.
+"""Finished parts of an embedding run: one file per shard of clips, reused after a kill.
 
-A shard is reused only if it was made with the same settings from the same recordings. A
-recording is the same if its size and times are, or else its content hash; so neither a
-changed file nor a changed network can leave a stale vector behind. Recordings and shards may lie
-on remote file systems.
+A shard is reused only if it was made with the same settings from the same recordings: of the
+same size and times, or else of the same SHA-256. Recordings and shards may be remote.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
@@ -23,24 +20,22 @@ from typing import NamedTuple
 
 from daco.data.clips import ClipTable
 from daco.data.parquet import vector_array
-from daco.errors import DacoError, DataError, DownloadError
+from daco.errors import DacoError, DataError
 from daco.files.atomic import TEMPORARY, atomic_write, write_error
-from daco.files.claims import claimed
-from daco.files.lock import hold_lock
-from daco.files.remote import REMOTE_THREADS, Location, RemotePath, Status
+from daco.files.hashing import sha256_of_bytes, sha256_of_file
+from daco.files.lock import LockedError, hold_lock
+from daco.files.remote import REMOTE_THREADS, Location
 from daco.validation import Float32s
 
 WHOLE = 1 << 24
-"""Bytes of a file that is read in one go; each loading thread may hold one."""
+"""Bytes up to which a local file is read at once; each loading thread may hold one."""
 
 Span = tuple[int, int]
 """First row of a shard in the clip table, and the one after its last."""
 
 _VECTORS = "vectors."
-_FETCHED = (
-    1 << 30
-)  # bytes of a remote file that is read at all: `daco.audio.decode` refuses larger ones
-_SETTLED = 60.0  # seconds: stores tell times in whole ones, and by a clock of their own
+_LARGEST = 1 << 30  # bytes of a remote file that is read: `daco.audio.decode` refuses larger ones
+_SETTLED = 60.0  # seconds: stores give times in whole ones, and by a clock of their own
 
 
 class Recording(NamedTuple):
@@ -52,40 +47,46 @@ class Recording(NamedTuple):
     sha256: str
 
 
-_NONE = Recording(0, 0, 0, "")
+NO_RECORDING = Recording(0, 0, 0, "")
 
 
 def stat_recording(path: Location) -> Recording:
     """Size and times of a file, without its hash."""
-    if isinstance(path, RemotePath):
-        return _stat_remote(path)
     try:
         found = path.stat()
-    except (OSError, ValueError):
-        return _NONE
+    except (OSError, ValueError) as error:
+        if isinstance(error, DacoError):
+            raise
+        return NO_RECORDING
     if not stat.S_ISREG(found.st_mode):
-        return _NONE
-    return Recording(found.st_size, found.st_mtime_ns, found.st_ctime_ns, "")
+        return NO_RECORDING
+    if isinstance(path, Path):
+        return Recording(found.st_size, found.st_mtime_ns, found.st_ctime_ns, "")
+    return Recording(found.st_size, _settled(found.st_mtime_ns), 0, "")
 
 
 def hash_recording(path: Location) -> Recording:
     """Size, times and content hash of a file; the times are those from before reading it."""
-    if isinstance(path, RemotePath):
+    if not isinstance(path, Path):
         return read_recording(path)[0]
     recording = stat_recording(path)
-    if recording == _NONE:  # to read from a pipe could take for ever
+    if recording == NO_RECORDING:  # reading from a pipe could take for ever
         return recording
     try:
-        with path.open("rb") as file:
-            return recording._replace(sha256=hashlib.file_digest(file, "sha256").hexdigest())
+        return recording._replace(sha256=sha256_of_file(path))
     except (OSError, ValueError):
         return recording
 
 
 def read_recording(path: Location) -> tuple[Recording, bytes]:
     """As `hash_recording`, with the content that was hashed; b"" where that is large or bad."""
-    if isinstance(path, RemotePath):
-        return _fetch(path)
+    if not isinstance(path, Path):
+        try:
+            size, mtime_ns, data = path.fetch(_LARGEST)
+        except FileNotFoundError:
+            return NO_RECORDING, b""
+        sha256 = sha256_of_bytes(data) if data else ""
+        return Recording(len(data) or size, _settled(mtime_ns), 0, sha256), data
     recording = stat_recording(path)
     if 0 < recording.size <= WHOLE:
         try:
@@ -94,33 +95,13 @@ def read_recording(path: Location) -> tuple[Recording, bytes]:
         except (OSError, ValueError):
             return recording, b""
         if len(data) == recording.size:
-            return recording._replace(sha256=hashlib.sha256(data).hexdigest()), data
+            return recording._replace(sha256=sha256_of_bytes(data)), data
     return hash_recording(path), b""
 
 
-def _stat_remote(path: RemotePath) -> Recording:
-    """Size and time; 0 for a time so recent that a later change could have the same."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return _NONE
-    return _remote_recording(found) if stat.S_ISREG(found.st_mode) else _NONE
-
-
-def _fetch(path: RemotePath) -> tuple[Recording, bytes]:
-    try:
-        found, data = path.fetch(_FETCHED)
-    except FileNotFoundError:
-        return _NONE, b""
-    recording = _remote_recording(found)
-    if not data:
-        return recording, data
-    return recording._replace(size=len(data), sha256=hashlib.sha256(data).hexdigest()), data
-
-
-def _remote_recording(found: Status) -> Recording:
-    settled = time.time() - found.st_mtime_ns / 1e9 > _SETTLED
-    return Recording(found.st_size, found.st_mtime_ns if settled else 0, 0, "")
+def _settled(mtime_ns: int) -> int:
+    """A remote time; 0 if it is so recent that a later change could have the same."""
+    return mtime_ns if time.time() - mtime_ns / 1e9 > _SETTLED else 0
 
 
 @dataclass(frozen=True)
@@ -141,42 +122,41 @@ class Shard:
     settings: str
 
 
-def shard_path(folder: Location, start: int, stop: int) -> Location:
-    """Where a shard is kept."""
+def _shard_path(folder: Location, start: int, stop: int) -> Location:
     return folder / f"{start:09d}-{stop:09d}.arrow"
 
 
 def write_shard(folder: Location, shard: Shard) -> None:
-    """Keep a finished shard; after this a kill cannot lose it."""
+    """Write a finished shard; after this a kill cannot lose it."""
     import pyarrow as pa
 
+    columns = zip(*shard.recordings, strict=True)
     arrays = {
         "path": pa.array(shard.paths, pa.string()),
-        "size": pa.array([each.size for each in shard.recordings], pa.int64()),
-        "mtime_ns": pa.array([each.mtime_ns for each in shard.recordings], pa.int64()),
-        "ctime_ns": pa.array([each.ctime_ns for each in shard.recordings], pa.int64()),
-        "sha256": pa.array([each.sha256 for each in shard.recordings], pa.string()),
+        **{
+            name: pa.array(values, pa.string() if name == "sha256" else pa.int64())
+            for name, values in zip(Recording._fields, columns, strict=True)
+        },
         "reason": pa.array(shard.reasons, pa.string()),
     }
     arrays |= {_VECTORS + name: vector_array(matrix) for name, matrix in shard.vectors.items()}
     table = pa.table(arrays).replace_schema_metadata({"settings": shard.settings})
     with (
-        atomic_write(shard_path(folder, shard.start, shard.stop)) as temporary,
+        atomic_write(_shard_path(folder, shard.start, shard.stop)) as temporary,
         pa.OSFile(str(temporary), "wb") as sink,
         pa.ipc.new_file(sink, table.schema) as writer,
     ):
         writer.write_table(table)
 
 
-def read_shard(folder: Location, start: int, stop: int) -> Shard:
-    """A finished shard."""
+def _read_shard(folder: Location, start: int, stop: int) -> Shard:
     import pyarrow as pa
 
-    path = shard_path(folder, start, stop)
-    remote = isinstance(path, RemotePath)
-    with pa.BufferReader(path.read_bytes()) if remote else pa.OSFile(str(path)) as source:
+    path = _shard_path(folder, start, stop)
+    local = isinstance(path, Path)
+    with pa.OSFile(str(path)) if local else pa.BufferReader(path.read_bytes()) as source:
         table = pa.ipc.open_file(source).read_all()
-    numbers = [table[name].to_pylist() for name in Recording._fields]
+    columns = [table[name].to_pylist() for name in Recording._fields]
     vectors = {
         name.removeprefix(_VECTORS): table[name].chunk(0).flatten().to_numpy()
         for name in table.column_names
@@ -186,7 +166,7 @@ def read_shard(folder: Location, start: int, stop: int) -> Shard:
         start,
         stop,
         table["path"].to_pylist(),
-        [Recording(*each) for each in zip(*numbers, strict=True)],
+        [Recording(*each) for each in zip(*columns, strict=True)],
         table["reason"].to_pylist(),
         {name: values.reshape(len(table), -1) for name, values in vectors.items()},
         (table.schema.metadata or {}).get(b"settings", b"").decode(),
@@ -198,7 +178,7 @@ def read_shards(folder: Location, spans: Sequence[Span]) -> Iterator[Shard | Non
 
     def read(span: Span) -> Shard | None:
         try:
-            return read_shard(folder, *span)
+            return _read_shard(folder, *span)
         except FileNotFoundError:
             return None
 
@@ -231,45 +211,44 @@ def reusable(
     settings : str
         What a shard must have been made with.
     skips : bool
-        Whether a shard with skipped clips will do.
+        Whether a shard with skipped clips is accepted.
+
+    Returns
+    -------
+    set of (start, stop)
     """
 
-    def check(span: Span) -> bool:
-        return _is_reusable(folder, table, span, settings, skips)
+    def is_reusable(span: Span) -> bool:
+        paths = [clip.path for clip in table.clips[slice(*span)]]
+        try:
+            shard = _read_shard(folder, *span)
+        except (OSError, ValueError, KeyError) as error:  # none, of another program, or damaged
+            if isinstance(error, DacoError):
+                raise
+            return False
+        return (
+            shard.settings == settings
+            and list(shard.paths) == paths
+            and (skips or all(reason is None for reason in shard.reasons))
+            and all(
+                _is_unchanged(table.root / path, recording)
+                for path, recording in zip(paths, shard.recordings, strict=True)
+            )
+        )
 
-    if isinstance(folder, RemotePath):
-        there = {name for name, _ in folder.files(recursive=False)}
-        spans = [span for span in spans if shard_path(folder, *span).name in there]
+    if not isinstance(folder, Path):
+        existing = {path.name for path in folder.glob("*.arrow")}
+        spans = [span for span in spans if _shard_path(folder, *span).name in existing]
     if isinstance(folder, Path) and isinstance(table.root, Path):
-        return {span for span in spans if check(span)}
+        return {span for span in spans if is_reusable(span)}
     with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-shards") as pool:
-        return {span for span, good in zip(spans, pool.map(check, spans), strict=True) if good}
-
-
-def _is_reusable(
-    folder: Location, table: ClipTable, span: Span, settings: str, skips: bool
-) -> bool:
-    paths = [clip.path for clip in table.clips[slice(*span)]]
-    try:
-        shard = read_shard(folder, *span)
-    except (OSError, ValueError, KeyError) as error:  # none, not ours, or damaged: make it again
-        if isinstance(error, DacoError):
-            raise
-        return False
-    if shard.settings != settings or list(shard.paths) != paths:
-        return False
-    if not skips and any(reason is not None for reason in shard.reasons):
-        return False
-    return all(
-        _is_unchanged(table.root / path, recording)
-        for path, recording in zip(paths, shard.recordings, strict=True)
-    )
+        checks = pool.map(is_reusable, spans)
+        return {span for span, good in zip(spans, checks, strict=True) if good}
 
 
 def _is_unchanged(path: Location, before: Recording) -> bool:
     now = stat_recording(path)
-    timed = now.mtime_ns or now == _NONE
-    if timed and now == before._replace(sha256=""):
+    if (now.mtime_ns or now == NO_RECORDING) and now == before._replace(sha256=""):
         return True
     if now.size != before.size or not before.sha256:
         return False
@@ -278,58 +257,49 @@ def _is_unchanged(path: Location, before: Recording) -> bool:
 
 @contextlib.contextmanager
 def shard_folder(out: Location) -> Iterator[Location]:
-    """``<out>.shards`` for this process alone; what a killed run left half-written is removed.
+    """``<out>.shards``, for this process alone where it is local.
 
-    The folder is kept if it holds finished shards when an error ends the block. On a remote file
-    system "alone" is what `daco.files.claims` can promise.
+    The folder stays if it holds finished shards when an error ends the block. Remote folders have
+    no locks: two runs with the same settings write the same shards, other shards are noticed when
+    the table is put together.
     """
-    if isinstance(out, RemotePath):
-        with _remote_folder(out) as remote:
-            yield remote
-        return
     folder = out.with_name(out.name + ".shards")
-    owner = folder / "pid"
     with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(exist_ok=True)
-            stack.enter_context(hold_lock(folder / "run", wait=0))
-            for leftover in folder.glob(f".*{TEMPORARY}"):
-                leftover.unlink()
-            owner.write_text(str(os.getpid()))
-        except DownloadError:
-            raise DataError(
-                f"{out}: another run (process {_pid(owner)}) is writing it. Wait for it, end it, "
-                "or choose another --out."
-            ) from None
-        except OSError as error:
-            raise write_error(folder, error) from None
-        try:
-            yield folder
-        except BaseException:
-            owner.unlink(missing_ok=True)
-            if not any(folder.glob("*.arrow")):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _remote_folder(out: RemotePath) -> Iterator[RemotePath]:
-    folder = out.with_name(out.name + ".shards")
-    with claimed(folder, out):
+        if isinstance(folder, Path):
+            _lock_folder(folder, out, stack)
         try:
             yield folder
         except BaseException:
             with contextlib.suppress(DacoError):
                 if not any(folder.glob("*.arrow")):
-                    folder.rmtree()
+                    _remove(folder)
             raise
-        with contextlib.suppress(DacoError):  # the table is there, and that is what counts
-            folder.rmtree()
+        with contextlib.suppress(DacoError):  # the table is written, which is what counts
+            _remove(folder)
 
 
-def _pid(owner: Path) -> str:
+def _lock_folder(folder: Path, out: Location, stack: contextlib.ExitStack) -> None:
+    owner = folder / "pid"
     try:
-        return owner.read_text().strip() or "unknown"
-    except OSError:
-        return "unknown"
+        folder.mkdir(exist_ok=True)
+        stack.enter_context(hold_lock(folder / "run", wait=0))
+        for leftover in folder.glob(f".*{TEMPORARY}"):
+            leftover.unlink()
+        owner.write_text(str(os.getpid()))
+    except LockedError:
+        pid = "unknown"
+        with contextlib.suppress(OSError):
+            pid = owner.read_text().strip() or pid
+        raise DataError(
+            f"{out}: another run (process {pid}) is writing it. Wait for it, end it, or choose "
+            "another --out."
+        ) from None
+    except OSError as error:
+        raise write_error(folder, error) from None
+
+
+def _remove(folder: Location) -> None:
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        folder.rmtree()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.detector.thresholds import threshold_for
+from daco.detector.thresholds import paper_threshold
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_rates, harmonic_mean
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays
@@ -115,7 +115,7 @@ def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame
             ):
                 continue
             own = machine.own_of(config)
-            limits = [threshold_for(config, own, level) for level in NOMINAL_LEVELS]
+            limits = [paper_threshold(config, own, level) for level in NOMINAL_LEVELS]
             rates = false_positive_rates(
                 machine.of(config), machine.labels, machine.domains, limits
             )

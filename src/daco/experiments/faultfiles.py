@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from daco.experiments.hearing import ROLES
 from daco.experiments.inputs import DomainNames, MachineData, Source, read_table, renamed
 from daco.experiments.shelf import Shelf, Table, rows_by_machine
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import Location, parse_location
+from daco.files.remote import is_remote, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies, injected
 from daco.text import name_list, quantity
 from daco.validation import Indices
@@ -25,7 +26,8 @@ SAME = ("backbone", "weights_sha256", "channel")
 
 def fault_sources(faults: Source | Iterable[Source]) -> list[Source]:
     """One source or several, as a list."""
-    return [faults] if isinstance(faults, EmbeddingTable | Location | str) else list(faults)
+    one = isinstance(faults, EmbeddingTable | Path | str) or is_remote(faults)
+    return [cast(Source, faults)] if one else list(cast(Iterable[Source], faults))
 
 
 def with_faults(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from daco.validation import Float32s, Indices
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
 
-Source = EmbeddingTable | Location | str
+Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
 

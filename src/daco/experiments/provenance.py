@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from daco.data.lazy_table import StoredTable
+from daco.data.table import EmbeddingTable
 from daco.embedding.cost import read_cost
 from daco.experiments.inputs import DomainNames, Source
 from daco.experiments.machine import Settings
 from daco.experiments.shelf import Table
 from daco.experiments.study_tables import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import Location, parse_location
+from daco.files.remote import parse_location
 from daco.method.config import DEFAULT_CONFIG
 from daco.version import __version__
 
@@ -28,7 +29,7 @@ def embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]
     """What the embedding of each table took, where it was noted beside the table."""
     found = []
     for role, source in sources.items():
-        cost = read_cost(source) if isinstance(source, Location | str) else None
+        cost = None if source is None or isinstance(source, EmbeddingTable) else read_cost(source)
         if cost is not None:
             found.append({"role": role, **cost})
     return found
@@ -47,7 +48,9 @@ def provenance_of(
     inputs = []
     for role, table in tables.items():
         source = sources[role]
-        path = parse_location(source) if isinstance(source, Location | str) else None
+        path = (
+            None if source is None or isinstance(source, EmbeddingTable) else parse_location(source)
+        )
         if isinstance(table, StoredTable):
             table.require_unchanged()  # or the hash would be of other vectors than the results
         inputs.append(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.compute.processes import SCORING, worker_pool
+from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -76,7 +77,7 @@ def study(
     out: Path | str | None = None,
     seed: int = 0,
     n_splits: int = CHOICE_SPLITS,
-    false_alarm_rate: float = 0.1,
+    false_alarm_rate: float = FALSE_ALARM_RATE,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,

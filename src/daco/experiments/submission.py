@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from daco.data.dcase import MACHINES
-from daco.detector.thresholds import require_rate, supported_rate, threshold_for
+from daco.detector.thresholds import (
+    FALSE_ALARM_RATE,
+    require_rate,
+    supported_rate,
+    threshold_for,
+)
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -40,7 +45,6 @@ from daco.files.atomic import atomic_write
 from daco.text import name_list, quantity
 
 TASK = "task2"
-DEFAULT_RATE = 0.1
 
 _LABEL = re.compile(r"[A-Za-z][A-Za-z-]*_[A-Za-z0-9-]+_task2_[1-4]")
 _LABEL_LINE = re.compile(r'^  label: "?([^"\n]*?)"?\s*$', re.MULTILINE)
@@ -89,7 +93,7 @@ def write_machine_scores(
         False-alarm rate of the decisions, see :func:`daco.detector.thresholds.threshold_for`.
     """
     scores = machine.of(config)
-    alarms = scores > threshold_for(config, machine.own_of(config), rate)
+    alarms = scores > threshold_for(config, machine.own_of(config), machine.own_domains, rate)
     clips = machine.machine, machine.section, machine.names.tolist()
     return write_scores(folder, *clips, scores), write_decisions(folder, *clips, alarms)
 
@@ -150,7 +154,7 @@ def write_submission(
     config = config or chosen_config(run)
     rate = false_alarm_rate
     if rate is None:
-        rate = run.provenance.get("false_alarm_rate", DEFAULT_RATE)
+        rate = run.provenance.get("false_alarm_rate", FALSE_ALARM_RATE)
     require_rate(rate)
     machines = [machine for machine in run.machine_scores() if machine.split == "eval"]
     if not machines:
@@ -289,10 +293,7 @@ def _pdf(path: Path) -> bytes:
 
 
 def _threshold_notes(machines: Sequence[MachineScores], config: str, rate: float) -> list[str]:
-    floors = {
-        machine.machine: supported_rate(config, machine.own_domains.tolist())
-        for machine in machines
-    }
+    floors = {machine.machine: supported_rate(machine.own_domains.tolist()) for machine in machines}
     low = [name for name, floor in floors.items() if rate < floor]
     if not low:
         return []

@@ -9,9 +9,13 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daco.errors import DataError
-from daco.files.remote import Location, RemotePath
+from daco.files.remote import Location
+
+if TYPE_CHECKING:
+    from daco.files.stores import RemotePath
 
 TEMPORARY = ".tmp"
 """How the name of an unfinished file ends; a kill may leave one behind, it is never read."""
@@ -44,7 +48,7 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
     DataError
         The file cannot be written; the message names it and the reason.
     """
-    if isinstance(path, RemotePath):
+    if not isinstance(path, Path):
         with _uploaded(path) as file:
             yield file
         return

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from typing import Any
 
-from daco.files.remote import Location, open_location
+from daco.files.remote import Location
 
 
 def sha256_of_file(path: Location) -> str:
     """The SHA-256 of a file's content, in hexadecimal; the file may be remote."""
-    digest = hashlib.sha256()
-    with open_location(path) as source:
-        if source is path:
-            with path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        while block := source.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
+    file: Any
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_bytes(data: bytes) -> str:
@@ -26,3 +23,12 @@ def sha256_of_bytes(data: bytes) -> str:
     'e3b0c44298fc1c14'
     """
     return hashlib.sha256(data).hexdigest()
+
+
+def is_sha256(text: object) -> bool:
+    """Whether a value is a SHA-256 in lower-case hexadecimal.
+
+    >>> is_sha256("e3b0" * 16), is_sha256("e3b0")
+    (True, False)
+    """
+    return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None

@@ -1,27 +1,25 @@
-"""Recordings that arrive in a folder: found by looking again and again, taken when they are whole.
+"""New recordings in a folder: found by listing it repeatedly, taken when they are complete.
 
-Looking works on network drives, where nobody tells of changes. A file is taken when its size
-and time of change have stood still for a while, measured by how long it has been watched, never
-by the clock that wrote the time: clocks of file servers are wrong, and are set back.
+Listing works on network drives, which do not report changes. A file is complete when its size and
+times have not changed for a while. That time is measured from the first listing that showed it,
+never by the clock of the file server, which may be wrong or set back.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from daco.audio.formats import is_readable, is_unreadable
-from daco.data.clips import not_read
+from daco.data.folders import scan_folder
 from daco.errors import InputError
-from daco.text import name_list, quantity
-from daco.validation import is_utf8
 
 
 class Stamp(NamedTuple):
-    """How a file looks from outside: bytes, and its times of change and of status change."""
+    """Size of a file in bytes, and its times of change and of status change."""
 
     size: int
     mtime_ns: int
@@ -34,31 +32,31 @@ class Stamp(NamedTuple):
 
     @classmethod
     def read(cls, status: os.stat_result) -> Stamp:
-        """The stamp in what the system says of a file."""
+        """The stamp in the result of ``os.stat``."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-class Seen(NamedTuple):
-    """How a file looked when it was dealt with, and the hash of the recording it last held.
+class ProcessedFile(NamedTuple):
+    """The stamp of a file when it was processed, and the hash of the recording it last held.
 
-    Nothing in it can be trusted to tell that a file was NOT changed but the stamp as a whole:
-    a recorder without a clock gives every file the same time, and many have the same size.
+    Only an equal stamp as a whole says that a file did not change: a recorder without a clock
+    gives every file the same time, and many files have the same size.
     """
 
     stamp: Stamp
     sha256: str | None = None
 
     def text(self) -> str:
-        """The stamp, to be written down.
+        """The stamp as text.
 
-        >>> Seen(Stamp(320044, 5, 7)).text()
+        >>> ProcessedFile(Stamp(320044, 5, 7)).text()
         '320044:5:7'
         """
         return ":".join(map(str, self.stamp))
 
     @classmethod
-    def parse(cls, text: str, sha256: str | None) -> Seen:
-        """Back from its text; of what is not ours, something that no file looks like."""
+    def parse(cls, text: str, sha256: str | None) -> ProcessedFile:
+        """The inverse of `text`; other text gives a stamp that no file has."""
         try:
             size, mtime, ctime = map(int, text.split(":"))
         except ValueError:
@@ -66,8 +64,8 @@ class Seen(NamedTuple):
         return cls(Stamp(size, mtime, ctime), sha256)
 
 
-class Look(NamedTuple):
-    """One look at a folder: the recordings with their stamps, and a sentence per obstacle.
+class Listing(NamedTuple):
+    """Recordings of a folder with their stamps, and a sentence per obstacle.
 
     It is complete if every folder could be opened.
     """
@@ -77,69 +75,21 @@ class Look(NamedTuple):
     is_complete: bool = True
 
 
-def look(folder: Path) -> Look:
+def list_recordings(folder: Path) -> Listing:
     """All recordings below a folder, by their path relative to it.
 
-    Hidden files are passed over, links to folders are followed once, and a broken link is no
-    file. A folder that cannot be opened is an obstacle, and so are names that are not UTF-8 and
-    recordings of a format that is not read.
+    Hidden files and broken links are left out, links to folders are followed once. Obstacles are
+    folders that cannot be opened, names that are not UTF-8 and recordings of formats that daco
+    does not read.
     """
-    files: dict[str, Stamp] = {}
-    closed: list[str] = []
-    unnamed: list[str] = []
-    unreadable: list[str] = []
-    entered: set[tuple[int, int]] = set()
-    pending = [("", os.fspath(folder))]
-    while pending:
-        prefix, place = pending.pop()
-        try:
-            status = os.stat(place)
-            if (status.st_dev, status.st_ino) in entered:
-                continue
-            entered.add((status.st_dev, status.st_ino))
-            below = _look_into(place, prefix, files, unnamed, unreadable)
-        except OSError:
-            closed.append(prefix or os.fspath(folder))
-            continue
-        # In the order of names: of two links to one folder, the same is followed every time.
-        pending.extend(sorted(below, reverse=True))
-    obstacles = []
-    if closed:
-        obstacles.append(f"{quantity(closed, 'folder')} could not be opened: {name_list(closed)}.")
-    if unnamed:
-        obstacles.append(f"{quantity(unnamed, 'name')} not UTF-8, left out: {name_list(unnamed)}.")
-    return Look(files, (*obstacles, *not_read(sorted(unreadable))), not closed)
-
-
-def _look_into(
-    place: str,
-    prefix: str,
-    files: dict[str, Stamp],
-    unnamed: list[str],
-    unreadable: list[str],
-) -> list[tuple[str, str]]:
-    """Add one folder's recordings to `files`; the folders below it."""
-    below = []
-    with os.scandir(place) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith(".") or name == "__MACOSX":
-                continue
-            try:
-                # A name that ends like a recording is one, unless it is no plain file.
-                if is_readable(name) and entry.is_file():
-                    path = prefix + name
-                    if is_utf8(path):
-                        files[path] = Stamp.read(entry.stat())
-                    else:
-                        unnamed.append(path)
-                elif is_unreadable(name) and entry.is_file():
-                    unreadable.append(prefix + name)
-                elif entry.is_dir():
-                    below.append((f"{prefix}{name}/", entry.path))
-            except OSError:  # gone in this moment, or a link in a circle
-                continue
-    return below
+    scan = scan_folder(folder)
+    files = {
+        path: Stamp.read(status)
+        for path, status in scan.files.items()
+        if stat.S_ISREG(status.st_mode)
+    }
+    # A link may point to a drive that is not mounted at the moment.
+    return Listing(files, tuple(scan._replace(broken=[]).problems()), not scan.closed)
 
 
 @dataclass
@@ -151,20 +101,18 @@ class _Waiting:
 
 @dataclass
 class Arrivals:
-    """Which files are new and whole, from one look to the next.
-
-    What is remembered is about files that are there; `recall` knows about all others.
+    """Decides from one listing to the next which files are new and complete.
 
     Parameters
     ----------
     settle : float
-        Seconds that a file must have stood still before it is taken.
+        Seconds without a change after which a file is complete.
     patience : float
-        Seconds of standing still after which a file that could not be used is tried once
-        more, for the last time until it changes: a slow copy may only have paused.
+        Seconds without a change after which a file that could not be used is tried once more,
+        for the last time until it changes: a slow copy may only have paused.
     recall : callable
-        Called with the paths of files that were not there before; returns what was dealt with
-        of them, by path.
+        Called with the paths of files that were not listed before; returns those that were
+        processed earlier, by path.
 
     Examples
     --------
@@ -174,15 +122,15 @@ class Arrivals:
     ([], [])
     >>> arrivals.ready(whole, now=3.9)
     ['a.wav']
-    >>> arrivals.done("a.wav", Seen(whole["a.wav"]))
+    >>> arrivals.done("a.wav", ProcessedFile(whole["a.wav"]))
     >>> arrivals.ready(whole, now=60)
     []
     """
 
     settle: float
     patience: float = 20.0
-    recall: Callable[[Sequence[str]], Mapping[str, Seen]] = lambda paths: {}
-    seen: dict[str, Seen] = field(default_factory=dict, init=False)
+    recall: Callable[[Sequence[str]], Mapping[str, ProcessedFile]] = lambda paths: {}
+    processed: dict[str, ProcessedFile] = field(default_factory=dict, init=False)
     _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -190,57 +138,57 @@ class Arrivals:
             raise InputError(f"The seconds to settle must be >= 0. Got {self.settle!r} instead.")
 
     def ready(self, files: Mapping[str, Stamp], now: float) -> list[str]:
-        """Paths to be taken now, in the order in which the files were written.
+        """Paths to process now, in the order in which the files were written.
 
         Parameters
         ----------
         files : mapping
-            Of a look; what is no longer there is forgotten.
+            Of a listing; files that are no longer listed are forgotten.
         now : float
             Of a clock that only goes forward.
         """
-        new = [path for path in files if path not in self.seen and path not in self._waiting]
+        new = [path for path in files if path not in self.processed and path not in self._waiting]
         if new:
-            self.seen.update(self.recall(new))
-        present: dict[str, Seen] = {}
+            self.processed.update(self.recall(new))
+        present: dict[str, ProcessedFile] = {}
         waiting: dict[str, _Waiting] = {}
         for path, stamp in files.items():
-            seen = self.seen.get(path)
-            if seen is not None:
-                present[path] = seen
-                if seen.stamp == stamp:
+            processed = self.processed.get(path)
+            if processed is not None:
+                present[path] = processed
+                if processed.stamp == stamp:
                     continue
             before = self._waiting.get(path)
             unchanged = before is not None and before.stamp == stamp
             waiting[path] = before if before and unchanged else _Waiting(stamp, now)
-        self.seen, self._waiting = present, waiting
-        taken = [path for path, each in waiting.items() if self._is_due(each, now)]
-        return sorted(taken, key=lambda path: (waiting[path].stamp.mtime_ns, path))
+        self.processed, self._waiting = present, waiting
+        due = [path for path, each in waiting.items() if self._is_due(each, now)]
+        return sorted(due, key=lambda path: (waiting[path].stamp.mtime_ns, path))
 
     def _is_due(self, file: _Waiting, now: float) -> bool:
-        still = now - file.since
+        unchanged = now - file.since
         if file.tries:
-            return file.tries == 1 and still >= self.patience
-        # Renamed, or its times set, long after it was written: both are the file server's
-        # times, so their difference is right even if its clock is wrong.
+            return file.tries == 1 and unchanged >= self.patience
+        # Renamed, or its times set, long after it was written: both times are the file server's,
+        # so that their difference is right even if its clock is wrong.
         aged = (file.stamp.ctime_ns - file.stamp.mtime_ns) * 1e-9
-        return still >= self.settle or aged >= self.settle
+        return unchanged >= self.settle or aged >= self.settle
 
     @property
     def waiting(self) -> list[str]:
-        """Paths that are new and not dealt with yet."""
+        """Paths that are new and not processed yet."""
         return list(self._waiting)
 
     def stamp_of(self, path: str) -> Stamp:
-        """The stamp with which a file that is ready was found."""
+        """The stamp of a waiting file."""
         return self._waiting[path].stamp
 
     def failed(self, path: str) -> bool:
-        """Note that a file could not be used; True when that was the last try."""
+        """Record that a file could not be used; True when that was the last try."""
         self._waiting[path].tries += 1
         return self._waiting[path].tries > 1
 
-    def done(self, path: str, seen: Seen) -> None:
-        """Note that a file was dealt with."""
-        self.seen[path] = seen
+    def done(self, path: str, processed: ProcessedFile) -> None:
+        """Record that a file was processed."""
+        self.processed[path] = processed
         self._waiting.pop(path, None)

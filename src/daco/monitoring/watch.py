@@ -1,13 +1,12 @@
 """Watching a folder: every new recording is judged and stored exactly once.
 
-What makes a recording new is its place and its content. A file is looked at again when its size
-or times differ from what the store remembers, and is a new recording only if its bytes differ as
-well: files that are touched, copied back or re-dated by a file system come to nothing.
-Verdict, alarm, messages and the note that the file was dealt with are one transaction, so that a
-kill at any moment leaves a file either done or not begun.
+A recording is new when its place and content are new. A file is read again when its size or
+times differ from what the store remembers, and judged again only if its bytes differ as well.
+Verdict, alarm, messages and the record that the file was processed are one transaction, so that a
+kill at any moment leaves a file either processed or untouched.
 
-In memory are the files that lie in the folder; the store knows about those that did. What it
-knows is forgotten when the file is gone and its clip, too: see `Watcher.forget_gone`.
+Files in the folder are kept in memory; the store knows the files of earlier runs. It forgets a
+file when both the file and its clip are gone: see `Watcher.forget_gone`.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from pathlib import Path
 from daco.audio.decode import probe
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import SUFFIX
-from daco.detector.verdict import Hearing, Verdict, judge
+from daco.detector.verdict import ScoreOptions, Verdict, judge
 from daco.embedding.frontend import Listener
 from daco.errors import AudioError, DacoError, InputError
 from daco.files.hashing import sha256_of_file
-from daco.monitoring.arrivals import Arrivals, Look, Seen, Stamp, look
-from daco.monitoring.store import Added, Store, StoreError
+from daco.monitoring.arrivals import Arrivals, Listing, ProcessedFile, Stamp, list_recordings
+from daco.monitoring.store import Added, NewClip, Store, StoreError
 from daco.monitoring.store.records import KEY, TEXT
 from daco.text import quantity
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRecording:
     """A recording that was judged and stored."""
 
     verdict: Verdict
@@ -41,8 +40,8 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Unusable:
-    """A file that is no usable recording, and why; told once until it changes."""
+class UnusableFile:
+    """A file that is not a usable recording, and why; reported once until it changes."""
 
     name: str
     reason: str
@@ -55,38 +54,38 @@ class Remark:
     text: str
 
 
-Event = Scored | Unusable | Remark
+Event = ScoredRecording | UnusableFile | Remark
 
 
 class ModelInUse:
-    """A model file and what was last good in it; read again when the file changes.
+    """The last good content of a model file; loaded again when the file changes.
 
     Parameters
     ----------
     path : Path
-        The file; the machine goes by its name without the ending, as in ``daco serve``.
-    hearing : Hearing
+        The file; its name without the ending names the machine, as in ``daco serve``.
+    options : ScoreOptions
 
     Raises
     ------
     DacoError
-        At the start, where there is nothing good yet to go on with.
+        The file cannot be used at the start.
     """
 
-    def __init__(self, path: Path, hearing: Hearing) -> None:
-        self.path, self.hearing = path, hearing
+    def __init__(self, path: Path, options: ScoreOptions) -> None:
+        self.path, self.options = path, options
         self.machine = path.name.removesuffix(SUFFIX) or path.name
         self._signature = _signature(path)
         self.model = MachineModel.load(path)
         self.listener = self._listener(self.model)
 
     def _listener(self, model: MachineModel) -> Listener:
-        return Listener(model.frontend, weights=self.hearing.weights, device=self.hearing.device)
+        return Listener(model.frontend, weights=self.options.weights, device=self.options.device)
 
     def refresh(self) -> str | None:
-        """Use the file as it is now; a sentence if that changed or failed to change anything."""
+        """Use the file as it is now; a sentence if it changed or cannot be used."""
         signature = _signature(self.path)
-        if signature in (self._signature, None):  # while it is being replaced, or was removed
+        if signature in (self._signature, None):  # None: removed, or just being replaced
             return None
         self._signature = signature
         try:
@@ -94,7 +93,7 @@ class ModelInUse:
             same = model.frontend == self.model.frontend
             listener = self.listener if same else self._listener(model)
         except DacoError as error:
-            return f"The changed model is not used, the one before goes on: {error}"
+            return f"The changed model is not used, the one before stays in use: {error}"
         if model.sha256 == self.model.sha256:
             return None
         self.model, self.listener = model, listener
@@ -103,29 +102,21 @@ class ModelInUse:
 
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""
-        return judge(
-            self.model,
-            self.listener,
-            path,
-            name=name,
-            window=self.hearing.window,
-            hop=self.hearing.hop,
-            aggregate=self.hearing.aggregate,
-        )
+        return judge(self.model, self.listener, path, name=name, options=self.options)
 
 
 class Watcher:
-    """A folder, the model that judges what arrives in it, and the store it goes to.
+    """Judges the recordings that arrive in a folder and stores the verdicts.
 
     Parameters
     ----------
     model : ModelInUse
     folder : Path
-        With all folders below it. Its resolved path is part of what tells recordings apart,
-        so that several folders of one machine can go to the same store.
+        With all folders below it. Its resolved path is part of the sources' keys, so that several
+        folders of one machine can go to the same store.
     store : Store
     settle : float
-        Seconds that a file must have stood still; see `daco.monitoring.arrivals`.
+        Seconds without a change after which a file is complete.
     clock : callable
         Seconds that only grow.
     """
@@ -144,17 +135,16 @@ class Watcher:
         self.model, self.folder, self.store = model, folder.resolve(), store
         self._clock = clock
         self._prefix = f"{self.folder.as_posix().rstrip('/')}/"
-        self._arrivals = Arrivals(settle, patience=10 * settle, recall=self._dealt_with)
-        self.look_seconds = 0.0  # what the last look took, without what came of it
+        self._arrivals = Arrivals(settle, patience=10 * settle, recall=self._recall)
+        self.look_seconds = 0.0  # duration of the last listing
         self._obstacles: tuple[str, ...] = ()
-        self._store_is_away = False
-        self._forgets = False
+        self._store_failed = False
+        self._forget_at_next_poll = False
 
-    def _dealt_with(self, paths: Sequence[str]) -> dict[str, Seen]:
-        keys = [self._prefix + path for path in paths]
-        known = self.store.sources(self.model.machine, keys)
+    def _recall(self, paths: Sequence[str]) -> dict[str, ProcessedFile]:
+        known = self.store.sources(self.model.machine, [self._prefix + path for path in paths])
         return {
-            each.source_key.removeprefix(self._prefix): Seen.parse(
+            each.source_key.removeprefix(self._prefix): ProcessedFile.parse(
                 each.stamp or "", each.audio_sha256
             )
             for each in known
@@ -162,109 +152,113 @@ class Watcher:
 
     @property
     def waiting(self) -> list[str]:
-        """Files that are new and not dealt with yet: most likely still being written."""
+        """Files that are new and not processed yet: most likely still being written."""
         return self._arrivals.waiting
 
     def forget_gone(self) -> None:
-        """Have the next look forget files that are gone, if their clips are no longer kept.
+        """Let the next poll forget files that are gone, if their clips are no longer kept.
 
-        They would be new recordings if they came back. A look that finds no recording, or a
-        folder that cannot be opened, forgets nothing, since a network drive may only be away; nor
-        are the files of a folder forgotten that is there and empty.
+        They would be new recordings if they came back. Nothing is forgotten when no recording is
+        listed or a folder cannot be opened, since a network drive may be away; nor are the files
+        of a folder forgotten that exists and is empty.
         """
-        self._forgets = True
+        self._forget_at_next_poll = True
 
     def poll(
         self, *, second_try: bool = True, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[Event]:
-        """Look at the folder once, and deal with what has arrived, oldest first.
+        """List the folder once, and process what has arrived, oldest first.
 
-        It can be left at any point: what was yielded is stored, the rest waits for the next look.
+        The iteration can be left at any point: what was yielded is stored, the rest waits for the
+        next poll.
 
         Parameters
         ----------
         second_try : bool
-            A file that cannot be used gets another chance at a later look before it is told.
+            Try a file that cannot be used once more at a later poll before it is reported.
         stop : callable
-            Asked before each recording.
+            Called before each recording.
         """
-        begun = self._clock()
-        found = look(self.folder)
-        self.look_seconds = self._clock() - begun
-        if found.obstacles != self._obstacles:
-            self._obstacles = found.obstacles
-            yield from map(Remark, found.obstacles)
+        started = self._clock()
+        listing = list_recordings(self.folder)
+        self.look_seconds = self._clock() - started
+        if listing.obstacles != self._obstacles:
+            self._obstacles = listing.obstacles
+            yield from map(Remark, listing.obstacles)
         try:
-            self._forget(found)
-            for path in self._arrivals.ready(found.files, self._clock()):
+            self._forget(listing)
+            for path in self._arrivals.ready(listing.files, self._clock()):
                 if stop():
                     return
                 if remark := self.model.refresh():
                     yield Remark(remark)
-                event = self._deal_with(path, second_try)
-                if self._store_is_away:
-                    self._store_is_away = False
+                event = self._process(path, second_try)
+                if self._store_failed:
+                    self._store_failed = False
                     yield Remark("The database is back.")
                 if event is not None:
                     yield event
             if remark := self.model.refresh():
                 yield Remark(remark)
         except StoreError as error:  # nothing is lost: the files are still there
-            if not self._store_is_away:
+            if not self._store_failed:
                 yield Remark(f"{error} Recordings wait until it is back.")
-            self._store_is_away = True
+            self._store_failed = True
 
-    def _forget(self, found: Look) -> None:
-        if self._forgets and found.files and found.is_complete:
-            is_gone = _Gone(self.folder, found)
+    def _forget(self, listing: Listing) -> None:
+        if self._forget_at_next_poll and listing.files and listing.is_complete:
+            gone = _GoneFiles(self.folder, listing)
             self.store.forget_sources(
-                self.model.machine, self._prefix, lambda key: is_gone(key[len(self._prefix) :])
+                self.model.machine,
+                self._prefix,
+                lambda key: gone.contains(key[len(self._prefix) :]),
             )
-            self._forgets = False
+            self._forget_at_next_poll = False
 
-    def _deal_with(self, path: str, second_try: bool) -> Event | None:
+    def _process(self, path: str, second_try: bool) -> Event | None:
         stamp, file = self._arrivals.stamp_of(path), self.folder / path
-        before = self._arrivals.seen.get(path)
+        before = self._arrivals.processed.get(path)
         known = None if before is None else before.sha256
         verdict = None
         try:
             if len(self._prefix + path) > KEY:
                 raise InputError(f"its path is longer than {KEY} characters.")
-            probe(file)  # so that nothing is read in full that is no recording, or too large
+            probe(file)  # before all of it is read: it may not be a recording, or too large
             sha256 = sha256_of_file(file)
             if sha256 != known:
                 verdict = self.model.judge(file, path)
         except (AudioError, InputError, OSError) as error:
-            if not _is_still(file, stamp) or (not self._arrivals.failed(path) and second_try):
+            if not _is_unchanged(file, stamp) or (not self._arrivals.failed(path) and second_try):
                 return None
-            return self._reject(path, Seen(stamp, known), error)
-        if not _is_still(file, stamp):
-            return None  # written to, or removed, since the look: the next one sees it
-        if verdict is None:
-            self._same_again(path, Seen(stamp, sha256))
-            return None
-        return self._store(path, Seen(stamp, sha256), verdict)
-
-    def _store(self, path: str, seen: Seen, verdict: Verdict) -> Event | None:
-        added = self.store.add(
-            verdict.to_dict(),
-            machine=self.model.machine,
-            received_at=datetime.now(UTC),
-            recorded_at=_recorded_at(seen.stamp),
-            source_key=self._prefix + path,
-            audio_sha256=seen.sha256,
-            audio_path=self._prefix + path,
-            stamp=seen.text(),
+            return self._reject(path, ProcessedFile(stamp, known), error)
+        if not _is_unchanged(file, stamp):
+            return None  # written to, or removed, since it was listed
+        processed, key, machine = (
+            ProcessedFile(stamp, sha256),
+            self._prefix + path,
+            self.model.machine,
         )
-        self._arrivals.done(path, seen)
-        # None: another watcher was faster, or a commit had succeeded whose answer was lost.
-        return None if added is None else Scored(verdict, added)
+        added = None
+        if verdict is None:
+            self.store.restamp(machine, key, processed.text())
+        else:
+            added = self.store.add(
+                NewClip(
+                    verdict,
+                    machine,
+                    received_at=datetime.now(UTC),
+                    recorded_at=_recorded_at(stamp),
+                    source_key=key,
+                    audio_sha256=sha256,
+                    audio_path=key,
+                    stamp=processed.text(),
+                )
+            )
+        self._arrivals.done(path, processed)
+        # None: another watcher was faster, or an earlier commit succeeded whose answer was lost.
+        return None if added is None or verdict is None else ScoredRecording(verdict, added)
 
-    def _same_again(self, path: str, seen: Seen) -> None:
-        self.store.restamp(self.model.machine, self._prefix + path, seen.text())
-        self._arrivals.done(path, seen)
-
-    def _reject(self, path: str, seen: Seen, error: Exception) -> Event:
+    def _reject(self, path: str, processed: ProcessedFile, error: Exception) -> Event:
         reason = error.reason if isinstance(error, DacoError) else str(error)
         if isinstance(error, OSError):
             reason = f"cannot be read ({error.strerror or error})."
@@ -274,36 +268,36 @@ class Watcher:
                 self.model.machine,
                 key,
                 name=path,
-                stamp=seen.text(),
+                stamp=processed.text(),
                 reason=reason[:TEXT],
                 at=datetime.now(UTC),
             )
-        self._arrivals.done(path, seen)
-        return Unusable(path, reason)
+        self._arrivals.done(path, processed)
+        return UnusableFile(path, reason)
 
 
-class _Gone:
-    """Says of a path whether its file was removed, and not only a drive that holds it."""
+class _GoneFiles:
+    """Tells files that were removed from files whose drive is away."""
 
-    def __init__(self, folder: Path, found: Look) -> None:
-        self._folder, self._files = folder, found.files
-        self._full: set[str] = set()  # folders with a recording in or below them
-        for path in found.files:
-            place = _parent(path)
-            while place not in self._full:
-                self._full.add(place)
-                place = _parent(place)
+    def __init__(self, folder: Path, listing: Listing) -> None:
+        self._folder, self._files = folder, listing.files
+        self._nonempty: set[str] = set()  # folders with a recording in or below them
+        for path in listing.files:
+            parent = _parent(path)
+            while parent not in self._nonempty:
+                self._nonempty.add(parent)
+                parent = _parent(parent)
 
-    def __call__(self, path: str) -> bool:
-        if path in self._files or self._may_be_there(path):
+    def contains(self, path: str) -> bool:
+        if path in self._files or self._may_exist(path):
             return False
-        place = _parent(path)
-        while place and not os.path.isdir(self._folder / place):
-            place = _parent(place)
-        return place in self._full
+        parent = _parent(path)
+        while parent and not os.path.isdir(self._folder / parent):
+            parent = _parent(parent)
+        return parent in self._nonempty
 
-    def _may_be_there(self, path: str) -> bool:
-        """A look passes over a link to nowhere, and over what cannot be looked at right now."""
+    def _may_exist(self, path: str) -> bool:
+        """A listing leaves out broken links, and files that cannot be read at the moment."""
         try:
             os.lstat(self._folder / path)
         except (FileNotFoundError, NotADirectoryError):
@@ -317,7 +311,7 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _is_still(path: Path, stamp: Stamp) -> bool:
+def _is_unchanged(path: Path, stamp: Stamp) -> bool:
     try:
         return Stamp.of(path) == stamp
     except OSError:
@@ -336,5 +330,5 @@ def _recorded_at(stamp: Stamp) -> datetime | None:
     """When the file was last written to, by the clock of its file system."""
     try:
         return datetime.fromtimestamp(stamp.mtime_ns / 1e9, UTC)
-    except (OverflowError, ValueError, OSError):  # a year no calendar has
+    except (OverflowError, ValueError, OSError):  # beyond the calendar
         return None

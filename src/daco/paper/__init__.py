@@ -1,7 +1,10 @@
-"""The paper beside its artifacts: every printed figure, recomputed.
+"""The paper's printed figures, recomputed from its authors' artifacts.
 
-``printed.csv`` says what is printed where, a recipe how it is recomputed from the authors'
-published artifacts, and :func:`check_paper` whether the two agree.
+``printed.csv`` lists what is printed where, and names a recipe for each figure. Read
+``printed`` (the data), ``artifacts`` (the authors' files) and ``recipe`` first; ``choices``,
+``scores``, ``statistics`` and ``experiments`` hold the recipes in the paper's order,
+``consistency`` those that compare artifacts with each other. ``check`` compares, ``document``
+writes the result.
 """
 
 from daco.paper.check import Finding, Status, check_paper, summary

@@ -1,8 +1,7 @@
-"""The authors' published artifacts: one folder or ZIP file, refused by name where damaged.
+"""The authors' published artifacts, in a folder or ZIP file.
 
-A table must be whole to be used: every configuration of its grid, every machine of its year,
-every clip that the other files of the machine have. Then a number that differs is a number
-that differs, and not a file that ends too early.
+A table is used only if it is complete: every configuration of its grid, every machine of its
+year, every clip that the other files of the machine have. An error names a damaged file.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import product
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -27,7 +27,6 @@ from daco.data.dcase import MACHINES, parse_name
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import QUANTITIES
 from daco.evaluation.scorefiles import SCORES, parse_rows, score_file_name
-from daco.files.hashing import sha256_of_file
 from daco.method.config import paper_grid
 from daco.method.grid_table import config_names, numbers
 from daco.text import name_list
@@ -80,10 +79,10 @@ YEARS = ("2023", "2024", "beats")
 
 @dataclass(frozen=True)
 class Artifacts:
-    """A clone of the authors' repository, and what was already read of it."""
+    """A clone of the authors' repository, with a cache of what was read and computed."""
 
     root: Path
-    kept: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
+    cache: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +98,16 @@ class Clips:
 def once(
     function: Callable[Concatenate[Artifacts, Given], Result],
 ) -> Callable[Concatenate[Artifacts, Given], Result]:
-    """Compute what `function` says of a folder only once; failures are not kept."""
+    """Cache the results of `function` with the artifacts; failures are not cached."""
 
     @wraps(function)
-    def remembered(artifacts: Artifacts, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def cached(artifacts: Artifacts, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         key = (function.__name__, args, tuple(kwargs.items()))
-        if key not in artifacts.kept:
-            artifacts.kept[key] = function(artifacts, *args, **kwargs)
-        return artifacts.kept[key]
+        if key not in artifacts.cache:
+            artifacts.cache[key] = function(artifacts, *args, **kwargs)
+        return artifacts.cache[key]
 
-    return remembered
+    return cached
 
 
 def open_artifacts(path: Path | str) -> Artifacts:
@@ -150,24 +149,19 @@ def _unpack(archive: Path) -> Artifacts:
     return artifacts
 
 
-def read_text(artifacts: Artifacts, file: str) -> str:
-    """A text file of the folder."""
+def read_file(artifacts: Artifacts, file: str, read: Callable[[Path], Result]) -> Result:
+    """What `read` returns for a file of the folder."""
     try:
-        return (artifacts.root / file).read_text(encoding="utf-8-sig")
+        return read(artifacts.root / file)
     except FileNotFoundError:
         raise ArtifactError(file, "is not there") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ArtifactError(file, f"cannot be read ({error})") from None
 
 
-def sha256(artifacts: Artifacts, file: str) -> str:
-    """The hash of a file's bytes."""
-    try:
-        return sha256_of_file(artifacts.root / file)
-    except FileNotFoundError:
-        raise ArtifactError(file, "is not there") from None
-    except OSError as error:
-        raise ArtifactError(file, f"cannot be read ({error})") from None
+def read_text(artifacts: Artifacts, file: str) -> str:
+    """A text file of the folder."""
+    return read_file(artifacts, file, lambda path: path.read_text(encoding="utf-8-sig"))
 
 
 @once
@@ -219,7 +213,7 @@ def read_table(
 
 
 def whole(file: str, what: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Every row once and no other: a table that was cut off is not used."""
+    """Require every row once and no other."""
     if sorted(found) != sorted(wanted):
         has = len(set(found) & set(wanted))
         raise ArtifactError(f"results/{file}", f"has {has} of {len(wanted)} {what}")
@@ -228,18 +222,14 @@ def whole(file: str, what: str, found: Sequence[Any], wanted: Sequence[Any]) -> 
 @once
 def grid(artifacts: Artifacts, setting: str) -> pd.DataFrame:
     """The grid of a setting: ``config, dev_omega, eval_omega, crit_dev, crit_eval``."""
-    known = SETTINGS[setting]
     columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
-    return _of_policy(artifacts, known.grid, known, columns, [(c,) for c in _names(known)])
+    return _rows(artifacts, SETTINGS[setting].grid, setting, columns)
 
 
 @once
 def frozen_grid(artifacts: Artifacts, setting: str) -> pd.DataFrame:
     """The grid that was frozen before the 2026 ground truth was known."""
-    known = SETTINGS[setting]
-    columns = ("dev_omega", "crit_dev")
-    wanted = [(c,) for c in _names(known)]
-    return _of_policy(artifacts, "prereg2026_grid.csv", known, columns, wanted)
+    return _rows(artifacts, "prereg2026_grid.csv", setting, ("dev_omega", "crit_dev"))
 
 
 @once
@@ -249,13 +239,25 @@ def machines(artifacts: Artifacts, setting: str, split: str) -> pd.DataFrame:
     file = known.machines
     if known.policy and split == "dev":
         file = f"prereg2026_per_machine_{known.policy}.csv"
-    columns = (*QUANTITIES, "balance_ks")
-    wanted = [(m, c) for m in MACHINES[known.year][split] for c in _names(known)]
-    if known.policy:
-        return _of_policy(artifacts, file, known, columns, wanted)
-    table = read_table(artifacts, file, ("split", "machine", "config"), columns)
-    table = table[table["split"] == split].reset_index(drop=True)
-    whole(file, f"{split} rows", _keys(table, wanted), wanted)
+    return _rows(artifacts, file, setting, (*QUANTITIES, "balance_ks"), split)
+
+
+def _rows(
+    artifacts: Artifacts, file: str, setting: str, columns: tuple[str, ...], split: str = ""
+) -> pd.DataFrame:
+    """The rows of a setting, and of a split where they are of machines; complete, or an error."""
+    known = SETTINGS[setting]
+    configs = config_names(paper_grid(known.size))
+    keys, what = (
+        (["machine", "config"], f"{split} rows") if split else (["config"], "configurations")
+    )
+    axes = [MACHINES[known.year][split], configs] if split else [configs]
+    part = {"policy": known.policy} if known.policy else {"split": split} if split else {}
+    table = read_table(artifacts, file, (*part, *keys), columns)
+    for name, value in part.items():
+        table = table[table[name] == value].reset_index(drop=True)
+    found = list(table[keys].itertuples(index=False, name=None))
+    whole(file, "rows" if known.policy else what, found, list(product(*axes)))
     return table
 
 
@@ -275,33 +277,6 @@ def clips(artifacts: Artifacts, config: str, split: str, machine: str) -> Clips:
     return Clips(names, scores, np.array(labels, dtype=int), np.array(domains, dtype=str))
 
 
-def _names(setting: Setting) -> list[str]:
-    return config_names(paper_grid(setting.size))
-
-
-def _of_policy(
-    artifacts: Artifacts,
-    file: str,
-    setting: Setting,
-    columns: tuple[str, ...],
-    wanted: Sequence[tuple[str, ...]],
-) -> pd.DataFrame:
-    """The rows of one channel policy where the file has several; complete, or an error."""
-    text = ("machine", "config") if len(wanted[0]) == 2 else ("config",)
-    if setting.policy:
-        table = read_table(artifacts, file, ("policy", *text), columns)
-        table = table[table["policy"] == setting.policy].reset_index(drop=True)
-    else:
-        table = read_table(artifacts, file, text, columns)
-    whole(file, "rows" if setting.policy else "configurations", _keys(table, wanted), wanted)
-    return table
-
-
-def _keys(table: pd.DataFrame, wanted: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    columns = ("machine", "config")[-len(wanted[0]) :]
-    return list(zip(*(table[name] for name in columns), strict=True))
-
-
 def _score_file(config: str, split: str, machine: str) -> str:
     return f"release/scores/{config}/{split}/{score_file_name(machine)}"
 
@@ -319,7 +294,7 @@ def _score_rows(
 
 
 def _score_names(artifacts: Artifacts, config: str, split: str, machine: str) -> tuple[str, ...]:
-    """The clips of a file; none where it is missing or damaged, which its own reader tells."""
+    """The clips of a file; none where it is missing or damaged."""
     try:
         return _score_rows(artifacts, config, split, machine)[0]
     except ArtifactError:

@@ -1,4 +1,4 @@
-"""Printed and recomputed side by side: whether they agree, and whether that was expected."""
+"""Compare printed with recomputed figures: whether they agree, and whether that was expected."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.errors import DacoError
-from daco.paper import (  # noqa: F401  (they enter their recipes)
-    agreement,
-    counts,
-    forward,
-    records,
-)
+from daco.paper import consistency  # noqa: F401  (with what it imports it registers all recipes)
 from daco.paper.artifacts import Artifacts, open_artifacts
 from daco.paper.printed import NUMBER, PLACES, Figure, decimals, figures
 from daco.paper.recipe import Recomputed, recompute
@@ -30,7 +25,7 @@ _SLACK = 1e-9  # 0.125 printed as 0.12 lies half a digit away, and binary fracti
 
 
 class Status(StrEnum):
-    """What became of a figure; `MEANINGS` says what each word means."""
+    """The result of a comparison; `MEANINGS` explains each word."""
 
     OK = "ok"
     READ = "read"
@@ -57,17 +52,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A printed figure beside what the artifacts say.
-
-    Attributes
-    ----------
-    figure : Figure
-    status : Status
-    recomputed : Recomputed or None
-        None where nothing could be computed.
-    note : str
-        Why it is so, where there is more to say.
-    """
+    """A printed figure and its recomputed value; None where nothing could be computed."""
 
     figure: Figure
     status: Status
@@ -178,7 +163,7 @@ def agrees(figure: Figure, found: Recomputed) -> bool:
     (True, False)
     """
     if figure.rule == "name":
-        return found.name == figure.said
+        return found.name == figure.content
     if figure.rule:
         holds = _BOUNDS[figure.rule]
         bound = float(figure.numbers[0])
@@ -193,24 +178,16 @@ def agrees(figure: Figure, found: Recomputed) -> bool:
 
 
 def summary(found: Sequence[Finding]) -> dict[str, Any]:
-    """How many figures have which status, in the paper and beyond it."""
+    """Count the figures of each status, in the paper and beyond it."""
     printed = {place.name for place in PLACES if place.in_paper}
-    parts = {
-        "paper": [each for each in found if each.figure.place in printed],
-        "beyond": [each for each in found if each.figure.place not in printed],
-    }
-    counted = {}
-    for name, part in parts.items():
+    counted: dict[str, Any] = {}
+    for name, in_paper in (("paper", True), ("beyond", False)):
+        part = [each for each in found if (each.figure.place in printed) is in_paper]
+        computed = [each for each in part if each.recomputed and not each.recomputed.needs]
         by_status = Counter(each.status for each in part)
         counted[name] = {
             "figures": len(part),
-            "quantities": len(
-                {
-                    each.figure.recompute
-                    for each in part
-                    if each.recomputed is not None and not each.recomputed.needs
-                }
-            ),
+            "quantities": len({each.figure.recompute for each in computed}),
             **{status.value: by_status[status] for status in Status},
             "differs as an erratum says": sum(
                 each.status is Status.DIFFERS and each.expected for each in part
@@ -231,7 +208,7 @@ def _in_the_form_of(figure: Figure, found: Recomputed, more: int) -> str:
         form = numbers[0] if numbers else "0"
         return ", ".join(_formatted(value, form, more) for value in found.values)
     values = iter(found.values)
-    return NUMBER.sub(lambda match: _formatted(next(values), match[0], more), figure.said)
+    return NUMBER.sub(lambda match: _formatted(next(values), match[0], more), figure.content)
 
 
 def _formatted(value: float, printed: str, more: int) -> str:

@@ -1,17 +1,15 @@
-"""Which configuration a rule picks in a setting, and what the veto does."""
+"""Which configuration a rule picks in a setting, what the veto does, and the criterion's noise."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.criterion import h0_floor
 from daco.method.selection import (
     guarded_selection,
     oracle,
-    per_machine_blind,
-    random_expectation,
     select_by_criterion,
     select_by_dev_score,
     viable,
@@ -28,18 +26,16 @@ from daco.paper.artifacts import (
     once,
     read_entry,
 )
-from daco.paper.recipe import Recomputed, named, number, pair, read, recipe
+from daco.paper.recipe import Recomputed, number, pair, read, recipe
 
 DEGENERATE = "ldn-diff-K16"
 WITH_DEGENERATE = (*YEARS, "eat", "panns")
-"""The settings in which the degenerate configuration is on the grid (BEATs is 2025)."""
-
-_FORMS = (3.0, 8.0)  # the thresholds between which the paper varies the veto
+"""The settings whose grid has the degenerate configuration (BEATs is 2025)."""
 
 
 @once
 def config_of(artifacts: Artifacts, setting: str, who: str) -> str:
-    """The configuration a rule picks; a configuration's own name stands for itself."""
+    """The configuration a rule picks; a configuration's own name is itself."""
     table = grid(artifacts, setting)
     names = table["config"]
     if who == "dev-pick":
@@ -71,21 +67,7 @@ def _pick_within(table: pd.DataFrame, delta: float) -> str:
 @recipe
 def pick(artifacts: Artifacts, setting: str, rule: str) -> Recomputed:
     """The configuration that a rule picks."""
-    return named(config_of(artifacts, setting, rule))
-
-
-@recipe
-def random_score(artifacts: Artifacts, setting: str, which: str) -> Recomputed:
-    """Mean or sd of the evaluation score of a configuration drawn at random."""
-    expected = random_expectation(grid(artifacts, setting)["eval_omega"])
-    return number(expected.mean if which == "mean" else expected.sd)
-
-
-@recipe
-def random_range(artifacts: Artifacts) -> Recomputed:
-    """The lowest and highest of these means over the backbones."""
-    means = [random_score(artifacts, setting, "mean").values[0] for setting in BACKBONES]
-    return pair(min(means), max(means))
+    return Recomputed(name=config_of(artifacts, setting, rule))
 
 
 @recipe
@@ -101,33 +83,32 @@ def above_veto_floor(artifacts: Artifacts, setting: str, who: str) -> Recomputed
     return number(dev[config_of(artifacts, setting, who)] - np.quantile(dev, 0.10))
 
 
-def picks_by_threshold(artifacts: Artifacts, setting: str) -> list[str]:
+def _threshold_picks(artifacts: Artifacts, setting: str) -> list[str]:
     """The picks of the threshold veto for every delta from 3 to 8 that could change them."""
     table = grid(artifacts, setting)
     behind = table["dev_omega"].max() - table["dev_omega"]
-    low, high = _FORMS
-    deltas = [low, *sorted(d for d in behind if low < d < high), high]
+    deltas = [3.0, *sorted(d for d in behind if 3 < d < 8), 8.0]
     return [_pick_within(table, delta) for delta in deltas]
 
 
 @recipe
 def threshold_picks(artifacts: Artifacts, setting: str) -> Recomputed:
     """How many different configurations the threshold veto picks for deltas 3 to 8."""
-    return number(len(set(picks_by_threshold(artifacts, setting))))
+    return number(len(set(_threshold_picks(artifacts, setting))))
 
 
 @recipe
 def threshold_scores(artifacts: Artifacts, setting: str) -> Recomputed:
     """Lowest and highest evaluation score over the forms of the veto."""
-    scores = grid(artifacts, setting).set_index("config")["eval_omega"]
-    picks = [*picks_by_threshold(artifacts, setting), config_of(artifacts, setting, "guarded-pick")]
-    return pair(scores[picks].min(), scores[picks].max())
+    picks = [*_threshold_picks(artifacts, setting), config_of(artifacts, setting, "guarded-pick")]
+    scores = grid(artifacts, setting).set_index("config")["eval_omega"][picks]
+    return pair(scores.min(), scores.max())
 
 
 @recipe
 def stable_thresholds(artifacts: Artifacts) -> Recomputed:
     """How many of the backbones keep one pick for all deltas from 3 to 8."""
-    stable = sum(len(set(picks_by_threshold(artifacts, s))) == 1 for s in BACKBONES)
+    stable = sum(len(set(_threshold_picks(artifacts, s))) == 1 for s in BACKBONES)
     return pair(stable, len(BACKBONES))
 
 
@@ -157,13 +138,13 @@ def deficit_of_best(artifacts: Artifacts, setting: str, count: str) -> Recompute
 @recipe
 def degenerate_picks(artifacts: Artifacts, rule: str) -> Recomputed:
     """In how many settings a rule picks the degenerate configuration."""
-    fallen = [s for s in WITH_DEGENERATE if config_of(artifacts, s, rule) == DEGENERATE]
-    return pair(len(fallen), len(WITH_DEGENERATE))
+    picks = [config_of(artifacts, setting, rule) for setting in WITH_DEGENERATE]
+    return pair(picks.count(DEGENERATE), len(picks))
 
 
 @recipe
 def degenerate_deficit(artifacts: Artifacts) -> Recomputed:
-    """How far it lies below the best dev score, at least and at most."""
+    """How far it is below the best dev score, at least and at most."""
     dev = [grid(artifacts, s).set_index("config")["dev_omega"] for s in WITH_DEGENERATE]
     behind = [scores.max() - scores[DEGENERATE] for scores in dev]
     return pair(min(behind), max(behind))
@@ -180,20 +161,7 @@ def default_wins(artifacts: Artifacts, *years: str) -> Recomputed:
     return pair(wins, len(years))
 
 
-@recipe
-def blind_pool_size(artifacts: Artifacts, setting: str) -> Recomputed:
-    """How many configurations of the grid are in the pool for choosing per machine.
-
-    The pool holds the soft k=1 configurations without the z-score.
-    """
-    names = set(grid(artifacts, setting)["config"])
-    return number(sum(config.name in names for config in blind_pool()))
-
-
-@once
-def blind_choices(artifacts: Artifacts, setting: str, split: str, size: int) -> dict[str, str]:
-    """Each machine's own choice from a pool, by its criterion alone."""
-    return per_machine_blind(machines(artifacts, setting, split), blind_pool(size))
+# The criterion
 
 
 @recipe
@@ -205,43 +173,35 @@ def criterion_of_pair(artifacts: Artifacts, machine: str, first: str, second: st
 
 
 @recipe
-def criterion_range(artifacts: Artifacts, setting: str) -> Recomputed:
-    """Smallest and largest criterion of a grid."""
-    criterion = grid(artifacts, setting)["crit_dev"]
-    return pair(criterion.min(), criterion.max())
-
-
-@recipe
-def smallest_criterion_step(artifacts: Artifacts, setting: str) -> Recomputed:
-    """The distance of the two smallest criteria."""
-    first, second = np.sort(grid(artifacts, setting)["crit_dev"])[:2]
-    return number(second - first)
+def spread(artifacts: Artifacts, setting: str, column: str, which: str) -> Recomputed:
+    """Range, its width, or the distance of the two smallest values of a grid's column."""
+    values = np.sort(grid(artifacts, setting)[column].to_numpy())
+    if which == "range":
+        return pair(values[0], values[-1])
+    return number(values[1] - values[0] if which == "step" else values[-1] - values[0])
 
 
 @once
-def floor_of_seven(artifacts: Artifacts) -> tuple[float, float]:
+def _floor_of_seven(artifacts: Artifacts) -> tuple[float, float]:
     """Mean and sd of the criterion over seven machines whose domains do not differ.
 
     8,000 simulations: the standard error of the sd, sd / sqrt(16,000), is about 0.0001.
     """
-    floor = h0_floor(495, 5, n_splits=10, n_simulations=8000)
-    return floor.mean, floor.sd / np.sqrt(7)
+    simulated = h0_floor(495, 5, n_splits=10, n_simulations=8000)
+    return simulated.mean, simulated.sd / np.sqrt(7)
 
 
 @recipe
 def floor(artifacts: Artifacts, which: str) -> Recomputed:
     """The criterion's floor: its mean, or its sd for a mean of seven machines."""
-    return number(floor_of_seven(artifacts)[which == "sd"])
+    return number(_floor_of_seven(artifacts)[which == "sd"])
 
 
 @recipe
 def plausible_picks(artifacts: Artifacts, setting: str) -> Recomputed:
-    """Lowest and highest evaluation score of what noise could have picked.
-
-    That is every criterion within three sd of the floor of the smallest one.
-    """
+    """Lowest and highest evaluation score among criteria within three sd of the smallest."""
     table = grid(artifacts, setting)
-    noise = 3 * floor_of_seven(artifacts)[1]
+    noise = 3 * _floor_of_seven(artifacts)[1]
     near = table[table["crit_dev"] <= table["crit_dev"].min() + noise]["eval_omega"]
     return pair(near.min(), near.max())
 

@@ -1,9 +1,10 @@
-"""Baselines, the balance frontier, diagnostics, false-alarm rates and cost (E1, E2, E6)."""
+"""Baselines, frontier, diagnostics, false-alarm rates and cost (E1, E2, E6); counts; 2026."""
 
 from __future__ import annotations
 
 import re
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,20 @@ import pandas as pd
 from daco.data.dcase import MACHINES
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, fpr_coverage, harmonic_mean
 from daco.evaluation.statistics import partial_spearman
+from daco.files.hashing import sha256_of_file
+from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import (
+    BACKBONES,
+    RELEASED,
     ArtifactError,
     Artifacts,
     clips,
+    frozen_grid,
     grid,
+    machines,
     once,
+    read_file,
+    read_json,
     read_table,
     read_text,
     whole,
@@ -24,6 +33,7 @@ from daco.paper.artifacts import (
 from daco.paper.choices import config_of
 from daco.paper.recipe import Recomputed, number, pair, read, recipe
 from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
+from daco.paper.statistics import families_of
 
 DEV, EVAL = MACHINES[2025]["dev"], MACHINES[2025]["eval"]
 BACKENDS = ("knn1", "sel-maha", "gmm2")
@@ -37,6 +47,7 @@ _COST = re.compile(
 )
 _CYCLE = re.compile(r"score\+calibrate (\d+) ms, criterion \(10 splits\) (\d+) ms")
 _COST_COLUMNS = ("parameters", "dim", "ms_per_clip", "memory")
+_MANIFEST = "release/manifest.json"
 
 
 # E1
@@ -51,8 +62,8 @@ def baseline(artifacts: Artifacts, backend: str, which: str) -> Recomputed:
     else:
         file = "e1_dev.csv"
         table = read_table(artifacts, file, ("machine", "backend"), QUANTITIES)
-        wanted = list(product(DEV, BACKENDS))
-        whole(file, "rows", list(zip(table["machine"], table["backend"], strict=True)), wanted)
+        found = list(table[["machine", "backend"]].itertuples(index=False, name=None))
+        whole(file, "rows", found, list(product(DEV, BACKENDS)))
         metrics = table[table["backend"] == backend][list(QUANTITIES)].to_numpy()
         error = rounding_error(metrics)
     if which == "score":
@@ -103,13 +114,6 @@ def diagnostics(artifacts: Artifacts) -> pd.DataFrame:
 def diagnostic(artifacts: Artifacts, machine: str, column: str) -> Recomputed:
     """A diagnostic of one machine; accuracies and shares in percent."""
     return read(number(diagnostics(artifacts)[column][machine]), "the recordings")
-
-
-@recipe
-def diagnostic_range(artifacts: Artifacts, column: str, *machines: str) -> Recomputed:
-    """Its lowest and highest value over machines."""
-    values = diagnostics(artifacts)[column][list(machines)]
-    return read(pair(values.min(), values.max()), "the recordings")
 
 
 @recipe
@@ -210,13 +214,6 @@ def efficiency(artifacts: Artifacts, backbone: str, column: str) -> Recomputed:
 
 
 @recipe
-def efficiency_range(artifacts: Artifacts, column: str) -> Recomputed:
-    """The lowest and highest of these over backbones."""
-    values = [costs[column] for costs in _costs(artifacts).values()]
-    return read(Recomputed((min(values), max(values))), _COMPUTER)
-
-
-@recipe
 def cycle_seconds(artifacts: Artifacts) -> Recomputed:
     """Seconds of one configuration on one machine, criterion included."""
     match = _CYCLE.search(read_text(artifacts, _E6))
@@ -230,3 +227,104 @@ def study_minutes(artifacts: Artifacts) -> Recomputed:
     """Minutes that the cycles of a whole grid on all machines take."""
     cycles = len(grid(artifacts, "beats")) * len((*DEV, *EVAL))
     return read(number(cycles * cycle_seconds(artifacts).values[0] / 60), _COMPUTER)
+
+
+# What there is
+
+
+def manifest(artifacts: Artifacts) -> list[dict[str, Any]]:
+    """The authors' list of configurations."""
+    entries = read_json(artifacts, _MANIFEST)
+    fields = {"name", "base", "k", "method", "prior_strength", "density_K"}
+    if isinstance(entries, list) and all(
+        isinstance(entry, dict) and fields <= entry.keys() for entry in entries
+    ):
+        return entries
+    raise ArtifactError(_MANIFEST, "is not a list of configurations")
+
+
+@recipe
+def manifest_values(artifacts: Artifacts, which: str) -> Recomputed:
+    """The different values of k, of m or of K over all configurations."""
+    kind, wanted, name = {
+        "k": ("base", "knn", "k"),
+        "m": ("method", "conformal", "prior_strength"),
+        "K": ("density_K", None, "density_K"),
+    }[which]
+    entries = [e for e in manifest(artifacts) if (e[kind] == wanted if wanted else e[kind])]
+    return Recomputed(tuple(sorted({float(entry[name]) for entry in entries})))
+
+
+@recipe
+def configurations(artifacts: Artifacts, setting: str, family: str = "") -> Recomputed:
+    """Configurations of a grid, or of those the conformal ones."""
+    table = grid(artifacts, setting)
+    kinds = families_of(table)
+    return number(np.sum(np.char.startswith(kinds, "conf")) if family else len(table))
+
+
+@recipe
+def families(artifacts: Artifacts, setting: str) -> Recomputed:
+    """Method families of a grid."""
+    return number(len(np.unique(families_of(grid(artifacts, setting)))))
+
+
+@recipe
+def backbones(artifacts: Artifacts) -> Recomputed:
+    """Backbones with a grid of their own."""
+    return number(sum(len(grid(artifacts, setting)) > 0 for setting in BACKBONES))
+
+
+@recipe
+def machines_of(artifacts: Artifacts, setting: str, split: str) -> Recomputed:
+    """Machines of a split, or of both."""
+    splits = ("dev", "eval") if split == "all" else (split,)
+    return number(sum(machines(artifacts, setting, s)["machine"].nunique() for s in splits))
+
+
+@recipe
+def clips_per_machine(artifacts: Artifacts, which: str) -> Recomputed:
+    """Test clips of each machine; normal and anomalous ones where the names tell (dev)."""
+    counts = set()
+    for split, names in (("dev", DEV), ("eval", EVAL)):
+        for machine in names:
+            found = clips(artifacts, RELEASED[0], split, machine)
+            if which == "all":
+                counts.add(len(found.names))
+            elif split == "dev":
+                counts.add(int(np.sum(found.labels == (which == "anomaly"))))
+    # one number is printed for all machines
+    return Recomputed(tuple(float(count) for count in sorted(counts)))
+
+
+# After the paper: the frozen forward test of 2026
+
+
+@recipe
+def frozen_value(artifacts: Artifacts, policy: str, column: str) -> Recomputed:
+    """Dev score or criterion of the frozen pick, from the frozen table of machines."""
+    pick = config_of(artifacts, policy, "frozen-pick")
+    table = machines(artifacts, policy, "dev")
+    _, _, values = pivot_machines(table, [*QUANTITIES, "balance_ks"], configs=[pick])
+    metrics, balance = values[:, 0, :3], values[:, 0, 3]
+    if column == "crit_dev":
+        return number(balance.mean(), 0.00005)  # each has four decimals
+    return number(harmonic_mean(metrics), rounding_error(metrics))
+
+
+@recipe
+def sha256(artifacts: Artifacts, file: str) -> Recomputed:
+    """The hash of a frozen file."""
+    return Recomputed(name=read_file(artifacts, f"results/{file}", sha256_of_file))
+
+
+@recipe
+def changed_after_freezing(artifacts: Artifacts) -> Recomputed:
+    """Dev scores and criteria that the 2026 grid has otherwise than the frozen one."""
+    changed = 0
+    for policy in ("ch0", "mix"):
+        columns = ["dev_omega", "crit_dev"]
+        frozen = frozen_grid(artifacts, policy).set_index("config")[columns]
+        later = grid(artifacts, policy).set_index("config")[columns]
+        changed += int(np.sum(frozen.sort_index().to_numpy() != later.sort_index().to_numpy()))
+    return number(changed)

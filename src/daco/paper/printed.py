@@ -1,6 +1,6 @@
-"""What the paper prints, and where it is known to err: data, transcribed once.
+"""The paper's printed figures and its errata, as data.
 
-``printed.csv`` has one row per figure and place; ``errata.csv`` one sentence per erratum.
+``printed.csv`` has one row per figure and place, ``errata.csv`` one row per erratum.
 """
 
 from __future__ import annotations
@@ -16,18 +16,9 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Place:
-    """A part of the paper, or of what came after it.
+    """A part of the paper, or of what came after it (not ``in_paper``).
 
-    Attributes
-    ----------
-    name : str
-        As the figures have it, such as ``"Table II"``.
-    title : str
-    in_paper : bool
-        False for what the paper does not print: the outcome of the forward test, evidence for
-        the errata, the agreement of the artifacts with each other.
-    dense : bool
-        A table so long that only what is not ok is worth a line.
+    A ``dense`` table is so long that only what is not ok is listed.
     """
 
     name: str
@@ -111,14 +102,14 @@ class Figure:
     note: str = ""
 
     @property
-    def said(self) -> str:
-        """The text that holds the numbers."""
+    def content(self) -> str:
+        """The text that holds the numbers or the name."""
         return self.value or self.printed
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """The printed numbers, each with its sign and digits."""
-        return () if self.rule == "name" else numbers_in(self.said)
+        return () if self.rule == "name" else numbers_in(self.content)
 
 
 @dataclass(frozen=True)
@@ -157,11 +148,10 @@ def figures() -> tuple[Figure, ...]:
     >>> next(f.printed for f in figures() if f.id == "table2.oracle.eat")
     '59.76'
     """
-    found = []
-    for row in _rows("printed.csv"):
-        erratum = row.pop("erratum")
-        found.append(Figure(**row, erratum=int(erratum) if erratum else None))
-    return tuple(found)
+    return tuple(
+        Figure(**row | {"erratum": int(row["erratum"]) if row["erratum"] else None})  # type: ignore[arg-type]
+        for row in _rows("printed.csv")
+    )
 
 
 @cache

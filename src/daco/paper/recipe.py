@@ -1,7 +1,7 @@
-"""How a printed figure is recomputed: a name in the data, a small function of the artifacts.
+"""Recipes: how a printed figure is recomputed from the artifacts.
 
-The data say ``eval_score beats guarded-pick``; the registry finds the function
-``eval_score`` and calls it with the artifacts and the two words.
+``printed.csv`` names a recipe and its arguments, such as ``eval_score beats guarded-pick``: the
+function ``eval_score`` is then called with the artifacts and the two words.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from daco.paper.artifacts import Artifacts
 from daco.text import name_list
@@ -21,24 +23,24 @@ RECIPES: dict[str, Recipe] = {}
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What the artifacts say.
+    """A recomputed figure.
 
     Attributes
     ----------
     values : tuple of float
         One number for each printed one; empty for a name.
     errors : tuple of float
-        How far, beyond its own rounding, the printed number may honestly lie from ``values``:
-        because the artifact is rounded too, or because the paper's number was drawn at random.
+        How far, beyond its own rounding, the printed number may lie from ``values``: because the
+        artifact is rounded too, or because the paper's number was drawn at random.
     cause : str
-        What these errors are of.
+        The reason for these errors.
     name : str or None
         A configuration, a hash or a verdict, where that is what is printed.
     note : str
         What a reader should know of this number.
     needs : str
         What a recomputation would need, where the artifacts only state the value and it was
-        read; empty where it was computed from what is below it.
+        read; empty where it was computed.
     """
 
     values: tuple[float, ...] = ()
@@ -50,11 +52,17 @@ class Recomputed:
 
 
 def recipe(function: Recipe) -> Recipe:
-    """Enter a function into the registry under its own name."""
+    """Register a recipe under the function's name."""
     if function.__name__ in RECIPES:
         raise ValueError(f"two recipes are called {function.__name__!r}")
     RECIPES[function.__name__] = function
     return function
+
+
+def recompute(words: str, artifacts: Artifacts) -> Recomputed:
+    """Call the recipe that a row of ``printed.csv`` names."""
+    name, *arguments = words.split()
+    return RECIPES[name](artifacts, *arguments)
 
 
 def number(value: Any, error: float = 0.0, note: str = "") -> Recomputed:
@@ -72,9 +80,9 @@ def read(found: Recomputed, needs: str) -> Recomputed:
     return replace(found, needs=needs)
 
 
-def drawn(found: Recomputed, number_of_draws: int) -> Recomputed:
-    """The same, its errors being those of a number that the paper drew at random."""
-    return replace(found, cause=f"the paper's {number_of_draws:,} draws")
+def drawn(found: Recomputed, n_draws: int) -> Recomputed:
+    """The same, with errors because the paper's number was drawn at random."""
+    return replace(found, cause=f"the paper's {n_draws:,} draws")
 
 
 def contradictions(found: Sequence[str]) -> Recomputed:
@@ -82,12 +90,17 @@ def contradictions(found: Sequence[str]) -> Recomputed:
     return number(len(found), note=f"{name_list(found, 3)}." if found else "")
 
 
-def named(name: str, note: str = "") -> Recomputed:
-    """A name."""
-    return Recomputed(name=name, note=note)
-
-
-def recompute(words: str, artifacts: Artifacts) -> Recomputed:
-    """Follow the recipe that the data name."""
-    name, *arguments = words.split()
-    return RECIPES[name](artifacts, *arguments)
+@recipe
+def over(artifacts: Artifacts, how: str, items: str, name: str, *arguments: str) -> Recomputed:
+    """Mean, min, max, range or each of another recipe's numbers; the items replace ``*``."""
+    found = [
+        RECIPES[name](artifacts, *(word.replace("*", item) for word in arguments))
+        for item in items.split(",")
+    ]
+    values = [each.values[0] for each in found]
+    errors = tuple(each.errors[0] for each in found)
+    if how == "each":
+        return replace(found[0], values=tuple(values), errors=errors)
+    if how == "range":
+        return read(pair(min(values), max(values)), found[0].needs)
+    return read(number(getattr(np, how)(values), max(errors)), found[0].needs)

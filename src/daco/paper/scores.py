@@ -1,7 +1,7 @@
 """Official scores: from clips where they were released, else from the machines' metrics.
 
-The tables of metrics have two decimals, the grids' scores four. A score is recomputed from the
-metrics; where the grid's value lies within their rounding it is the same number, known better.
+Tables of metrics have two decimals, grids' scores four. Where the grid's value is within the
+rounding of the metrics it is the same number, known better.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean, machine_metrics
 from daco.method.config import ScoreConfig, blind_pool
 from daco.method.grid_table import composed_score, pivot_machines
+from daco.method.selection import per_machine_blind, random_expectation
 from daco.paper.artifacts import (
-    BACKBONES,
     RELEASED,
     SETTINGS,
-    YEARS,
     ArtifactError,
     Artifacts,
     clips,
@@ -26,15 +25,12 @@ from daco.paper.artifacts import (
     once,
     read_text,
 )
-from daco.paper.choices import DEGENERATE, blind_choices, config_of
+from daco.paper.choices import config_of
 from daco.paper.recipe import Recomputed, number, pair, read, recipe
 from daco.validation import Float64s
 
 HALF_DIGIT = 0.005
 """Metrics were published with two decimals of a percent."""
-
-SEVEN_SETTINGS = ("2023", "2024", *BACKBONES, "ch0", "mix")
-"""Three years, three backbones in 2025, two channel policies in 2026."""
 
 LABELS = "the labels of the evaluation clips"
 
@@ -65,7 +61,7 @@ def clip_metrics(artifacts: Artifacts, config: str, machine: str) -> Float64s:
     return 100 * np.array([metrics[quantity] for quantity in QUANTITIES])
 
 
-def has_clips(setting: str, split: str, config: str) -> bool:
+def _has_clips(setting: str, split: str, config: str) -> bool:
     """Whether clip scores with labels were released."""
     return setting in ("45", "beats") and split == "dev" and config in RELEASED
 
@@ -75,30 +71,40 @@ def metrics_of(
     artifacts: Artifacts, setting: str, split: str, config: str
 ) -> tuple[list[str], Float64s]:
     """The machines and their metrics (machines, 3), from clips where there are any."""
-    names, _, values = pivot_machines(
-        machines(artifacts, setting, split), QUANTITIES, configs=[config]
-    )
-    if has_clips(setting, split, config):
+    table = machines(artifacts, setting, split)
+    names, _, values = pivot_machines(table, QUANTITIES, configs=[config])
+    if _has_clips(setting, split, config):
         return names, np.array([clip_metrics(artifacts, config, name) for name in names])
     return names, values[:, 0]
 
 
 def score_of(artifacts: Artifacts, setting: str, split: str, who: str) -> Recomputed:
-    """The official score of a configuration, or of a rule's pick."""
+    """The official score of a configuration or a rule's pick; ``blind-9``: picks per machine."""
+    if who.startswith("blind-"):
+        pool = blind_pool(int(who.removeprefix("blind-")))
+        choices = per_machine_blind(machines(artifacts, setting, split), pool)
+        return _composed(artifacts, setting, split, choices)
     config = config_of(artifacts, setting, who)
     _, metrics = metrics_of(artifacts, setting, split, config)
     score = float(harmonic_mean(metrics))
-    if has_clips(setting, split, config):
+    if _has_clips(setting, split, config):
         return number(score)
     known = float(grid(artifacts, setting).set_index("config")[f"{split}_omega"][config])
     if abs(score - known) <= rounding_error(metrics):
         return number(known, 0.00005)
-    told = f"From the machines; results/{SETTINGS[setting].grid} says {known}."
-    return number(score, rounding_error(metrics), told)
+    note = f"From the machines; results/{SETTINGS[setting].grid} says {known}."
+    return number(score, rounding_error(metrics), note)
 
 
-def _difference(first: Recomputed, second: Recomputed) -> Recomputed:
-    return number(first.values[0] - second.values[0], first.errors[0] + second.errors[0])
+def _composed(
+    artifacts: Artifacts, setting: str, split: str, choices: dict[str, str]
+) -> Recomputed:
+    """The score when each machine has a configuration of its own."""
+    table = machines(artifacts, setting, split)
+    used = list(dict.fromkeys(choices.values()))
+    names, _, values = pivot_machines(table, QUANTITIES, configs=used)
+    chosen = np.array([values[names.index(m), used.index(c)] for m, c in choices.items()])
+    return number(composed_score(table, choices), rounding_error(chosen))
 
 
 @recipe
@@ -114,6 +120,15 @@ def dev_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
 
 
 @recipe
+def score_gain(
+    artifacts: Artifacts, setting: str, who: str, over: str, split: str = "eval"
+) -> Recomputed:
+    """By how much one score exceeds another."""
+    first, second = (score_of(artifacts, setting, split, each) for each in (who, over))
+    return number(first.values[0] - second.values[0], first.errors[0] + second.errors[0])
+
+
+@recipe
 def stored_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
     """The evaluation score as the grid states it, with more digits than the metrics support."""
     scores = grid(artifacts, setting).set_index("config")["eval_omega"]
@@ -122,159 +137,17 @@ def stored_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
 
 
 @recipe
-def degenerate_scores(artifacts: Artifacts, *settings: str) -> Recomputed:
-    """Lowest and highest evaluation score of the degenerate configuration."""
-    scores = [eval_score(artifacts, setting, DEGENERATE).values[0] for setting in settings]
-    return pair(min(scores), max(scores))
+def random_score(artifacts: Artifacts, setting: str, which: str) -> Recomputed:
+    """Mean or sd of the evaluation score of a configuration drawn at random."""
+    expected = random_expectation(grid(artifacts, setting)["eval_omega"])
+    return number(expected.mean if which == "mean" else expected.sd)
 
 
 @recipe
-def score_gain(artifacts: Artifacts, setting: str, who: str, over: str) -> Recomputed:
-    """By how much one evaluation score exceeds another."""
-    return _difference(eval_score(artifacts, setting, who), eval_score(artifacts, setting, over))
-
-
-@recipe
-def mean_gain(artifacts: Artifacts, who: str, over: str, *settings: str) -> Recomputed:
-    """The mean of such gains over settings."""
-    return number(np.mean([score_gain(artifacts, s, who, over).values for s in settings]))
-
-
-@recipe
-def worst_gain(artifacts: Artifacts, who: str, over: str) -> Recomputed:
-    """The smallest of such gains over the years."""
-    return number(min(score_gain(artifacts, year, who, over).values[0] for year in YEARS))
-
-
-@recipe
-def mean_score(artifacts: Artifacts, who: str) -> Recomputed:
-    """Mean evaluation score over the seven published settings."""
-    scores = [eval_score(artifacts, setting, who) for setting in SEVEN_SETTINGS]
-    return number(np.mean([score.values for score in scores]), 0.00005)
-
-
-@recipe
-def score_range(artifacts: Artifacts, setting: str, split: str) -> Recomputed:
-    """Highest minus lowest score of a grid."""
-    return number(np.ptp(grid(artifacts, setting)[f"{split}_omega"].to_numpy()))
-
-
-@recipe
-def dev_cost(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
-    """What a rule's pick loses on the development machines against the best there."""
-    best = dev_score(artifacts, setting, "dev-pick")
-    return _difference(best, dev_score(artifacts, setting, who))
-
-
-@recipe
-def blind_dev_cost(artifacts: Artifacts, setting: str, size: str) -> Recomputed:
-    """The same for choosing per machine from a pool."""
-    best = dev_score(artifacts, setting, "dev-pick")
-    return _difference(best, _composed(artifacts, setting, "dev", int(size)))
-
-
-@recipe
-def blind_score(artifacts: Artifacts, setting: str, size: str) -> Recomputed:
-    """Evaluation score when each machine runs its own label-free choice from a pool."""
-    return _composed(artifacts, setting, "eval", int(size))
-
-
-def _composed(artifacts: Artifacts, setting: str, split: str, size: int) -> Recomputed:
-    return _composed_of(artifacts, setting, split, blind_choices(artifacts, setting, split, size))
-
-
-def _composed_of(
-    artifacts: Artifacts, setting: str, split: str, choices: dict[str, str]
-) -> Recomputed:
-    table = machines(artifacts, setting, split)
-    used = list(dict.fromkeys(choices.values()))
-    names, _, values = pivot_machines(table, QUANTITIES, configs=used)
-    chosen = np.array([values[names.index(m), used.index(c)] for m, c in choices.items()])
-    return number(composed_score(table, choices), rounding_error(chosen))
-
-
-@once
-def seed_scores(artifacts: Artifacts) -> tuple[list[int], list[Recomputed]]:
-    """The ten criterion seeds, and the composed score of the choices logged for each."""
-    seeds: list[int] = []
-    scores: list[Recomputed] = []
-    known = set(machines(artifacts, "45", "eval")["machine"])
-    for seed, _, chosen in _logged_seeds(artifacts):
-        words = (word.partition(":") for word in chosen.split())
-        choices = {machine: _LOGGED.get(short, "") for machine, _, short in words}
-        if choices.keys() != known or "" in choices.values():
-            raise ArtifactError(_SEEDS_FILE, f"has no choice for every machine at seed {seed}")
-        seeds.append(int(seed))
-        scores.append(_composed_of(artifacts, "45", "eval", choices))
-    return seeds, scores
-
-
-def logged_scores(artifacts: Artifacts) -> list[float]:
-    """The score that the log itself has for each seed."""
-    return [float(score) for _, score, _ in _logged_seeds(artifacts)]
-
-
-def _logged_seeds(artifacts: Artifacts) -> list[tuple[str, str, str]]:
-    text = read_text(artifacts, _SEEDS_FILE)
-    found = _SEED.findall(text)
-    summed_up = _SEEDS_END.search(text)
-    if summed_up is None or int(summed_up[1]) != len(found) or len(found) < 2:
-        raise ArtifactError(_SEEDS_FILE, f"is damaged: it has {len(found)} whole seeds")
-    return found
-
-
-@recipe
-def seeds(artifacts: Artifacts, which: str) -> Recomputed:
-    """Mean, sd, minimum or first of the composed scores over the logged seeds."""
-    numbers, found = seed_scores(artifacts)
-    scores = [score.values[0] for score in found]
-    error = max(score.errors[0] for score in found)
-    match which:
-        case "mean":
-            return number(np.mean(scores), error)
-        case "sd":
-            return number(np.std(scores), error)  # the authors' sd divides by n
-        case "min":
-            return number(min(scores), error)
-        case "first":
-            return found[0]
-        case "number":
-            return number(len(scores))
-    return pair(min(numbers), max(numbers))
-
-
-@recipe
-def metric(
-    artifacts: Artifacts, split: str, machine: str, config: str, quantity: str
-) -> Recomputed:
-    """One metric of one machine (BEATs, 2025)."""
-    names, values = metrics_of(artifacts, "beats", split, config)
-    # the appendix rounds the two decimals of the table once more
-    found = number(_at(names, values, machine, quantity), HALF_DIGIT)
-    return found if has_clips("beats", split, config) else read(found, LABELS)
-
-
-@recipe
-def metric_change(artifacts: Artifacts, machine: str, quantity: str) -> Recomputed:
-    """A dev machine's metric before and after full equalisation."""
-    before, after = (
-        metric(artifacts, "dev", machine, config, quantity)
-        for config in ("raw-k1", config_of(artifacts, "45", "default"))
-    )
-    return pair(before.values[0], after.values[0], (HALF_DIGIT, HALF_DIGIT))
-
-
-@recipe
-def lowest_metric(artifacts: Artifacts, config: str, quantity: str) -> Recomputed:
-    """The lowest value of a metric over the evaluation machines."""
-    names, values = metrics_of(artifacts, "beats", "eval", config)
-    at = int(np.argmin(values[:, QUANTITIES.index(quantity)]))
-    value = _at(names, values, names[at], quantity)
-    return read(number(value, HALF_DIGIT, f"{names[at]}."), LABELS)
-
-
-def _at(names: list[str], values: Float64s, machine: str, quantity: str) -> float:
-    return float(values[names.index(machine), QUANTITIES.index(quantity)])
+def blind_pool_size(artifacts: Artifacts, setting: str) -> Recomputed:
+    """Configurations of the grid in the pool for choosing per machine: soft, k=1, no z-score."""
+    names = set(grid(artifacts, setting)["config"])
+    return number(sum(config.name in names for config in blind_pool()))
 
 
 @recipe
@@ -305,5 +178,61 @@ def gain_at_equal_criterion(artifacts: Artifacts, setting: str, within: str) -> 
 @recipe
 def distance_to_cited(artifacts: Artifacts, cited_2023: str, cited_2024: str) -> Recomputed:
     """The larger distance of raw kNN in 2023 and 2024 to the LDN authors' own figures."""
-    ours = [eval_score(artifacts, year, "raw-k1").values[0] for year in ("2023", "2024")]
-    return number(max(abs(float(cited_2023) - ours[0]), abs(float(cited_2024) - ours[1])))
+    cited = {"2023": float(cited_2023), "2024": float(cited_2024)}
+    ours = {year: eval_score(artifacts, year, "raw-k1").values[0] for year in cited}
+    return number(max(abs(cited[year] - ours[year]) for year in cited))
+
+
+@recipe
+def metric(
+    artifacts: Artifacts, split: str, machine: str, config: str, quantity: str
+) -> Recomputed:
+    """One metric of one machine (BEATs, 2025)."""
+    names, values = metrics_of(artifacts, "beats", split, config)
+    # the appendix rounds the two decimals of the table once more
+    found = number(values[names.index(machine), QUANTITIES.index(quantity)], HALF_DIGIT)
+    return found if _has_clips("beats", split, config) else read(found, LABELS)
+
+
+@recipe
+def lowest_metric(artifacts: Artifacts, config: str, quantity: str) -> Recomputed:
+    """The lowest value of a metric over the evaluation machines."""
+    names, values = metrics_of(artifacts, "beats", "eval", config)
+    column = values[:, QUANTITIES.index(quantity)]
+    at = int(np.argmin(column))
+    return read(number(column[at], HALF_DIGIT, f"{names[at]}."), LABELS)
+
+
+@once
+def logged_seeds(artifacts: Artifacts) -> list[tuple[int, float, Recomputed]]:
+    """Each criterion seed, its logged score, and the score of the choices logged beside it."""
+    text = read_text(artifacts, _SEEDS_FILE)
+    lines = _SEED.findall(text)
+    end = _SEEDS_END.search(text)
+    if end is None or int(end[1]) != len(lines) or len(lines) < 2:
+        raise ArtifactError(_SEEDS_FILE, f"is damaged: it has {len(lines)} whole seeds")
+    known = set(machines(artifacts, "45", "eval")["machine"])
+    found = []
+    for seed, score, chosen in lines:
+        words = (word.partition(":") for word in chosen.split())
+        choices = {machine: _LOGGED.get(short, "") for machine, _, short in words}
+        if choices.keys() != known or "" in choices.values():
+            raise ArtifactError(_SEEDS_FILE, f"has no choice for every machine at seed {seed}")
+        found.append((int(seed), float(score), _composed(artifacts, "45", "eval", choices)))
+    return found
+
+
+@recipe
+def seeds(artifacts: Artifacts, which: str) -> Recomputed:
+    """Mean, sd, minimum or first of the composed scores over the logged seeds."""
+    numbers, _, found = zip(*logged_seeds(artifacts), strict=True)
+    if which == "first":
+        return found[0]
+    if which == "number":
+        return number(len(found))
+    if which == "range":
+        return pair(min(numbers), max(numbers))
+    scores = [score.values[0] for score in found]
+    # the authors' sd divides by n
+    values = {"mean": np.mean(scores), "sd": np.std(scores), "min": min(scores)}
+    return number(values[which], max(score.errors[0] for score in found))

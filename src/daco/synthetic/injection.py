@@ -13,24 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from daco.audio.decode import read_with_near, resample
-from daco.audio.microphones import NEAR, heard, needs_both, parse_channel
+from daco.audio.decode import Decoder, Sound, naming, resample
+from daco.audio.microphones import NEAR, needs_both, parse_channel
 from daco.backbones.protocol import Backbone
-from daco.backbones.readout import require_readout
-from daco.data.clips import COLUMNS, Clip, ClipTable
+from daco.data.clips import COLUMNS, ClipTable
 from daco.data.table import EmbeddingTable
-from daco.embedding.frontend import embed_waves
-from daco.embedding.loader import MAX_SAMPLES
-from daco.embedding.provenance import origin_of
-from daco.errors import AudioError, DataError, InputError
+from daco.embedding.frontend import BATCH_SIZE, decoder_of, embed_equal
+from daco.embedding.provenance import checked_readouts, origin_of
+from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
 from daco.validation import Float32s, require_whole
 
 PER_DOMAIN = 20
-BATCH_SIZE = 16
 
 Progress = Callable[[int, int], None]
 
@@ -141,79 +137,54 @@ def inject_recordings(
     """
     plan = plan or Plan()
     policy = parse_channel(channel)
-    names = tuple(readouts or (net.default_readout,))
-    for name in names:
-        require_readout(net, name)
+    names = checked_readouts(net, readouts)
     if not len(chosen):
         raise DataError("There is no recording to inject faults into.")
-    parts: dict[str, list[NDArray[np.float32]]] = {name: [] for name in names}
+    decoder = decoder_of(net, policy)
+    parts: dict[str, list[Float32s]] = {name: [] for name in names}
     for done, clip in enumerate(chosen):
         path = chosen.root / clip.path
-        try:
-            for batch in _batches(_versions(path, clip, net, policy, plan), batch_size):
-                found = embed_waves(net, batch, names, policy)
-                for name in names:
-                    if not np.isfinite(found[name]).all():
-                        raise AudioError(f"the {net.name} embedding of it has NaN or inf.")
-                    parts[name].append(found[name])
-        except AudioError as error:
-            raise AudioError(error.reason, path=path) from None
+        with naming(path):
+            versions = _versions(path, clip.path, decoder, plan)
+            for name, vectors in embed_equal(net, versions, names, policy, batch_size).items():
+                parts[name].append(vectors)
         if progress is not None:
             progress(done + 1, len(chosen))
-    matrices = {name: _stacked(name, found) for name, found in parts.items()}
-    said = {"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}
-    origin = origin_of(net, names, policy) | {"faults": json.dumps(said)}
+    matrices = {name: _concatenate(name, vectors) for name, vectors in parts.items()}
+    faults = {"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}
+    origin = origin_of(net, names, policy) | {"faults": json.dumps(faults)}
     return _table(chosen, matrices, plan, origin)
 
 
-def _versions(
-    path: Location, clip: Clip, net: Backbone, policy: int | str, plan: Plan
-) -> Iterator[Float32s]:
-    """What the network hears of each version of a recording, in the order of the plan."""
-    native, near, rate, channels = read_with_near(path, channel=policy)
-    origin, gain = _fault_at(policy, native, near, channels)
-    clean = _at_rate(native, rate, net)
-    yield heard(clean, policy, net.sample_rate)
+def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterator[Float32s]:
+    """The versions of a recording at the network's rate, in the order of the plan."""
+    sound = decoder.decode(path, with_near=True)
+    origin, gain = _fault_origin(sound, decoder.channel)
+    yield sound.waves
     for kind in plan.kinds:
-        # Of the name, not of the place in the list: more recordings leave its faults alone.
-        words = [plan.seed, zlib.crc32(clip.path.encode()), KINDS.index(kind)]
-        change = gain * fault_signal(origin, rate, kind, np.random.default_rng(words))
-        change = _at_rate(change, rate, net)  # resampling is linear: once for all levels
+        # Seeded by the name, so that a recording's faults do not depend on the other recordings.
+        rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), KINDS.index(kind)])
+        change = gain * fault_signal(origin, sound.rate, kind, rng)
+        # Resampling is linear: once for all levels.
+        change = resample(change, sound.rate, decoder.sample_rate or sound.rate, decoder.resampler)
         for level in plan.levels:
-            yield heard(add_fault(clean, change, level), policy, net.sample_rate)
+            yield add_fault(sound.waves, change, level)
 
 
-def _fault_at(
-    policy: int | str, taken: Float32s, near: Float32s, channels: int
-) -> tuple[Float32s, np.float32]:
-    """What a fault is made of, and how loud it is in what the policy takes of the recording.
+def _fault_origin(sound: Sound, policy: int | str) -> tuple[Float32s, np.float32]:
+    """The waveform a fault is derived from, and the fault's gain in what the policy takes.
 
-    One channel and the mean of all are linear: what is added to every channel adds to them.
+    One channel and the mean of all are linear: a signal added to every channel adds to them.
     """
+    channels = sound.channels
     if channels == 1 or needs_both(policy) or policy == NEAR:
-        return taken, np.float32(1)
+        return sound.native, np.float32(1)
     far = 10 ** (FAR_DB / 20)
-    return near, np.float32((1 + (channels - 1) * far) / channels if policy == "mix" else far)
+    gain = (1 + (channels - 1) * far) / channels if policy == "mix" else far
+    return sound.near, np.float32(gain)
 
 
-def _at_rate(waves: Float32s, rate: int, net: Backbone) -> Float32s:
-    if rate == net.sample_rate:
-        return waves
-    return resample(waves, rate, net.sample_rate, net.resampler)
-
-
-def _batches(waves: Iterator[Float32s], batch_size: int) -> Iterator[Float32s]:
-    batch: list[Float32s] = []
-    for wave in waves:
-        batch.append(wave)
-        if len(batch) == batch_size or (len(batch) + 1) * wave.size > MAX_SAMPLES:
-            yield np.stack(batch)
-            batch = []
-    if batch:
-        yield np.stack(batch)
-
-
-def _stacked(name: str, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def _concatenate(name: str, parts: list[Float32s]) -> Float32s:
     sizes = {part.shape[1] for part in parts}
     if len(sizes) > 1:
         raise DataError(
@@ -225,7 +196,7 @@ def _stacked(name: str, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]
 
 def _table(
     chosen: ClipTable,
-    matrices: dict[str, NDArray[np.float32]],
+    matrices: dict[str, Float32s],
     plan: Plan,
     metadata: dict[str, str],
 ) -> EmbeddingTable:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
-from daco.audio.decode import AudioLimits, probe, read_audio
+from daco.audio.decode import probe, read_audio
+from daco.audio.formats import AudioLimits
 from daco.audio.pcm import plain_pcm16
 from daco.errors import (
     AudioError,
@@ -251,7 +252,7 @@ def every_int16(channels):
 def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, channel, between):
     content = pcm16_wav(every_int16(channels), between=between)
     (tmp_path / "clip.wav").write_bytes(content)
-    plain = plain_pcm16(content, sample_rate=RATE, channel=channel)
+    plain = plain_pcm16(content, RATE, channel, AudioLimits())
     assert plain.dtype == np.int16
     scaled = plain.astype(np.float32) * np.float32(1 / 32768)
     np.testing.assert_array_equal(scaled, read_audio(tmp_path / "clip.wav", channel=channel))
@@ -274,7 +275,7 @@ def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, ch
 def test_what_is_not_plain_is_left_to_libsndfile(options, limits):
     content = pcm16_wav(every_int16(2))
     defaults = {"sample_rate": RATE, "channel": 0}
-    assert plain_pcm16(content, **defaults) is not None
+    assert plain_pcm16(content, **defaults, limits=AudioLimits()) is not None
     assert plain_pcm16(content, **defaults | options, limits=AudioLimits(**limits)) is None
 
 
@@ -289,7 +290,7 @@ def test_damaged_plain_files_are_never_read_differently(tmp_path_factory, edits,
     for position, value in edits:
         content[position] = value
     content = bytes(content[: len(content) + min(0, extra)]) + bytes(max(0, extra))
-    plain = plain_pcm16(content, sample_rate=RATE, channel=1)
+    plain = plain_pcm16(content, RATE, 1, AudioLimits())
     if plain is not None:
         path = tmp_path_factory.getbasetemp() / "damaged.wav"
         path.write_bytes(content)

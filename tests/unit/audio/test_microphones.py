@@ -16,8 +16,9 @@ from hypothesis.extra.numpy import arrays
 from small_clips import FakeNet
 from two_microphones import POLICIES, RATE, both, write
 
-from daco.audio.decode import read_audio, read_channels, resample
-from daco.audio.microphones import heard, needs_both, parse_channel, residual
+from daco.audio.decode import Decoder, read_audio, resample
+from daco.audio.formats import AudioLimits
+from daco.audio.microphones import apply_channel, needs_both, parse_channel, residual
 from daco.audio.pcm import plain_pcm16
 from daco.audio.subtraction import least_squares, spectral_subtraction
 from daco.backbones.logmel import LogMel
@@ -124,9 +125,9 @@ class TestReading:
     def test_a_channel_of_two_is_resampled_as_it_is_alone(self, tmp_path, waves, resampler):
         path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
         options = {"sample_rate": 22050, "resampler": resampler}
-        pair, rate = read_channels(path, channel="lsq", **options)
-        assert rate == RATE
-        for channel, wave in enumerate(pair):
+        sound = Decoder(channel="lsq", **options).decode(path)
+        assert sound.rate == RATE
+        for channel, wave in enumerate(sound.waves):
             alone = read_audio(path, channel=channel, **options)
             np.testing.assert_array_equal(wave, alone)
 
@@ -172,9 +173,9 @@ class TestReading:
 
     def test_16_bits_as_stored_are_for_single_channels_only(self, tmp_path, waves):
         content = write(tmp_path / "a.wav", waves).read_bytes()
-        assert plain_pcm16(content, sample_rate=RATE, channel=1) is not None
+        assert plain_pcm16(content, RATE, 1, AudioLimits()) is not None
         for policy in OF_BOTH:
-            assert plain_pcm16(content, sample_rate=RATE, channel=policy) is None
+            assert plain_pcm16(content, RATE, policy, AudioLimits()) is None
 
 
 MATRIX = arrays(np.float32, (3, 4), elements=st.floats(-100, 100, width=32))
@@ -240,7 +241,7 @@ def test_a_table_and_a_listener_hear_a_file_alike(clips, tmp_path, policy):
             for source in (path, path.read_bytes(), io.BytesIO(path.read_bytes())):
                 vector = listener.hear(source).embeddings[0]
                 np.testing.assert_allclose(vector, row, rtol=1e-5, atol=1e-5)
-            waves, _ = read_channels(path, sample_rate=RATE, channel=policy)
+            waves = Decoder(RATE, policy).decode(path).waves
             np.testing.assert_array_equal(listener.hear_waveform(waves, RATE).embeddings[0], vector)
 
 
@@ -400,7 +401,7 @@ class TestListening:
         )
 
     def test_a_service_warms_up_with_as_many_microphones(self):
-        nursery = pytest.importorskip("daco.monitoring.service.nursery")
+        server = pytest.importorskip("daco.monitoring.service.model_server")
         for policy in POLICIES:
             listener = self.listener(policy)
             waves = [both(seed, seconds=1) for seed in range(12)]
@@ -409,10 +410,10 @@ class TestListening:
             model = MachineModel.fit(
                 X, ["day"] * 12, machine="press", frontend=listener.frontend, config="raw-k1"
             )
-            nursery._warm_up(nursery.Detector(model, listener))
+            assert server.load_detector(model.to_bytes(), {}, {}).listener is not None
 
 
 def test_waveforms_of_one_channel_pass_through():
     wave = both()[0]
     for policy in (0, 1, "mix"):
-        assert heard(wave, policy, RATE) is wave
+        assert apply_channel(wave, policy, RATE) is wave

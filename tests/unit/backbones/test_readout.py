@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from daco.backbones.logmel import LogMel
 from daco.backbones.modulation import MODULATION_EDGES, modulation_bands
-from daco.backbones.readout import READOUTS, Readout, bands_of, parse_readout, pool, require_readout
+from daco.backbones.protocol import Backbone
+from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.errors import InputError
 
 RATE = 31.25
@@ -282,7 +283,7 @@ def test_layers_are_of_networks_that_have_them():
         pool(noise(1, 9, 1, 1), "mean@L4")
 
 
-class Plain:
+class Plain(Backbone):
     """A backbone of someone else's."""
 
     name = "plain"
@@ -290,14 +291,14 @@ class Plain:
 
 
 def test_any_backbone_can_be_asked_for_its_readouts_and_bands():
-    require_readout(Plain(), "level")
-    assert bands_of(Plain(), "level") == 1
+    Plain().check_readout("level")
+    assert Plain().bands("level") == 1
     with pytest.raises(InputError, match=r"plain has no readout 'levle'\. It has level, slope"):
-        require_readout(Plain(), "levle")
-    require_readout(LogMel(), "mod")
-    assert bands_of(LogMel(), "mod") == 1
+        Plain().check_readout("levle")
+    LogMel().check_readout("mod")
+    assert LogMel().bands("mod") == 1
     with pytest.raises(InputError, match=r"logmel has no readout 'rdp-g4'\. It has mod, mean"):
-        require_readout(LogMel(), "rdp-g4")
+        LogMel().check_readout("rdp-g4")
 
 
 @pytest.mark.parametrize(

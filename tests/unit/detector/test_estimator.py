@@ -61,8 +61,9 @@ def test_one_threshold_serves_both_domains():
         rates[config] = [
             (detector.predict(test) == -1).mean() for test in (clips(2000, 0.3), -clips(2000, 0.9))
         ]
-    assert rates["raw-k1"][1] > 0.4
-    assert max(rates["conf-hard-m0-k1"]) < 0.2
+    assert rates["raw-k1"][0] == 0
+    assert min(rates["conf-hard-m0-k1"]) > 0.05
+    assert max(max(each) for each in rates.values()) < 0.15
 
 
 def test_domain_weights_sum_to_one_in_the_order_of_domains(data):
@@ -81,7 +82,8 @@ def test_clone_set_params_and_refit(data):
     copy = clone(detector).set_params(config="conf-hard-m10-k2", false_alarm_rate=0.2)
     with pytest.raises(NotFittedError):
         copy.predict(X)
-    assert copy.fit(X, domains=domains).threshold_ == 0.8
+    fresh = daco.DACo("conf-hard-m10-k2", 0.2).fit(X, domains=domains)
+    assert copy.fit(X, domains=domains).threshold_ == fresh.threshold_
     refit = copy.fit(X[:50], domains=domains[:50])
     assert len(refit.bank_) == 50
     assert refit.domains_ == ("source",)
@@ -106,15 +108,15 @@ def test_what_the_threshold_does_to_the_banks_own_clips_is_told_per_domain(data)
         }
 
 
-def test_soft_weights_do_not_hold_the_rate_in_a_noisy_target_domain():
-    """Why the rates are told: mixing two maps moves them, in a known direction."""
+@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1"])
+def test_the_rate_is_held_in_a_noisy_target_domain(config):
+    """Soft weights mix two maps: with a threshold of 1 - rate a fifth of it would be flagged."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 64)) + 1
     X[490:] = 1.3 * rng.normal(size=(10, 64)) + 1
     domains = ["source"] * 490 + ["target"] * 10
-    rates = daco.DACo(false_alarm_rate=0.1).fit(X, domains=domains).leave_one_out_rates_
-    assert rates["source"] < 0.03
-    assert rates["target"] >= 0.2
+    detector = daco.DACo(config, false_alarm_rate=0.1).fit(X, domains=domains)
+    assert max(detector.leave_one_out_rates_.values()) <= 0.1
 
 
 def test_parameters_changed_after_fit_wait_for_the_next_fit(data):
@@ -159,7 +161,7 @@ def test_a_rate_ten_clips_cannot_support_is_answered_with_the_floor(data):
 
 def test_the_threshold_of_a_tiny_rate_is_above_every_normal(data):
     X, domains = data
-    with pytest.warns(DacoWarning, match="220 clips of the bank"):
+    with pytest.warns(DacoWarning, match="20 clips of domain 'target'"):
         detector = daco.DACo("raw-k1", false_alarm_rate=1e-6).fit(X, domains=domains)
     assert detector.threshold_ > detector.bank_.leave_one_out("raw-k1").max()
 

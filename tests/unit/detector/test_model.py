@@ -12,7 +12,7 @@ from field_models import LOGMEL, normals, small_model
 
 from daco.detector.estimator import DACo, LabelFreeSearch
 from daco.detector.model import MachineModel, timestamp
-from daco.detector.thresholds import threshold_holding
+from daco.detector.thresholds import threshold_for
 from daco.errors import ConfigError, DacoError, InputError, NotEnoughClipsError
 from daco.method.autoconfig import choose_config
 from daco.method.bank import NormalBank
@@ -54,9 +54,7 @@ def test_scores_are_those_of_the_estimator(config, clips):
 @pytest.mark.parametrize("rate", [0.3, 0.1, 0.05])
 def test_no_domain_has_more_false_alarms_than_stated(config, rate):
     model = small_model(config=config, false_alarm_rate=rate)
-    assert model.threshold == threshold_holding(
-        model.own_scores, model.clip_domains, rate, bounded=config.startswith("conf")
-    )
+    assert model.threshold == threshold_for(config, model.own_scores, model.clip_domains, rate)
     assert set(model.leave_one_out_rates()) == {"source", "target"}
     assert max(model.leave_one_out_rates().values()) <= rate
 

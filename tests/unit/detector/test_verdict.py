@@ -10,8 +10,8 @@ import soundfile
 from field_models import LOGMEL, small_model
 
 from daco.detector.model import MachineModel
-from daco.detector.verdict import judge, judge_embeddings, parse_aggregate, verdict_of
-from daco.embedding.frontend import Heard, Listener
+from daco.detector.verdict import ScoreOptions, judge, judge_embeddings, parse_aggregate, verdict_of
+from daco.embedding.frontend import EmbeddedRecording, Listener
 from daco.errors import InputError
 
 KEYS = {
@@ -39,7 +39,7 @@ def model():
 
 def heard(embeddings, reasons=()):
     starts = 10.0 * np.arange(len(embeddings))
-    return Heard(embeddings, starts, 10.0 * len(embeddings), 16000, reasons, 0.5, 0.1)
+    return EmbeddedRecording(embeddings, starts, 10.0 * len(embeddings), 16000, reasons, 0.5, 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +135,11 @@ def test_a_recording_is_heard_and_judged(tmp_path):
     assert verdict.score == pytest.approx(0, abs=1e-6)
     assert verdict.nearest == "0"
     assert verdict.reasons == ("short: 2 s, the normals have 10 s",)
-    cut = judge(model, listener, path.read_bytes(), name="b", window=0.5, aggregate="top2")
+    options = ScoreOptions(window=0.5, aggregate="top2")
+    cut = judge(model, listener, path.read_bytes(), name="b", options=options)
     assert cut.windows == 4
     assert cut.seconds == 2.0
     with pytest.raises(InputError, match="aggregate"):
-        judge(model, listener, path, name="a", aggregate="most")
+        judge(model, listener, path, name="a", options=ScoreOptions(aggregate="most"))
     with pytest.raises(InputError, match="does not hear as the normals"):
         judge(small_model(), listener, path, name="a")

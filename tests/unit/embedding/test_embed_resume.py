@@ -248,10 +248,11 @@ SLOW_RUN = """
 import sys, time
 from pathlib import Path
 import numpy as np
+from daco.backbones.protocol import Backbone
 from daco.data.clips import Clip, ClipTable
 from daco.embedding.embed import embed_clips
 
-class Slow:
+class Slow(Backbone):
     name, sample_rate, device, precision = "slow", 8000, "cpu", "fp32"
     readouts, default_readout, weights_sha256 = ("start", "length"), "start", "0" * 64
 

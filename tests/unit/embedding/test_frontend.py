@@ -13,10 +13,10 @@ from field_models import LOGMEL
 from scipy.signal import resample_poly
 from shared_data import shared
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.audio.quality import CLIPPED_SHARE, SILENT_RMS, clipped_share, loudness
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.embedding.frontend import Listener, cut
@@ -157,7 +157,7 @@ def test_logmel_at_another_rate():
     listener = Listener(dataclasses.replace(LOGMEL, sample_rate=8000))
     assert listener.net.sample_rate == 8000
     assert listener.hear_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
-    with pytest.raises(InputError, match="hears 8000 Hz"):
+    with pytest.raises(InputError, match="takes 8000 Hz"):
         listener.hear_waveform(noise(1), 16000)
     with pytest.raises(InputError, match="one row of samples"):
         listener.hear_waveform(np.zeros((2, 8000)), 8000)
@@ -330,7 +330,7 @@ class TestUnusable:
                 Endless.asked += size
                 return bytes(size)
 
-        with pytest.raises(AudioError, match="larger than the limit"):
+        with pytest.raises(AudioError, match="more than the limit"):
             listener.hear(Endless(), limits=AudioLimits(bytes=1000))
         assert Endless.asked == 1001
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_clips import FakeNet, make_clips
 
+from daco.audio.decode import Decoder
 from daco.embedding.embed import embed_clips
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
 from daco.embedding.shards import Recording, write_shard
@@ -151,9 +152,7 @@ def test_reading_overlaps_computing(tmp_path):
             computing.clear()
             return super().embed_many(waveforms, readouts)
 
-    import daco.embedding.embed
-
-    real = daco.embedding.embed.read_audio
+    real = Decoder.read
 
     def slow_read(*arguments, **options):
         time.sleep(0.05)
@@ -162,7 +161,7 @@ def test_reading_overlaps_computing(tmp_path):
         return real(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("daco.embedding.embed.read_audio", slow_read)
+        patch.setattr(Decoder, "read", slow_read)
         embed_clips(
             table, Watching(), tmp_path / "e.parquet", batch_size=4, workers=1, shard_size=4
         )

@@ -14,7 +14,7 @@ import soundfile
 from typer.testing import CliRunner
 
 from daco.backbones import load
-from daco.cli import app
+from daco.commands.app import app
 from daco.compute import ray as cluster
 from daco.compute import require_engine
 from daco.compute.ray import connected, explained
@@ -230,6 +230,6 @@ def test_weights_in_memory_and_a_numbered_gpu_are_refused():
     net = load("logmel")
     with pytest.raises(InputError, match="Ray gives every worker a GPU of its own"):
         RayEmbedding(net, device="cuda:1")
-    net.name = "mn04"
+    net.name, net.has_weights = "mn04", True
     with pytest.raises(InputError, match="in memory only"):
         RayEmbedding(net)

@@ -8,7 +8,8 @@ from field_models import normals, small_model
 
 from daco.detector.model import MachineModel
 from daco.errors import InputError
-from daco.experiments.figures.calibration import plot_calibration, save_picture
+from daco.experiments.figures.models import plot_calibration
+from daco.experiments.figures.style import save_picture
 from daco.method.calibration import QuantileMap
 
 KINDS = ["raw-k1", "conf-soft-m0-k1", "conf-hard-m30-k2", "ratio-soft-k1", "zscore-hard-k1"]

@@ -15,6 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from report_runs import FIVE, NAUGHTY, published_study, small_study
 
+from daco.detector.thresholds import threshold_for
 from daco.errors import InputError
 from daco.experiments.figures import (
     plot_coverage,
@@ -146,20 +147,18 @@ def test_heat_writes_the_appendix_of_the_paper(published):
     assert len(texts) == 15 * 6 + 2
 
 
-def test_the_threshold_is_where_the_detector_would_put_it(small):
+@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1"])
+def test_the_threshold_is_where_the_detector_would_put_it(small, config):
     machine = small.machine_scores()[0]
-    lines = plot_distributions(small, machine.title, "conf-soft-m0-k1").axes[0].lines
-    assert lines[-1].get_xdata() == pytest.approx([0.9, 0.9])
-    own = np.sort(machine.own_of("raw-k1"))
-    lines = plot_distributions(small, machine.title, "raw-k1").axes[0].lines
-    at = 0.9 * (len(own) + 1) - 1  # the i-th of n maps to i/(n+1)
-    assert lines[-1].get_xdata()[0] == pytest.approx(np.interp(at, range(len(own)), own))
+    lines = plot_distributions(small, machine.title, config).axes[0].lines
+    threshold = threshold_for(config, machine.own_of(config), machine.own_domains, 0.1)
+    assert lines[-1].get_xdata() == pytest.approx([threshold, threshold])
 
 
 def test_distributions_ask_for_a_machine_that_is_there(small, published):
     with pytest.raises(InputError, match="Did you mean 'fan'"):
         plot_distributions(small, "fann")
-    with pytest.raises(InputError, match="Say which with 'machine'"):
+    with pytest.raises(InputError, match="Name it with 'machine'"):
         plot_distributions(small, ax=Figure().subplots())
     with pytest.raises(InputError, match="no scores of single clips"):
         plot_distributions(published)

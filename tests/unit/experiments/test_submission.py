@@ -91,7 +91,7 @@ def test_a_package_has_scores_and_decisions_of_every_evaluation_machine(run, pac
         names, scores = rows["anomaly_score"]
         assert [f"{each}.wav" for each in names] == machine.names.tolist()
         assert scores.tolist() == machine.of(chosen).tolist()
-        threshold = threshold_for(chosen, machine.own_of(chosen), 0.1)
+        threshold = threshold_for(chosen, machine.own_of(chosen), machine.own_domains, 0.1)
         assert rows["decision_result"][1].tolist() == (scores > threshold).tolist()
 
 

@@ -14,7 +14,6 @@ from daco.data import lazy_table as tablerows
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import faultfiles, shelf, workers
 from daco.experiments.inputs import machines_of, name_domains, read_table
-from daco.experiments.report import fewer
 from daco.experiments.study_tables import FiledScores
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location
@@ -76,8 +75,8 @@ def test_a_report_of_few_machines_shows_all_of_them(run, tmp_path):
 
 
 def test_a_report_of_many_machines_shows_those_of_the_lowest_score(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(fewer, "SHOWN", 2)
-    monkeypatch.setattr("daco.experiments.figures.separability.NAMED", 2)
+    monkeypatch.setattr("daco.experiments.highlights.SHOWN_MACHINES", 2)
+    monkeypatch.setattr("daco.experiments.figures.scatter.NAMED_MACHINES", 2)
     page = run.report(tmp_path).read_text()
     summary = json.loads((tmp_path / "report.json").read_text())
     chosen = run.selection["chosen"]["config"]

@@ -8,7 +8,7 @@ import pytest
 
 from daco.audio.formats import FORMATS
 from daco.errors import InputError
-from daco.monitoring.arrivals import Arrivals, Seen, Stamp, look
+from daco.monitoring.arrivals import Arrivals, ProcessedFile, Stamp, list_recordings
 
 SECOND = 10**9
 
@@ -49,7 +49,7 @@ def test_files_are_taken_in_the_order_in_which_they_were_written():
 
 
 def test_what_was_seen_is_not_taken_again_until_anything_about_it_changes():
-    arrivals = Arrivals(settle=0, recall=lambda paths: {"a": Seen(stamp())})
+    arrivals = Arrivals(settle=0, recall=lambda paths: {"a": ProcessedFile(stamp())})
     assert arrivals.ready({"a": stamp()}, 0) == []
     # The last is another file of the same size from a recorder without a clock.
     for changed in (stamp(mtime=51), stamp(size=101), stamp(ctime=60)):
@@ -88,13 +88,13 @@ def test_a_time_to_settle_makes_sense(settle):
 
 
 def test_what_was_seen_survives_being_written_down():
-    seen = Seen(stamp(mtime=-1, ctime=2**40), "ab")
-    assert Seen.parse(seen.text(), "ab") == seen
+    seen = ProcessedFile(stamp(mtime=-1, ctime=2**40), "ab")
+    assert ProcessedFile.parse(seen.text(), "ab") == seen
 
 
 @pytest.mark.parametrize("text", ["", "etag-1", "1:2", "1:2:3:4"])
 def test_a_stamp_that_is_not_ours_is_no_files(text):
-    assert Seen.parse(text, "ab").stamp.size < 0
+    assert ProcessedFile.parse(text, "ab").stamp.size < 0
 
 
 def test_a_look_finds_recordings_at_any_depth_and_nothing_else(tmp_path):
@@ -105,7 +105,7 @@ def test_a_look_finds_recordings_at_any_depth_and_nothing_else(tmp_path):
         (tmp_path / name).write_bytes(b"1")
     (tmp_path / "dir.wav").mkdir()
     (tmp_path / "dir.wav" / "d.wav").write_bytes(b"1")
-    found = look(tmp_path)
+    found = list_recordings(tmp_path)
     assert set(found.files) == {"a.wav", "x/b.FLAC", "x/y/c.ogg", "Gehäuse 圧.wav", "dir.wav/d.wav"}
     assert found.files["a.wav"] == Stamp.of(tmp_path / "a.wav")
     assert found.obstacles == ()
@@ -119,7 +119,7 @@ def test_links_in_a_circle_and_into_nothing_end(tmp_path):
     (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
     (tmp_path / "self.wav").symlink_to(tmp_path / "self.wav")
     (tmp_path / "self").symlink_to(tmp_path / "self")
-    assert set(look(tmp_path).files) == {"x/a.wav"}
+    assert set(list_recordings(tmp_path).files) == {"x/a.wav"}
 
 
 def test_a_linked_recording_has_the_stamp_of_what_it_points_to(tmp_path):
@@ -127,7 +127,7 @@ def test_a_linked_recording_has_the_stamp_of_what_it_points_to(tmp_path):
     (tmp_path / "near").mkdir()
     (tmp_path / "far" / "a.wav").write_bytes(b"123")
     (tmp_path / "near" / "a.wav").symlink_to(tmp_path / "far" / "a.wav")
-    assert look(tmp_path / "near").files["a.wav"].size == 3
+    assert list_recordings(tmp_path / "near").files["a.wav"].size == 3
 
 
 def test_obstacles_are_named_and_stop_nothing(tmp_path):
@@ -135,10 +135,12 @@ def test_obstacles_are_named_and_stop_nothing(tmp_path):
     name = os.fsencode(tmp_path) + b"/caf\xe9.wav"
     with open(name, "wb"):
         pass
-    found = look(tmp_path)
+    found = list_recordings(tmp_path)
     assert set(found.files) == {"a.wav"}
-    assert found.obstacles == ("1 name not UTF-8, left out: caf�.wav.",)
-    missing = look(tmp_path / "missing")
+    assert found.obstacles == (
+        "1 name left out, not UTF-8 or with an empty part, . or ..: caf�.wav.",
+    )
+    missing = list_recordings(tmp_path / "missing")
     assert missing.files == {}
     assert "could not be opened" in missing.obstacles[0]
 
@@ -147,7 +149,7 @@ def test_a_watched_folder_takes_every_format_and_names_those_it_cannot_read(tmp_
     readable = [f"{number}{suffix}" for number, suffix in enumerate(FORMATS)]
     for name in (*readable, "a.M4A", "b.wma", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    found = look(tmp_path)
+    found = list_recordings(tmp_path)
     assert sorted(found.files) == sorted(readable)
     (obstacle,) = found.obstacles
     assert obstacle.startswith("2 files that daco cannot read: a.M4A, b.wma. Convert to WAV")
@@ -158,18 +160,18 @@ def test_only_files_that_are_there_are_remembered_and_others_are_recalled():
 
     def recall(paths):
         asked.extend(paths)
-        return {path: Seen(stamp()) for path in paths if path in stored}
+        return {path: ProcessedFile(stamp()) for path in paths if path in stored}
 
     arrivals, stored = Arrivals(settle=0, recall=recall), set()
     for first in range(0, 5000, 50):
         files = {f"{number}.wav": stamp() for number in range(first, first + 100)}
         for path in arrivals.ready(files, first):
-            arrivals.done(path, Seen(stamp()))
+            arrivals.done(path, ProcessedFile(stamp()))
             stored.add(path)
         assert arrivals.ready(files, first + 1) == []
-        assert set(arrivals.seen) == set(files)
+        assert set(arrivals.processed) == set(files)
         assert arrivals.waiting == []
     assert len(stored) == len(asked) == 5050  # each was asked for once
     assert arrivals.ready({}, 6000) == []  # a drive that is away
-    assert arrivals.seen == {}
+    assert arrivals.processed == {}
     assert arrivals.ready({"7.wav": stamp(), "new.wav": stamp()}, 6001) == ["new.wav"]

@@ -12,7 +12,7 @@ from daco.monitoring.store import NewClip, Store, StoreError
 
 
 def clip(number: int, **more) -> NewClip:
-    return NewClip(verdict() | {"name": f"{number}.wav"}, "press", START, **more)
+    return NewClip(verdict(name=f"{number}.wav"), "press", START, **more)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
 
         async def one(number):
             added = await writer.add(clip(number))
-            assert store.clip(added.clip_id).verdict["name"] == f"{number}.wav"
+            assert store.clip(added.clip_id).name == f"{number}.wav"
             return added.clip_id
 
         ids = await asyncio.gather(*(one(number) for number in range(300)))
@@ -66,7 +66,7 @@ def test_the_same_source_is_told_to_be_there_already(store):
 
 def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
     bad = clip(2)
-    bad.columns["score"] = object()  # no database takes it, and no check has seen it
+    object.__setattr__(bad.verdict, "score", object())  # no check has seen it
 
     async def scenario():
         writer = Writer(store)
@@ -77,7 +77,7 @@ def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
 
     first, failed, third = asyncio.run(scenario())
     assert isinstance(failed, Exception)
-    assert [each.verdict["name"] for each in store.clips("press")] == ["3.wav", "1.wav"]
+    assert [each.name for each in store.clips("press")] == ["3.wav", "1.wav"]
     assert {first.clip_id, third.clip_id} == {each.id for each in store.clips("press")}
 
 

@@ -18,9 +18,10 @@ from sqlalchemy import text
 from stores import BACKENDS, START, add, new_url, rows
 
 from daco.errors import InputError
-from daco.monitoring.store import EVENTS, Store, StoreError, engine
-from daco.monitoring.store.engine import open_database
-from daco.monitoring.store.migrations import MIGRATIONS, migrate
+from daco.monitoring.store import EVENTS, Store, StoreError
+from daco.monitoring.store import database as databases
+from daco.monitoring.store.database import open_database
+from daco.monitoring.store.schema import MIGRATIONS, migrate
 
 
 @pytest.fixture(params=BACKENDS)
@@ -136,7 +137,7 @@ def test_a_check_waits_a_moment_for_a_writer_and_not_longer(tmp_path):
         begun = time.monotonic()
         with pytest.raises(StoreError, match="locked"):
             store.check()
-        assert time.monotonic() - begun < 20 * engine.CHECK_PATIENCE
+        assert time.monotonic() - begun < 20 * databases.CHECK_PATIENCE
         assert store.machines_summary()[0].clips == 1  # reading needs no lock
         other.execute("ROLLBACK")
         other.close()
@@ -250,7 +251,7 @@ def test_sqlite_runs_in_wal_with_one_writer(tmp_path, monkeypatch):
     }
     with Store.open(url + "?synchronous=full") as store, store.database.reading() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
-    monkeypatch.setattr(engine, "PATIENCE", 0.1)
+    monkeypatch.setattr(databases, "PATIENCE", 0.1)
     other = sqlite3.connect(tmp_path / "daco.db", isolation_level=None)
     with Store.open(url) as store:
         add(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import stores
 from stores import BACKENDS, START, add, new_url, rows, verdict
 
 from daco.monitoring.store import NewClip, Store
@@ -21,12 +24,15 @@ def url(request, tmp_path):
     return new_url(request.param, tmp_path)
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stores.__file__).parent)}
+
 WRITER = """
 import random, sys
 from datetime import UTC, datetime
 from daco.monitoring.store import NewClip, Store
+from stores import verdict
 
-said = {"name": "a", "score": 3.0, "p_value": 0.0, "threshold": 2.0, "alarm": True}
+said = verdict(True)
 numbers = list(range(60))
 random.Random(int(sys.argv[2])).shuffle(numbers)
 added = 0
@@ -47,6 +53,7 @@ def test_processes_that_store_the_same_recordings_store_each_once(url):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=ENVIRONMENT,
         )
         for seed in range(3)
     ]
@@ -91,11 +98,12 @@ from datetime import UTC, datetime
 from daco.monitoring.alarms import EVERY_CLIP
 from daco.monitoring.store import EVENTS, NewClip, Store
 
-said = {"name": "a", "score": 3.0, "p_value": 0.0, "threshold": 2.0, "alarm": True}
+from stores import verdict
+
 store = Store.open(sys.argv[1], rule=EVERY_CLIP, events=EVENTS)
 for batch in range(1000):
-    said["name"] = f"{sys.argv[2]}-{batch}"
-    keys = [f"{said['name']}-{i}" for i in range(100)]
+    said = verdict(True, name=f"{sys.argv[2]}-{batch}")
+    keys = [f"{said.name}-{i}" for i in range(100)]
     store.add_many([NewClip(said, "press", datetime.now(UTC), key) for key in keys])
     print(batch, flush=True)
 """
@@ -106,7 +114,7 @@ def test_a_kill_in_the_middle_of_a_batch_leaves_all_of_it_or_nothing(url):
     moments = random.Random(0)
     for kill in range(4):
         arguments = [sys.executable, "-c", BATCHES, url, str(kill)]
-        with subprocess.Popen(arguments, stdout=subprocess.PIPE) as writer:
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=ENVIRONMENT) as writer:
             for _ in range(1 + kill):
                 assert writer.stdout.readline()
             time.sleep(moments.uniform(0, 0.1))  # into the next batch

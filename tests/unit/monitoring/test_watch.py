@@ -11,10 +11,10 @@ import pytest
 from stores import rows
 from watched import record, save_model
 
-from daco.detector.verdict import Hearing
+from daco.detector.verdict import ScoreOptions
 from daco.errors import DacoError, InputError, ModelError
-from daco.monitoring.store import Store, engine
-from daco.monitoring.watch import ModelInUse, Remark, Scored, Unusable, Watcher
+from daco.monitoring.store import Store, database
+from daco.monitoring.watch import ModelInUse, Remark, ScoredRecording, UnusableFile, Watcher
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ class Watched:
         self.restart()
 
     def restart(self):
-        self.in_use = ModelInUse(self.path, Hearing())
+        self.in_use = ModelInUse(self.path, ScoreOptions())
         self.watcher = Watcher(
             self.in_use, self.inbox, self.store, settle=self.settle, clock=lambda: self.now
         )
@@ -52,7 +52,7 @@ class Watched:
 
     @property
     def stored(self):
-        return [clip.verdict["name"] for clip in self.store.clips("press", 1000)][::-1]
+        return [clip.name for clip in self.store.clips("press", 1000)][::-1]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_every_recording_is_judged_once_and_stays_known(watched):
         os.utime(watched.inbox / f"{index}.wav", ns=(0, 10**18 + index))
     record(watched.inbox / "deep" / "er" / "Gehäuse 圧力 🛠.flac", 7, format="FLAC")
     events = watched.settled()
-    assert all(isinstance(event, Scored) for event in events)
+    assert all(isinstance(event, ScoredRecording) for event in events)
     assert [event.verdict.alarm for event in events] == [False, False, True, False, False]
     assert watched.stored == [*(f"{i}.wav" for i in range(4)), "deep/er/Gehäuse 圧力 🛠.flac"]
     assert watched.look(60) == []
@@ -77,8 +77,8 @@ def test_every_recording_is_judged_once_and_stays_known(watched):
     clip = watched.store.clips("press", 1)[0]
     assert clip.audio_path == str(watched.inbox.resolve() / "deep/er/Gehäuse 圧力 🛠.flac")
     assert Path(clip.audio_path).is_file()
-    assert clip.verdict["nearest"].startswith("normal_")
-    assert clip.verdict["model_sha256"] == watched.in_use.model.sha256
+    assert clip.nearest.startswith("normal_")
+    assert clip.model_sha256 == watched.in_use.model.sha256
 
 
 def test_a_file_that_grows_waits_and_is_heard_as_a_whole(watched, tmp_path):
@@ -101,7 +101,7 @@ def test_a_copy_that_pauses_is_neither_judged_nor_complained_about(watched, tmp_
         assert watched.settled() == []
         assert watched.look(10) == []
     target.write_bytes(whole)
-    assert [type(event) for event in watched.settled()] == [Scored]
+    assert [type(event) for event in watched.settled()] == [ScoredRecording]
 
 
 def test_a_recording_that_is_moved_in_is_judged_at_once(watched, tmp_path):
@@ -109,7 +109,7 @@ def test_a_recording_that_is_moved_in_is_judged_at_once(watched, tmp_path):
     old = ready.stat().st_mtime_ns - 5 * 10**9
     os.utime(ready, ns=(old, old))
     ready.rename(watched.inbox / "a.wav")
-    assert [type(event) for event in watched.look()] == [Scored]
+    assert [type(event) for event in watched.look()] == [ScoredRecording]
 
 
 def test_an_overwritten_file_is_a_new_recording_and_a_touched_one_is_not(watched):
@@ -133,7 +133,9 @@ def test_known_files_are_not_read_again(watched, monkeypatch):
     os.utime(watched.inbox / "1.wav", ns=(5, 5))
     watched.settled()
     read = []
-    monkeypatch.setattr("daco.monitoring.watch._sha256", lambda path: read.append(path) or "0")
+    monkeypatch.setattr(
+        "daco.monitoring.watch.sha256_of_file", lambda path: read.append(path) or "0"
+    )
     watched.restart()
     watched.settled()
     assert read == []
@@ -145,7 +147,7 @@ def test_what_is_no_recording_is_told_once_and_tried_again_when_it_changes(watch
     (watched.inbox / "empty.wav").write_bytes(b"")
     (watched.inbox / "text.flac").write_text("not sound")
     record(watched.inbox / "good.wav", 1)
-    assert [type(event) for event in watched.settled()] == [Scored]
+    assert [type(event) for event in watched.settled()] == [ScoredRecording]
     assert watched.look(17) == []
     told = {event.name: event.reason for event in watched.look(1)}
     assert set(told) == {"cut.wav", "empty.wav", "text.flac"}
@@ -161,7 +163,7 @@ def test_what_is_no_recording_is_told_once_and_tried_again_when_it_changes(watch
 
 def test_a_second_try_can_be_done_without(watched):
     (watched.inbox / "empty.wav").write_bytes(b"")
-    assert [type(event) for event in watched.settled(second_try=False)] == [Unusable]
+    assert [type(event) for event in watched.settled(second_try=False)] == [UnusableFile]
 
 
 def test_deleted_files_are_of_no_concern(watched):
@@ -245,7 +247,7 @@ def test_enough_anomalous_recordings_open_an_alarm_and_normal_ones_end_it(watche
     assert [number is not None for number in opened] == [False] * 4 + [True] + [False] * 5
     (alarm,) = watched.store.alarms()
     assert alarm.closed_by == "recovery"
-    clips = [watched.store.clip(number).verdict["name"] for number in alarm.clip_ids]
+    clips = [watched.store.clip(number).name for number in alarm.clip_ids]
     assert clips == ["1.wav", "3.wav", "4.wav"]
 
 
@@ -275,14 +277,14 @@ def test_a_changed_model_is_used_and_a_broken_one_is_not(watched):
 def test_without_a_good_model_nothing_starts(tmp_path):
     path = tmp_path / "press.daco"
     with pytest.raises(DacoError):
-        ModelInUse(path, Hearing())
+        ModelInUse(path, ScoreOptions())
     path.write_bytes(b"nothing")
     with pytest.raises(ModelError):
-        ModelInUse(path, Hearing())
+        ModelInUse(path, ScoreOptions())
 
 
 def test_a_database_that_is_away_holds_recordings_up_and_loses_none(watched, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "PATIENCE", 0.05)
+    monkeypatch.setattr(database, "PATIENCE", 0.05)
     watched.store.close()
     watched.store = Store.open(watched.url)
     watched.restart()
@@ -321,7 +323,7 @@ def test_memory_and_store_hold_what_is_in_the_folder_however_much_has_passed(wat
         events = watched.settled(second_try=False)
         total += len(events)
         present = {path.name for path in watched.inbox.iterdir()}
-        assert set(watched.watcher._arrivals.seen) == present
+        assert set(watched.watcher._arrivals.processed) == present
         assert watched.watcher.waiting == []
         for path in watched.inbox.glob("tiny*"):
             path.unlink()

@@ -10,7 +10,9 @@ import soundfile
 from two_microphones import POLICIES, both, write
 
 from daco.backbones import load
-from daco.data.clips import Clip, ClipTable, read_clips
+from daco.backbones.protocol import Backbone
+from daco.data.clips import Clip, ClipTable
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError
@@ -125,7 +127,7 @@ def test_the_clean_row_is_what_daco_embed_makes(folder, tmp_path):
     assert np.allclose(again.matrix(), made.matrix()[2:4], rtol=1e-5, atol=1e-5)
 
 
-class Ear:
+class Ear(Backbone):
     """A network of a higher rate that tells how much it hears above a recording's Nyquist."""
 
     name, sample_rate, device, precision, resampler = "ear", 32000, "cpu", "fp32", "soxr"
@@ -158,7 +160,7 @@ def test_every_channel_policy_hears_the_fault_and_leaves_the_clean_clip_alone(po
     assert change.min() > (0.01 if policy == 1 else 0.1)  # at the far one it is 20 dB lower
 
 
-class Tape:
+class Tape(Backbone):
     """A network whose embedding is the waveform itself."""
 
     name, sample_rate, device, precision, resampler = "tape", 16000, "cpu", "fp32", "soxr"

@@ -16,7 +16,7 @@ from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, NotEnoughClipsError
-from daco.experiments.figures.sensitivity import plot_sensitivity
+from daco.experiments.figures.models import plot_sensitivity
 from daco.synthetic import sensitivity
 from daco.synthetic.sensitivity import (
     Rate,

@@ -1,6 +1,6 @@
-"""How all pictures look: colours that colour-blind readers can tell apart, shapes, sizes, files.
+"""How all pictures look: colours that colour-blind readers can distinguish, shapes, sizes, files.
 
-No picture goes through pyplot, so that drawing one changes nothing in the caller's session.
+Nothing uses pyplot, so drawing a picture changes nothing in the caller's session.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import matplotlib as mpl
@@ -18,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from daco.errors import ConfigError, InputError
+from daco.files.atomic import atomic_write
 from daco.method.config import ScoreConfig
 
 P = ParamSpec("P")
@@ -39,7 +41,7 @@ PALETTE = {
     "slate": "#5f7088",
     "silver": "#9aa5b1",
 }
-"""Every colour of the pictures by name: the page swaps them for its own in the dark."""
+"""Every colour of the pictures by name; the page replaces them by its own in dark mode."""
 
 INK, MUTED, GRID, PAPER = (PALETTE[name] for name in ("ink", "muted", "grid", "paper"))
 TRAIN, NORMAL, ANOMALY = (PALETTE[name] for name in ("silver", "green", "orange"))
@@ -96,13 +98,25 @@ Fill = Literal["full", "none", "left"]
 
 @dataclass(frozen=True)
 class Look:
-    """How one kind of thing is drawn: no kind is told by its colour alone."""
+    """How one kind of thing is drawn; no two kinds differ in colour alone."""
 
     title: str
     colour: str
     marker: str = "o"
     fill: Fill = "full"
     line: str = "-"
+
+    def style(self, size: float, **changes: Any) -> dict[str, Any]:
+        """Arguments of :meth:`Axes.plot` for a line with markers of this size."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "fillstyle": self.fill,
+            "linestyle": self.line,
+            "markersize": size,
+            "zorder": 3,
+            **changes,
+        }
 
 
 SPLITS = {
@@ -138,7 +152,7 @@ METHODS = {
 
 
 def look_of(config: str) -> Look:
-    """Colour and shape tell the method, the filling its variant (full: soft, or LDN ratio).
+    """Colour and shape show the method, the filling its variant (full: soft, or LDN ratio).
 
     Examples
     --------
@@ -189,37 +203,49 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
 def panels(
     ax: Any, count: int, width: float, height: float, **margins: float
 ) -> tuple[Figure, list[Axes]]:
-    """The axes to draw on: the caller's, or those of a new figure with fixed margins.
+    """The caller's Axes, or those of a new figure side by side, with margins in inches.
 
-    Margins are in inches, so that they hold the same text at every size; they take the place of
-    a layout engine, which would draw everything twice.
+    Fixed margins hold the same text at every size, and a layout engine would draw everything
+    twice.
     """
     if ax is not None:
         axes = list(ax) if hasattr(ax, "__iter__") else [ax]
         if len(axes) != count or not all(isinstance(each, Axes) for each in axes):
             raise InputError(f"This picture is drawn on {count} Axes. Got {ax!r}.")
         return figure_of(axes[0]), axes
-    figure = Figure(figsize=(width, height))
-    left, right = margins.get("left", 0.45), margins.get("right", 0.1)
-    bottom, top = margins.get("bottom", 0.38), margins.get("top", 0.22)
-    gap = margins.get("gap", 0.5)
-    panel = (width - left - right - gap * (count - 1)) / count
-    axes = [
-        figure.add_axes(
-            (
-                (left + at * (panel + gap)) / width,
-                bottom / height,
-                panel / width,
-                (height - bottom - top) / height,
-            )
-        )
-        for at in range(count)
-    ]
+    inches = {"left": 0.45, "right": 0.1, "bottom": 0.38, "top": 0.22, "gap": 0.5, **margins}
+    panel = height - inches["bottom"] - inches["top"]
+    return panel_grid(count, count, width, panel, below=0, **inches)
+
+
+def panel_grid(
+    count: int,
+    columns: int,
+    width: float,
+    height: float,
+    *,
+    left: float,
+    right: float,
+    top: float,
+    bottom: float,
+    gap: float,
+    below: float,
+) -> tuple[Figure, list[Axes]]:
+    """A new figure with rows of panels of this height, `gap` apart and `below` each other."""
+    rows = -(-count // columns)
+    total = top + bottom + rows * height + (rows - 1) * below
+    figure = Figure(figsize=(width, total))
+    panel = (width - left - right - gap * (columns - 1)) / columns
+    axes = []
+    for at in range(count):
+        row, column = divmod(at, columns)
+        x, y = left + column * (panel + gap), total - top - height - row * (height + below)
+        axes.append(figure.add_axes((x / width, y / total, panel / width, height / total)))
     return figure, axes
 
 
 def figure_of(ax: Axes) -> Figure:
-    """The figure an Axes is in, through subfigures."""
+    """The figure an Axes belongs to, also through subfigures."""
     parent: Figure | SubFigure | None = ax.get_figure(root=True)
     if not isinstance(parent, Figure):
         raise InputError("The Axes belong to no figure.")
@@ -227,12 +253,19 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def shortened(name: str, length: int = 24) -> str:
-    """A name that fits beside a point."""
+    """A name that fits beside a point, without characters that cannot be printed."""
+    name = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
     return name if len(name) <= length else name[: length - 1].rstrip() + "…"
 
 
-def say_nothing_to_show(ax: Axes, why: str) -> None:
-    """An empty panel that says why it is empty."""
+def number_panels(axes: Iterable[Axes]) -> None:
+    """Put (a), (b), ... before the titles."""
+    for letter, ax in zip("abcdef", axes, strict=False):
+        ax.set_title(f"({letter}) {ax.get_title(loc='left')}", loc="left")
+
+
+def show_reason(ax: Axes, why: str) -> None:
+    """An empty panel that states why it is empty."""
     ax.set_axis_off()
     ax.text(0.5, 0.5, why, transform=ax.transAxes, ha="center", va="center", color=MUTED, wrap=True)
 
@@ -252,20 +285,27 @@ def svg_bytes(figure: Figure, salt: str, *, text_as_paths: bool = True) -> bytes
 def png_bytes(figure: Figure, dpi: int = 200) -> bytes:
     """The picture as PNG, sharp in print."""
     stream = io.BytesIO()
+    options: Any = {"compress_level": 3}  # a tenth larger, twice as fast
     with _any_script():
         figure.savefig(
-            stream,
-            format="png",
-            dpi=dpi,
-            metadata={"Software": None},
-            pil_kwargs={"compress_level": 3},  # a tenth larger, twice as fast
+            stream, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs=options
         )
     return stream.getvalue()
 
 
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write SVG or PNG, by the extension; the same picture gives the same bytes."""
+    kind = path.suffix.lower()
+    if kind not in (".svg", ".png"):
+        raise InputError(f"{path}: a picture is .svg or .png. Give it one of these extensions.")
+    content = svg_bytes(figure, "calibration") if kind == ".svg" else png_bytes(figure)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+
+
 @contextmanager
 def _any_script() -> Iterator[None]:
-    """Names in scripts the font lacks become boxes in files; that is no reason to warn."""
+    """Characters the font lacks become boxes in files, without a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

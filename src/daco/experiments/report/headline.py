@@ -9,7 +9,7 @@ import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.aggregate import complete_column, plain
-from daco.experiments.figures.distributions import chosen_config, shown_config
+from daco.experiments.highlights import chosen_config, shown_config
 from daco.experiments.report.wording import below_default, explain, noise_note, reading
 from daco.experiments.stability import choice_over_seeds
 from daco.method.config import DEFAULT_CONFIG

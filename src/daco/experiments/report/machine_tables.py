@@ -8,12 +8,14 @@ import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.experiments.aggregate import metrics_of
-from daco.experiments.figures.coverage import imbalances
-from daco.experiments.figures.distributions import shown_config
-from daco.experiments.report.fewer import fewer_machines, said_of
+from daco.experiments.highlights import (
+    compared_configs,
+    imbalances,
+    limit_machines,
+    limit_note,
+)
 from daco.experiments.report.table import Columns, ReportTable, columns_from, without_unknown
 from daco.experiments.tables import Key
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -36,16 +38,9 @@ _FROM_OUTSIDE = (
 )
 
 
-def shown_configs(result: StudyTables) -> list[str]:
-    """What is compared machine by machine: raw, default, chosen, as far as the grid has them."""
-    known = set(result.grid["config"])
-    wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, shown_config(result)])
-    return [name for name in wanted if name in known]
-
-
 def per_machine_table(result: StudyTables) -> ReportTable:
     """AUC of both domains and pAUC of every labelled machine under the shown configurations."""
-    table = fewer_machines(result).per_machine.dropna(subset=list(QUANTITIES))
+    table = limit_machines(result).per_machine.dropna(subset=list(QUANTITIES))
     places = list(table[["split", "machine"]].drop_duplicates().itertuples(index=False, name=None))
     by_config = {
         name: part.set_index(["split", "machine"]) for name, part in table.groupby("config")
@@ -58,7 +53,7 @@ def per_machine_table(result: StudyTables) -> ReportTable:
     }
     titles: dict[Key, str] = {"split": "set"}
     formats: dict[Key, str] = {}
-    for config in shown_configs(result):
+    for config in compared_configs(result):
         if config not in by_config:
             continue
         metrics = by_config[config][list(QUANTITIES)].reindex(places).to_numpy(dtype=float)
@@ -74,7 +69,7 @@ def per_machine_table(result: StudyTables) -> ReportTable:
         "per_machine",
         "Each machine’s AUC in the source and the target domain, its partial AUC, and the harmonic "
         "mean of the three (%; 50 is chance). All machines: harmonic means over the machines of a "
-        "set; the last is the official score." + said_of(result, " "),
+        "set; the last is the official score." + f" {limit_note(result)}".rstrip(),
         columns,
         titles=titles,
         formats=formats,
@@ -110,7 +105,7 @@ def frontier_table(result: StudyTables) -> ReportTable:
 
 def diagnostics_table(result: StudyTables) -> ReportTable:
     """Why calibration helps some machines and hurts others."""
-    table = fewer_machines(result).diagnostics
+    table = limit_machines(result).diagnostics
     titles: dict[Key, str] = {
         "machine": "machine",
         "split": "set",
@@ -128,7 +123,7 @@ def diagnostics_table(result: StudyTables) -> ReportTable:
         "Per machine: how well a training normal’s neighbour tells its domain (separability), "
         "share of test normals whose domain is found, share of anomalies whose raw score lies "
         "above all target normals or above 90 % of source normals, and the gain in target AUC "
-        "(points) of full calibration over raw scores." + said_of(result, " "),
+        "(points) of full calibration over raw scores." + f" {limit_note(result)}".rstrip(),
         columns,
         titles=titles,
         formats={

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from daco.experiments.figures.heat import CHANCE, REACH
+from daco.experiments.figures.grids import CHANCE, FULL_COLOUR
 from daco.experiments.tables import written
 
 
@@ -46,7 +46,7 @@ def _heat(value: float | None) -> Markup:
     """A cell's tint: how far from chance, on which side."""
     if value is None:
         return Markup("")
-    strength = min(abs(value - CHANCE) / REACH, 1.0)
+    strength = min(abs(value - CHANCE) / FULL_COLOUR, 1.0)
     side = "above" if value >= CHANCE else "below"
     return Markup(f' class="number heat {side}" style="--heat:{strength:.2f}"')
 

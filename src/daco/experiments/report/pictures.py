@@ -21,10 +21,9 @@ from daco.experiments.figures import (
     plot_transfer,
     plot_vetoes,
 )
-from daco.experiments.figures.coverage import draw_imbalance, draw_realised, legend_below
-from daco.experiments.figures.distributions import draw_distribution, false_alarm_rate, shown_config
-from daco.experiments.figures.frontier import draw_frontier
-from daco.experiments.figures.separability import draw_gain_separability
+from daco.experiments.figures.grids import VETO_PANELS, draw_veto, veto_height
+from daco.experiments.figures.scatter import draw_frontier, draw_gain_separability, draw_transfer
+from daco.experiments.figures.scores import draw_distribution, draw_imbalance, draw_realised
 from daco.experiments.figures.style import (
     COLUMN_WIDTH,
     PALETTE,
@@ -33,10 +32,12 @@ from daco.experiments.figures.style import (
     styled,
     svg_bytes,
 )
-from daco.experiments.figures.transfer import draw_transfer
-from daco.experiments.figures.vetoes import PANELS, draw_veto, veto_height
-from daco.experiments.report.fewer import fewer_machines
-from daco.experiments.report.machine_tables import shown_configs
+from daco.experiments.highlights import (
+    compared_configs,
+    false_alarm_rate,
+    limit_machines,
+    shown_config,
+)
 from daco.experiments.tables import written
 
 if TYPE_CHECKING:
@@ -69,12 +70,12 @@ def available_pictures(summary: Mapping[str, Any]) -> set[str]:
 
 def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, bytes]]:
     """File names and contents of the pictures for print, as SVG and PNG."""
-    few = fewer_machines(result)
+    few = limit_machines(result)
     plots: dict[str, Callable[[], Figure]] = {
         "transfer": lambda: plot_transfer(result),
         "frontier": lambda: plot_frontier(result),
         "gain_separability": lambda: plot_gain_separability(result),
-        "per_machine": lambda: plot_heat(few, shown_configs(result)),
+        "per_machine": lambda: plot_heat(few, compared_configs(result)),
         "distributions": lambda: plot_distributions(few),
         "coverage": lambda: plot_coverage(result),
         "vetoes": lambda: plot_vetoes(result),
@@ -125,7 +126,7 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
             margins={"top": 0.1},
         )
     if "vetoes" in names:
-        for panel, axis in PANELS.items():
+        for panel, axis in VETO_PANELS.items():
             yield _Panel(
                 f"veto_{panel}",
                 f"Every configuration by method and {axis}, with the limit of the veto",
@@ -144,11 +145,11 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
             ("realised", draw_realised, "Realised against nominal false-alarm rate"),
             ("imbalance", draw_imbalance, "Difference of the domains’ false-alarm rates"),
         ):
-            draw_panel = partial(_with_legend, draw=draw, result=result)
+            draw_panel = partial(draw, result=result)
             yield _Panel(f"coverage_{name}", label, draw_panel, 3.05, margins={"bottom": 0.85})
     if "distributions" in names:
         config, rate = shown_config(result), false_alarm_rate(result)
-        machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
+        machines = [m for m in limit_machines(result).machine_scores() if config in m.configs]
         for at, machine in enumerate(machines):
             yield _Panel(
                 f"distribution_{at}",
@@ -158,11 +159,6 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
                 width=2.6,
                 margins={"left": 0.5, "bottom": 0.22, "top": 0.04},
             )
-
-
-def _with_legend(ax: Axes, draw: Callable[[Axes, StudyTables], None], result: StudyTables) -> None:
-    draw(ax, result)
-    legend_below(ax)
 
 
 def _untitled(ax: Axes, machine: MachineScores, config: str, rate: float) -> None:

@@ -10,11 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.detector.thresholds import supported_rate, threshold_for
-from daco.experiments.figures.distributions import false_alarm_rate, shown_config
 from daco.experiments.figures.style import PALETTE, look_of, system_looks
-from daco.experiments.figures.transfer import roles
+from daco.experiments.highlights import (
+    false_alarm_rate,
+    limit_machines,
+    limit_note,
+    roles,
+    shown_config,
+)
 from daco.experiments.report import choice_tables, machine_tables, veto_tables
-from daco.experiments.report.fewer import fewer_machines, said_of
 from daco.experiments.report.headline import headline, labelled_machines
 from daco.experiments.report.table import ReportTable
 
@@ -83,7 +87,7 @@ def summarise(
         "vetoes": veto_tables.vetoes(result),
         "tables": {name: table.as_dict() for name, table in tables.items()},
         "distributions": _distributions(result),
-        "shown_machines": said_of(result),
+        "shown_machines": limit_note(result),
         "stability": _stability(result),
         "coverage": _coverage(result),
         "missing": result.missing,
@@ -145,13 +149,13 @@ def _legend(result: StudyTables) -> list[dict[str, str]]:
 def _distributions(result: StudyTables) -> list[dict[str, Any]]:
     """Per machine: its threshold under the chosen configuration, and the shares above it."""
     config, rate = shown_config(result), false_alarm_rate(result)
-    machines = [m for m in fewer_machines(result).machine_scores() if config in m.configs]
+    machines = [m for m in limit_machines(result).machine_scores() if config in m.configs]
     return [_distribution(machine, config, rate) for machine in machines]
 
 
 def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str, Any]:
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, rate)
+    threshold = threshold_for(config, own, machine.own_domains, rate)
     names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
     domains = []
     for name in names:
@@ -168,7 +172,7 @@ def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str,
         "machine": machine.title,
         "split": machine.split,
         "threshold": threshold,
-        "supported_rate": supported_rate(config, machine.own_domains.tolist()),
+        "supported_rate": supported_rate(machine.own_domains.tolist()),
         "domains": domains,
         "unlabelled": _above(scores[machine.labels < 0], threshold),
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daco.experiments.report.fewer import fewer_machines
+from daco.experiments.highlights import limit_machines
 from daco.experiments.report.page import render_html
 from daco.experiments.report.pictures import available_pictures, page_pictures, picture_files
 from daco.experiments.report.summary import summarise, tables_of
@@ -35,7 +35,7 @@ def write_report(result: StudyTables, folder: Path | str) -> Path:
         except OSError as error:
             raise write_error(part, error) from None
     # The clips of the machines that are shown are read once, those of others never.
-    result = replace(result, machines=list(fewer_machines(result).machine_scores()))
+    result = replace(result, machines=list(limit_machines(result).machine_scores()))
     tables = tables_of(result)
     summary = summarise(result, tables)
     write_json(summary, folder / "report.json")

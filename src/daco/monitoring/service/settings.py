@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from daco.audio.decode import AudioLimits
+from daco.audio.formats import AudioLimits
 from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule
 

@@ -1,7 +1,8 @@
 """Storage of judged clips and alarms in SQLite or PostgreSQL: ``Store.open`` a URL.
 
-SQLAlchemy Core, no ORM. SQLite is for one computer (WAL does not work on network drives);
-PostgreSQL needs its driver, ``pip install "psycopg[binary]"``.
+Read `records` (the values), `schema` (the tables), `writing` (one transaction per batch of
+clips), then `store`. SQLAlchemy Core, no ORM. SQLite is for one computer (WAL does not work on
+network drives); PostgreSQL needs its driver, ``pip install "psycopg[binary]"``.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ except ImportError:
         'Storing results needs SQLAlchemy: pip install "daco-asd[serve]".'
     ) from None
 
-from daco.monitoring.store.engine import StoreError
-from daco.monitoring.store.outbox import EVENTS, Delivery, Outbox
+from daco.monitoring.store.database import StoreError
+from daco.monitoring.store.outbox import CLIP_SCORED, EVENTS, Delivery, Outbox
 from daco.monitoring.store.records import (
     Added,
     MachineSummary,
@@ -29,6 +30,7 @@ from daco.monitoring.store.retention import Pruned
 from daco.monitoring.store.store import Store
 
 __all__ = [
+    "CLIP_SCORED",
     "EVENTS",
     "Added",
     "Delivery",

@@ -1,8 +1,8 @@
-"""Messages for others, written with what they are about and kept until they were delivered.
+"""Messages about clips and alarms, kept until they were delivered.
 
-Delivery is at least once: who takes a message holds it for a while, and when nothing was heard
-by then (a kill, a power cut) it is due again. Its key stays the same, so that a receiver can
-tell the second copy.
+Messages are written in the transaction of the clips they are about. Delivery is at least once: a
+message that was taken and neither delivered nor failed within its time (a kill, a power cut) is
+due again. Its key stays the same, so that a receiver recognises the second copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, or_, select, update
 
-from daco.monitoring.store.engine import Database
+from daco.monitoring.store.database import Database
 from daco.monitoring.store.records import iso
 from daco.monitoring.store.schema import machines, outbox
 
@@ -25,17 +25,17 @@ ALARM_OPENED = "alarm.opened"
 ALARM_RECOVERED = "alarm.recovered"
 RECORDING_UNREADABLE = "recording.unreadable"
 EVENTS = (CLIP_SCORED, ALARM_OPENED, ALARM_RECOVERED, RECORDING_UNREADABLE)
-"""What a store can put into its outbox."""
+"""Kinds of messages that a store can put into its outbox."""
 
 LONGEST_WAIT = timedelta(hours=1)
-"""No message waits longer for its next attempt; a due time beyond it is a clock set back."""
+"""Longest wait for the next attempt; a later due time means that the clock was set back."""
 
-_ERROR = 500  # characters of a reason that are kept
+_LONGEST_ERROR = 500
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that was taken: its key, its body as it is to be sent, and which attempt it is."""
+    """A message that was taken: its key, its body, and the number of this attempt."""
 
     id: int
     key: str
@@ -62,25 +62,27 @@ class Outbox:
             return int(connection.execute(query).scalar_one())
 
     def take(self, hold: float, now: datetime | None = None) -> Delivery | None:
-        """The oldest message that is due, ours for `hold` seconds; None when nothing is due."""
+        """Take the oldest message that is due, for `hold` seconds; None when nothing is due."""
         now = now or datetime.now(UTC)
         query = self._mine(select(outbox)).where(
             or_(outbox.c.due_at <= now, outbox.c.due_at > now + LONGEST_WAIT)
         )
         query = query.order_by(outbox.c.id).limit(1)
         with self.database.reading() as connection:
-            if connection.execute(query).first() is None:  # most often: then nobody is kept waiting
+            if connection.execute(query).first() is None:  # most often: no writer waits then
                 return None
         with self.database.writing() as connection:
             locked = query.with_for_update(skip_locked=True, of=outbox)
             row = connection.execute(locked).first()
             if row is None:
                 return None
-            _update(connection, row.id, attempts=row.attempts + 1, due_at=now + _seconds(hold))
+            _update(
+                connection, row.id, attempts=row.attempts + 1, due_at=now + timedelta(seconds=hold)
+            )
         return Delivery(row.id, row.key, row.kind, row.body, row.attempts + 1)
 
     def delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
-        """Mark a message as received by the other side."""
+        """Mark a message as delivered."""
         with self.database.writing() as connection:
             _update(connection, delivery.id, delivered_at=now or datetime.now(UTC), last_error=None)
 
@@ -88,9 +90,9 @@ class Outbox:
         self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
     ) -> None:
         """Put a message back, with the reason; it is due again after `wait` seconds."""
-        due = (now or datetime.now(UTC)) + min(_seconds(wait), LONGEST_WAIT)
+        due = (now or datetime.now(UTC)) + min(timedelta(seconds=wait), LONGEST_WAIT)
         with self.database.writing() as connection:
-            _update(connection, delivery.id, due_at=due, last_error=reason[:_ERROR])
+            _update(connection, delivery.id, due_at=due, last_error=reason[:_LONGEST_ERROR])
 
     def _mine(self, query: Any) -> Any:
         query = query.where(outbox.c.delivered_at.is_(None))
@@ -103,7 +105,7 @@ class Outbox:
 def post(
     connection: Connection, machine: int, messages: Collection[tuple[str, datetime, dict[str, Any]]]
 ) -> None:
-    """Put messages into the outbox, as part of the transaction that they are about."""
+    """Put messages into the outbox, in the transaction of the clips they are about."""
     rows = [
         {
             "machine_id": machine,
@@ -121,7 +123,3 @@ def post(
 
 def _update(connection: Connection, message: int, **values: Any) -> None:
     connection.execute(update(outbox).where(outbox.c.id == message).values(values))
-
-
-def _seconds(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)

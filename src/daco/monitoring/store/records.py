@@ -1,57 +1,52 @@
-"""What goes into the store and what comes out of it, as values.
+"""The values that go into the store and come out of it.
 
-Text from outside is kept as it is, but bounded, and refused where no database could hold it.
+A clip is a `daco.detector.verdict.Verdict` with an id, times and the recording it came from. Text
+is stored unchanged, but bounded, and refused where no database can hold it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
+from sqlalchemy import Connection, Row, Select, select
+
+from daco.detector.verdict import Verdict
 from daco.errors import InputError
+from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines
 
 NAME, KEY, TEXT = 4096, 512, 4000
-"""Characters of a name or path, of what is indexed (PostgreSQL takes 2.7 kB), of a comment."""
+"""Characters of a name or path, of an indexed key (PostgreSQL takes 2.7 kB), of a comment."""
 
-VERDICT = (
-    "name",
-    "score",
-    "p_value",
-    "threshold",
-    "domain_weights",
-    "nearest",
-    "nearest_distance",
-    "reasons",
-    "seconds",
-    "windows",
-    "worst_window",
-    "model_sha256",
-)
-"""The keys of a verdict that have a column of the same name; ``alarm`` is ``anomalous`` there."""
+COLUMNS = tuple(each.name for each in fields(Verdict) if each.name not in ("machine", "alarm"))
+"""Fields of a verdict that have a column of the same name; ``alarm`` is ``anomalous`` there."""
 
-_JSON = 1 << 17
-_ELSEWHERE = {*VERDICT, "alarm", "machine"}
+CLIPS = select(clips, machines.c.name.label("machine")).join_from(clips, machines)
+ALARMS = select(alarms, machines.c.name.label("machine")).join_from(alarms, machines)
+
+_TEXTS = ("name", "nearest", "model_sha256")
+_NUMBERS = ("score", "p_value", "threshold", "nearest_distance", "seconds", "worst_window")
+_DOCUMENTS = ("domain_weights", "reasons")
+_LONGEST_DOCUMENT = 1 << 17
 
 
 @dataclass(frozen=True)
 class NewClip:
-    """A judged recording that is to be stored.
+    """A judged recording to store.
 
     Parameters
     ----------
-    verdict : mapping
-        What `daco.detector.verdict` said, as its dict: ``name``, ``score``, ``p_value``,
-        ``threshold`` and ``alarm`` at least.
+    verdict : Verdict
     machine : str
-        Whose clip it is.
+        Whose clip it is: the stem of the model's file.
     received_at : datetime
         With its time zone.
     source_key : str, optional
-        What tells this recording from others of the machine. The same key with the same
+        Identifies the recording among those of the machine. The same key with the same
         `audio_sha256` is the same recording, and is stored once.
     audio_sha256 : str, optional
         Of the recording's bytes.
@@ -60,10 +55,10 @@ class NewClip:
     recorded_at : datetime, optional
         When it was made, where that is known.
     stamp : str, optional
-        A note beside the source key by which its owner sees without reading that nothing changed.
+        Stored beside the source key, so that an unchanged file is recognised without reading it.
     """
 
-    verdict: Mapping[str, Any]
+    verdict: Verdict
     machine: str
     received_at: datetime
     source_key: str | None = None
@@ -71,83 +66,84 @@ class NewClip:
     audio_path: str | None = None
     recorded_at: datetime | None = None
     stamp: str | None = None
-    columns: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Checked here, so that one bad clip cannot spoil the transaction of many.
         if not checked_text("machine", self.machine, KEY):
             raise InputError("The machine of a clip needs a name.")
-        for name, text, most in (
-            ("source_key", self.source_key, KEY),
-            ("audio_sha256", self.audio_sha256, 64),
-            ("audio_path", self.audio_path, NAME),
-            ("stamp", self.stamp, KEY),
+        for name, most in (
+            ("source_key", KEY),
+            ("audio_sha256", 64),
+            ("audio_path", NAME),
+            ("stamp", KEY),
         ):
-            if text is not None:
-                checked_text(name, text, most)
+            if getattr(self, name) is not None:
+                checked_text(name, getattr(self, name), most)
         for time in (self.received_at, self.recorded_at):
             if time is not None and time.tzinfo is None:
                 raise InputError(f"The times of a clip need their time zone. Got {time!r}.")
-        object.__setattr__(self, "columns", _columns(self.verdict))
+        for name in _TEXTS:
+            checked_text(name, getattr(self.verdict, name), NAME)
+        for name in _NUMBERS:
+            value = getattr(self.verdict, name)
+            if value is not None and not math.isfinite(value):
+                raise InputError(f"The {name} of a verdict must be a finite number. Got {value!r}.")
+        for name in _DOCUMENTS:
+            _check_json(name, getattr(self.verdict, name))
+
+    def row(self, machine_id: int) -> dict[str, Any]:
+        """The clip as a row of ``daco_clips``."""
+        return {
+            "machine_id": machine_id,
+            "received_at": self.received_at,
+            "recorded_at": self.recorded_at,
+            "audio_sha256": self.audio_sha256,
+            "audio_path": self.audio_path,
+            "anomalous": self.verdict.alarm,
+            **{name: getattr(self.verdict, name) for name in COLUMNS},
+        }
+
+    def stored_as(self, clip_id: int) -> StoredClip:
+        """The clip as it is read from the store."""
+        return StoredClip(
+            **{**vars(self.verdict), "machine": self.machine},
+            id=clip_id,
+            received_at=self.received_at,
+            recorded_at=self.recorded_at,
+            audio_sha256=self.audio_sha256,
+            audio_path=self.audio_path,
+        )
 
 
-def _columns(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict as columns; checked here, so that one bad clip cannot spoil a transaction."""
-    missing = {"name", "score", "p_value", "threshold", "alarm"} - set(verdict)
-    if missing:
-        raise InputError(f"A verdict needs {', '.join(sorted(missing))}.")
-    columns = {name: verdict.get(name) for name in VERDICT}
-    checked_text("name", columns["name"], NAME)
-    for name in ("score", "p_value", "threshold"):
-        columns[name] = _finite(name, columns[name])
-    for name in ("nearest_distance", "seconds", "worst_window"):
-        if columns[name] is not None:
-            columns[name] = _finite(name, columns[name])
-    for name in ("nearest", "model_sha256"):
-        if columns[name] is not None:
-            checked_text(name, columns[name], NAME)
-    columns["domain_weights"] = dict(columns["domain_weights"] or {})
-    columns["reasons"] = list(columns["reasons"] or ())
-    columns["anomalous"] = bool(verdict["alarm"])
-    columns["more"] = {key: verdict[key] for key in verdict if key not in _ELSEWHERE} or None
-    for name in ("domain_weights", "reasons", "more"):
-        _checked_json(name, columns[name])
-    return columns
+@dataclass(frozen=True, kw_only=True)
+class StoredClip(Verdict):
+    """A clip of the history: its verdict, with ``machine`` as it was stored."""
 
+    id: int
+    received_at: datetime
+    recorded_at: datetime | None
+    audio_sha256: str | None
+    audio_path: str | None = field(repr=False)
 
-def checked_text(name: str, text: Any, most: int) -> str:
-    """The text itself; an InputError for what is too long or cannot be stored at all."""
-    if not isinstance(text, str):
-        raise InputError(f"The {name} must be text. Got {text!r} instead.")
-    if len(text) > most:
-        raise InputError(f"The {name} has {len(text):,} characters; {most:,} are allowed.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a file name that is not UTF-8
-        raise InputError(f"The {name} is not Unicode text: {text!r}.") from None
-    if "\0" in text:
-        raise InputError(f"The {name} holds a NUL, which no database can store: {text!r}.")
-    return text
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> StoredClip:
+        """The clip of a row of ``daco_clips`` joined with its machine's name."""
+        values = row._mapping
+        own = ("id", "machine", "received_at", "recorded_at", "audio_sha256", "audio_path")
+        columns = {name: values[name] for name in (*own, *COLUMNS)}
+        return cls(**{**columns, "alarm": row.anomalous, "reasons": tuple(row.reasons)})
 
-
-def _finite(name: str, value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise InputError(f"The {name} of a verdict must be a finite number. Got {value!r}.")
-    return number
-
-
-def _checked_json(name: str, value: Any) -> None:
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"The {name} of a verdict cannot be written as JSON ({error}).") from None
-    if len(text) > _JSON or "\\u0000" in text:
-        raise InputError(f"The {name} of a verdict cannot be stored: too long, or a NUL in it.")
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON for others; paths of this computer are left out."""
+        document = super().to_dict()
+        del document["audio_path"]
+        times = {"received_at": iso(self.received_at), "recorded_at": iso(self.recorded_at)}
+        return {**document, **times}
 
 
 @dataclass(frozen=True)
 class Added:
-    """A clip that was stored, the alarm that it opened, and those that ended with it."""
+    """A clip that was stored, the alarm that it opened, and the alarms that it closed."""
 
     clip_id: int
     opened: int | None = None
@@ -155,44 +151,11 @@ class Added:
 
 
 @dataclass(frozen=True)
-class StoredClip:
-    """A clip of the history; `verdict` is what was stored, and ``anomalous`` its decision."""
-
-    id: int
-    machine: str
-    received_at: datetime
-    recorded_at: datetime | None
-    verdict: Mapping[str, Any]
-    audio_sha256: str | None
-    audio_path: str | None = field(repr=False)
-
-    @property
-    def anomalous(self) -> bool:
-        """The decision of this clip alone."""
-        return bool(self.verdict["alarm"])
-
-    @property
-    def score(self) -> float:
-        """Higher is more anomalous."""
-        return float(self.verdict["score"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON says it to others: the verdict with an id and times, no path of this computer."""
-        return {
-            "id": self.id,
-            "received_at": iso(self.received_at),
-            "recorded_at": iso(self.recorded_at),
-            **self.verdict,
-            "audio_sha256": self.audio_sha256,
-        }
-
-
-@dataclass(frozen=True)
 class StoredAlarm:
-    """An alarm: the clip that completed it, all that contributed, and what became of it.
+    """An alarm: the clip that completed it, all contributing clips, and how it ended.
 
-    It is open until `closed_at`: closed by ``"recovery"`` or ``"acknowledgement"``. One that
-    recovered by itself can still be acknowledged.
+    It is open until `closed_at`: closed by ``"recovery"`` or ``"acknowledgement"``. An alarm
+    that recovered can still be acknowledged.
     """
 
     id: int
@@ -207,31 +170,25 @@ class StoredAlarm:
     acknowledged_by: str | None
     comment: str | None
 
+    # It is also a response model of the API, which allows no other fields.
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
     @property
     def is_open(self) -> bool:
         """Neither recovered nor acknowledged."""
         return self.closed_at is None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON says it to others."""
-        return {
-            "id": self.id,
-            "machine": self.machine,
-            "rule": self.rule,
-            "clip_id": self.clip_id,
-            "clip_ids": list(self.clip_ids),
-            "opened_at": iso(self.opened_at),
-            "closed_at": iso(self.closed_at),
-            "closed_by": self.closed_by,
-            "acknowledged_at": iso(self.acknowledged_at),
-            "acknowledged_by": self.acknowledged_by,
-            "comment": self.comment,
+        """Plain JSON."""
+        times = {
+            name: iso(getattr(self, name)) for name in ("opened_at", "closed_at", "acknowledged_at")
         }
+        return {**asdict(self), "clip_ids": list(self.clip_ids), **times}
 
 
 @dataclass(frozen=True)
 class MachineSummary:
-    """A machine at a glance; `clips` and `anomalous` count all that ever came, pruned or not."""
+    """Counts of a machine's clips since the first one, pruned or not, and its last clip."""
 
     machine: str
     clips: int
@@ -242,13 +199,62 @@ class MachineSummary:
 
 @dataclass(frozen=True)
 class Source:
-    """A source that was dealt with: a clip, or the reason why there is none."""
+    """A processed source: its clip, or the reason why there is none."""
 
     source_key: str
     stamp: str | None
     audio_sha256: str | None
     clip_id: int | None
     reason: str | None
+
+
+def read_clips(connection: Connection, query: Select[Any]) -> list[StoredClip]:
+    """The clips of a query on `CLIPS`."""
+    return [StoredClip.from_row(row) for row in connection.execute(query)]
+
+
+def read_alarms(connection: Connection, query: Select[Any]) -> list[StoredAlarm]:
+    """The alarms of a query on `ALARMS`, with the clips that contributed."""
+    rows = connection.execute(query).all()
+    members = connection.execute(
+        select(alarm_clips)
+        .where(alarm_clips.c.alarm_id.in_([row.id for row in rows]))
+        .order_by(alarm_clips.c.clip_id)
+    )
+    of_alarm: dict[int, list[int]] = defaultdict(list)
+    for alarm, clip in members:
+        of_alarm[alarm].append(clip)
+    names = [each.name for each in fields(StoredAlarm) if each.name != "clip_ids"]
+    return [
+        StoredAlarm(
+            clip_ids=tuple(of_alarm[row.id]), **{name: row._mapping[name] for name in names}
+        )
+        for row in rows
+    ]
+
+
+def checked_text(name: str, text: Any, most: int) -> str:
+    """The text itself; an InputError if it is too long or cannot be stored."""
+    if not isinstance(text, str):
+        raise InputError(f"The {name} must be text. Got {text!r} instead.")
+    if len(text) > most:
+        raise InputError(f"The {name} has {len(text):,} characters; {most:,} are allowed.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a file name that is not UTF-8
+        raise InputError(f"The {name} is not Unicode text: {text!r}.") from None
+    if "\0" in text:
+        raise InputError(f"The {name} holds a NUL, which no database can store: {text!r}.")
+    return text
+
+
+def _check_json(name: str, value: Any) -> None:
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The {name} of a verdict cannot be written as JSON ({error}).") from None
+    if len(text) > _LONGEST_DOCUMENT or "\\u0000" in text:
+        raise InputError(f"The {name} of a verdict cannot be stored: too long, or a NUL in it.")
 
 
 def iso(time: datetime | None) -> str | None:
@@ -258,6 +264,4 @@ def iso(time: datetime | None) -> str | None:
     >>> iso(datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=1))))
     '2026-03-01T11:00:00Z'
     """
-    if time is None:
-        return None
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return None if time is None else time.astimezone(UTC).isoformat().replace("+00:00", "Z")

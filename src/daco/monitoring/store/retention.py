@@ -1,4 +1,4 @@
-"""Forgetting: old clips and alarms go, in small steps, and nothing that is still needed."""
+"""Removal of old clips, alarms and sources, in small transactions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, or_, select
 
 from daco.errors import InputError
-from daco.monitoring.store.engine import Database
+from daco.monitoring.store.database import Database, chunks
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, outbox, sources
 
-_KEYS = 500  # of one IN list
-_STEP = 5_000  # rows of one transaction: other writers wait for milliseconds, not for all of it
+_STEP = 5_000  # rows of one transaction, so that other writers wait for milliseconds only
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed; `audio_paths` are those the removed clips had pointed to."""
+    """Counts of removed clips and alarms, and the audio paths of the removed clips."""
 
     clips: int
     alarms: int
@@ -65,7 +64,7 @@ def prune(
 
 
 def _first_kept(connection: Connection, machine: int, keep: int | None) -> int:
-    """The id below which a machine's clips are more than it may keep."""
+    """The smallest id among the newest `keep` clips of a machine."""
     if keep is None:
         return 0
     ids = select(clips.c.id).where(clips.c.machine_id == machine).order_by(clips.c.id.desc())
@@ -75,7 +74,7 @@ def _first_kept(connection: Connection, machine: int, keep: int | None) -> int:
 
 
 def _prune_alarms(database: Database, machine: int, old: ColumnElement[bool]) -> int:
-    """Closed alarms go with the clip that completed them; an open one stays, with its clips."""
+    """Remove closed alarms whose completing clip is old; open alarms stay."""
     of_old = select(clips.c.id).where(clips.c.machine_id == machine, old)
     closed = and_(
         alarms.c.machine_id == machine,
@@ -87,7 +86,7 @@ def _prune_alarms(database: Database, machine: int, old: ColumnElement[bool]) ->
 
 
 def _prune_clips(database: Database, machine: int, old: ColumnElement[bool]) -> list[str | None]:
-    """The audio paths of one step's clips, None for those without one."""
+    """Remove one step of clips; their audio paths, None for clips without one."""
     needed = select(alarm_clips.c.clip_id)
     first = (
         select(clips.c.id)
@@ -117,10 +116,10 @@ def forget_sources(
             ordered = step.order_by(sources.c.source_key).limit(_STEP)
             found = list(connection.scalars(ordered))
         gone = [key for key in found if is_gone(key)]
-        for start in range(0, len(gone), _KEYS):
-            named = sources.c.source_key.in_(gone[start : start + _KEYS])
+        for some in chunks(gone):
+            named = sources.c.source_key.in_(some)
             with database.writing() as connection:
-                # Only what is still without a clip: another watcher may have been at it.
+                # Only sources still without a clip: another watcher may have stored one.
                 forgotten += connection.execute(delete(sources).where(*unused, named)).rowcount
         if len(found) < _STEP:
             return forgotten

@@ -1,12 +1,13 @@
-"""The tables: machines, their clips and alarms, what was dealt with, and what is to be delivered.
+"""The tables: machines, clips, alarms, processed sources and messages to deliver; migrations.
 
-Ids grow in the order of arrival within a machine, and pages are cut by them: a clock that was
-set back reorders nothing. Every name starts with ``daco_``, so that a PostgreSQL database may
-be shared with others.
+Ids grow in the order of arrival within a machine, and pages are cut by ids: a clock that is set
+back reorders nothing. Every table name starts with ``daco_``, so that a PostgreSQL database can
+be shared with other programs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     DateTime,
     Dialect,
     Double,
@@ -26,21 +28,27 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    func,
+    insert,
+    inspect,
+    select,
 )
 
 from daco.errors import InputError
+from daco.monitoring.store.database import Database, StoreError
+from daco.version import __version__
 
 metadata = MetaData()
 
 
 class UTCDateTime(TypeDecorator[datetime]):
-    """An instant: aware in Python, stored in UTC, refused where no zone is known."""
+    """A time with its zone: aware in Python, stored in UTC."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """To UTC, which is also what SQLite, that knows no zones, is given."""
+        """Convert to UTC; SQLite does not store zones."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -48,14 +56,14 @@ class UTCDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Back as an aware time in UTC."""
+        """Return an aware time in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 def _big() -> Any:
-    # SQLite counts rows by INTEGER PRIMARY KEY only; both hold 64 bits.
+    # SQLite autoincrements INTEGER PRIMARY KEY only; both hold 64 bits.
     return BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -72,7 +80,7 @@ machines = Table(
     metadata,
     _id(),
     Column("name", Text, nullable=False, unique=True),
-    # Counted here, since counting a million rows takes longer than a page may.
+    # Running counts: counting a million rows would be too slow for a page.
     Column("clips", _big(), nullable=False, default=0),
     Column("anomalous", _big(), nullable=False, default=0),
     Column("last_clip_id", _big()),
@@ -105,7 +113,7 @@ clips = Table(
     Column("audio_path", Text),
     Column("more", JSON(none_as_null=True)),
     Index("daco_clips_by_arrival", "machine_id", "id"),
-    # With all that is counted or bounded by time, so that the rows themselves are not read.
+    # Covers the queries that count by time, so that they do not read the rows.
     Index("daco_clips_by_time", "machine_id", "received_at", "anomalous", "id"),
     sqlite_autoincrement=True,
 )
@@ -117,8 +125,8 @@ sources = Table(
     Column("source_key", Text, primary_key=True),
     Column("audio_sha256", Text),
     Column("stamp", Text),
-    # No foreign key: that a source was dealt with outlives its clip, or pruning would bring
-    # every old recording back that still lies in its folder.
+    # No foreign key: a source stays known after its clip was pruned, or every old recording
+    # that is still in its folder would be judged again.
     Column("clip_id", _big()),
     Column("reason", Text),
     sqlite_with_rowid=False,
@@ -177,3 +185,66 @@ Index(
     sqlite_where=outbox.c.delivered_at.is_(None),
     postgresql_where=outbox.c.delivered_at.is_(None),
 )
+
+Migration = Callable[[Connection], None]
+
+_LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock of a migration
+
+versions = Table(
+    "daco_schema",
+    MetaData(),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("daco_version", Text, nullable=False),
+    Column("applied_at", UTCDateTime, nullable=False),
+)
+
+
+def _create_tables(connection: Connection) -> None:
+    # checkfirst=False: a table of that name that daco did not create must not be written to.
+    metadata.create_all(connection, checkfirst=False)
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_tables,)
+"""The n-th brings a database from schema n to n + 1; schema 0 is an empty database."""
+
+
+def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring a database to this version's schema in one transaction.
+
+    Raises
+    ------
+    StoreError
+        The database has a newer schema; it is left unchanged.
+    """
+    with database.translated(opening=True):
+        with database.reading() as connection:
+            version = _version(connection, database.label, len(migrations))
+        if version == len(migrations):
+            return
+        with database.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            version = _version(connection, database.label, len(migrations))
+            for number in range(version, len(migrations)):
+                if number == 0:
+                    versions.create(connection, checkfirst=False)
+                migrations[number](connection)
+                connection.execute(
+                    insert(versions).values(
+                        version=number + 1, daco_version=__version__, applied_at=datetime.now(UTC)
+                    )
+                )
+
+
+def _version(connection: Connection, label: str, newest: int) -> int:
+    if not inspect(connection).has_table(versions.name):
+        return 0
+    row = connection.execute(select(versions).order_by(versions.c.version.desc())).first()
+    version, by = (row.version, row.daco_version) if row else (0, "")
+    if version > newest:
+        raise StoreError(
+            f"{label}: the database has schema {version}, written by daco {by}. This is daco "
+            f"{__version__}, which knows schemas up to {newest}: update daco, or choose another "
+            "database."
+        )
+    return int(version)

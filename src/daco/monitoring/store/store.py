@@ -1,4 +1,4 @@
-"""Store: what was heard, which alarms it raised, and what is still to be told to others."""
+"""Store: judged clips, the alarms they raised, and the messages still to be delivered."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
+from sqlalchemy import Connection, Select, case, func, select
 
 from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.store import history, retention, writing
-from daco.monitoring.store.engine import Database, open_database
-from daco.monitoring.store.migrations import migrate
+from daco.monitoring.store import retention, writing
+from daco.monitoring.store.database import Database, chunks, open_database
 from daco.monitoring.store.outbox import EVENTS, Outbox
 from daco.monitoring.store.records import (
+    ALARMS,
+    CLIPS,
     Added,
     MachineSummary,
     NewClip,
     Source,
     StoredAlarm,
     StoredClip,
+    read_alarms,
+    read_clips,
 )
+from daco.monitoring.store.schema import alarms, clips, machines, migrate, sources
+
+LARGEST_PAGE = 10_000
 
 
 @dataclass(frozen=True)
@@ -33,13 +38,18 @@ class Store:
     Examples
     --------
     >>> import tempfile
+    >>> from daco.detector.verdict import Verdict
     >>> folder = tempfile.TemporaryDirectory()
     >>> store = Store.open(f"sqlite:///{folder.name}/daco.db", rule=AlarmRule(1, 2))
-    >>> verdict = {"name": "a.wav", "score": 3.2, "p_value": 0.01, "threshold": 2.5, "alarm": True}
-    >>> now = datetime(2026, 3, 1, tzinfo=UTC)
-    >>> store.add(verdict, machine="press", received_at=now, source_key="a.wav")
+    >>> verdict = Verdict(
+    ...     name="a.wav", machine="press", score=3.2, p_value=0.01, alarm=True, threshold=2.5,
+    ...     domain_weights={"source": 1.0}, nearest="normal.wav", nearest_distance=0.1,
+    ...     reasons=(), seconds=10.0, windows=1, worst_window=None, model_sha256="ab12",
+    ... )
+    >>> new = NewClip(verdict, "press", datetime(2026, 3, 1, tzinfo=UTC), source_key="a.wav")
+    >>> store.add(new)
     Added(clip_id=1, opened=1, recovered=())
-    >>> store.add(verdict, machine="press", received_at=now, source_key="a.wav") is None
+    >>> store.add(new) is None
     True
     >>> [(clip.id, clip.score) for clip in store.clips("press")]
     [(1, 3.2)]
@@ -53,7 +63,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, rule: AlarmRule | None = None, events: Collection[str] = ()) -> Self:
-        """The store of a URL; its tables are made, or brought to this version's schema.
+        """Open the store of a URL; its tables are created, or brought to this version's schema.
 
         Parameters
         ----------
@@ -61,7 +71,7 @@ class Store:
             ``sqlite:///daco.db`` (a local file; with ``?synchronous=FULL`` it also survives a
             power cut to the last clip) or ``postgresql://user@host/name``.
         rule : AlarmRule, optional
-            When clips become an alarm: 3 of 5 where nothing is said.
+            When clips become an alarm; 3 of 5 by default.
         events : collection of str
             Which of `EVENTS` are put into the outbox.
         """
@@ -87,7 +97,7 @@ class Store:
         self.close()
 
     def check(self) -> None:
-        """A `StoreError` unless the database could be read and written now."""
+        """Raise a `StoreError` unless the database can be read and written now."""
         self.database.check()
 
     @property
@@ -95,11 +105,9 @@ class Store:
         """Messages that are still to be delivered."""
         return Outbox(self.database)
 
-    def add(
-        self, verdict: dict[str, Any], *, machine: str, received_at: datetime, **known: Any
-    ) -> Added | None:
-        """Store one clip; None when its source was stored before. See `NewClip` for the rest."""
-        return self.add_many([NewClip(verdict, machine, received_at, **known)])[0]
+    def add(self, new: NewClip) -> Added | None:
+        """Store one clip; None when its source was stored before."""
+        return self.add_many([new])[0]
 
     def add_many(self, new: Sequence[NewClip]) -> list[Added | None]:
         """Store clips in one transaction: all of them or, if anything goes wrong, none.
@@ -112,43 +120,41 @@ class Store:
     def reject(
         self, machine: str, source_key: str, *, name: str, stamp: str, reason: str, at: datetime
     ) -> None:
-        """Remember that a source is no usable recording while it has this stamp.
+        """Remember that a source is not a usable recording while it has this stamp.
 
-        `name` is what others are told it is called.
+        `name` is what messages call the recording.
         """
         with self.database.writing() as connection:
-            writing.reject_source(
-                connection,
-                self.policy,
-                machine,
-                source_key,
-                name=name,
-                stamp=stamp,
-                reason=reason,
-                at=at,
-            )
+            source = {"source_key": source_key, "stamp": stamp, "reason": reason}
+            writing.reject_source(connection, self.policy, machine, source, name=name, at=at)
 
     def restamp(self, machine: str, source_key: str, stamp: str) -> None:
-        """Note another stamp for a source whose recording is still the same."""
+        """Record another stamp for a source whose recording is unchanged."""
         with self.database.writing() as connection:
             writing.restamp_source(connection, machine, source_key, stamp)
 
     def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
-        """Those of a machine's sources that were dealt with."""
+        """Those of these sources of a machine that were processed."""
+        columns = [sources.c[name] for name in Source.__dataclass_fields__]
+        query = select(*columns).where(sources.c.machine_id == _id_of(machine))
         with self.database.reading() as connection:
-            return history.sources_of(connection, machine, keys)
+            return [
+                Source(*row)
+                for some in chunks(keys)
+                for row in connection.execute(query.where(sources.c.source_key.in_(some)))
+            ]
 
     def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
-        """Forget sources that are gone and have no clip any more; how many there were.
+        """Forget sources that are gone and have no clip any more; return how many.
 
         Parameters
         ----------
         machine : str
         prefix : str
-            Only keys that begin so.
+            Only keys that begin with it.
         is_gone : callable
-            Called with the key of a source without a clip. What is not gone must stay known, or
-            it would be judged again.
+            Called with the key of a source without a clip. A source that still exists must stay
+            known, or it would be judged again.
         """
         return retention.forget_sources(self.database, machine, prefix, is_gone)
 
@@ -166,49 +172,97 @@ class Store:
         Parameters
         ----------
         machine : str
-            One that has no clips yet has an empty history.
+            A machine without clips has an empty history.
         limit : int
-            Of the page, at most 10,000.
+            Clips of the page, at most 10,000.
         before : int, optional
             An id; the page continues with the next older clip. The last id of a page is the
             `before` of the next.
         after : int, optional
-            An id; the page holds the first `limit` clips that came after it. None is ever
-            missed: within a machine, ids become visible in their order.
+            An id; the page holds the first `limit` clips that came after it. None is missed:
+            within a machine, ids become visible in their order.
         since : datetime, optional
-            Clips that were received at that time or later.
+            Only clips that were received at that time or later.
         """
         with self.database.reading() as connection:
-            return history.page_of_clips(
-                connection, machine, limit, before=before, after=after, since=since
-            )
+            own = clips.c.machine_id == _id_of(machine)
+            query = CLIPS.where(own).limit(_page(limit))
+            if before is not None:
+                query = query.where(clips.c.id < before)
+            if since is not None:
+                query = query.where(clips.c.received_at >= since)
+            if after is not None:
+                query = query.where(clips.c.id > after).order_by(clips.c.id)
+                return read_clips(connection, query)[::-1]
+            query = query.order_by(clips.c.id.desc())
+            if since is None:
+                return read_clips(connection, query)
+            # The next clips by id hold enough clips of that time, unless it is nearly over. Then
+            # the smallest id of that time, by the index on times, bounds the search.
+            newest = select(clips.c.id).where(own).order_by(clips.c.id.desc())
+            if before is not None:
+                newest = newest.where(clips.c.id < before)
+            edge = connection.scalar(newest.offset(4 * limit).limit(1))
+            if edge is None:
+                return read_clips(connection, query)
+            page = read_clips(connection, query.where(clips.c.id >= edge))
+            if len(page) == limit:
+                return page
+            first = select(func.min(clips.c.id)).where(own, clips.c.received_at >= since)
+            return read_clips(connection, query.where(clips.c.id >= first.scalar_subquery()))
 
     def clip(self, clip_id: int) -> StoredClip | None:
         """A clip by its id; None where there is no such clip."""
-        with self.database.reading() as connection:
-            return history.clips_by_id(connection, [clip_id]).get(clip_id)
+        return self._first_clip(CLIPS.where(clips.c.id == clip_id))
 
     def clip_of(self, machine: str, source_key: str) -> StoredClip | None:
-        """The clip that a source of a machine became; None where there is none, or no longer."""
+        """The clip of a source of a machine; None where there is none, or no longer."""
+        clip_id = select(sources.c.clip_id).where(
+            sources.c.machine_id == _id_of(machine), sources.c.source_key == source_key
+        )
+        return self._first_clip(CLIPS.where(clips.c.id == clip_id.scalar_subquery()))
+
+    def _first_clip(self, query: Select[Any]) -> StoredClip | None:
         with self.database.reading() as connection:
-            return history.clip_of_source(connection, machine, source_key)
+            return next(iter(read_clips(connection, query)), None)
 
     def machines_summary(self) -> list[MachineSummary]:
-        """Every machine at a glance, by name."""
+        """A summary of every machine, by name."""
+        count = select(alarms.c.machine_id, func.count()).where(alarms.c.closed_at.is_(None))
         with self.database.reading() as connection:
-            return history.summaries(connection)
+            # Sorted here: databases differ in how they order text.
+            rows = sorted(connection.execute(select(machines)), key=lambda row: str(row.name))
+            open_alarms: dict[int, int] = {
+                row[0]: row[1] for row in connection.execute(count.group_by(alarms.c.machine_id))
+            }
+            last_ids = [row.last_clip_id for row in rows if row.last_clip_id]
+            newest = read_clips(connection, CLIPS.where(clips.c.id.in_(last_ids)))
+        last = {clip.id: clip for clip in newest}
+        return [
+            MachineSummary(
+                row.name,
+                row.clips,
+                row.anomalous,
+                open_alarms.get(row.id, 0),
+                last.get(row.last_clip_id),
+            )
+            for row in rows
+        ]
 
     def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
         """By machine, how many clips were received since a time, and how many were anomalous."""
+        anomalous = func.coalesce(func.sum(case((clips.c.anomalous, 1), else_=0)), 0)
         with self.database.reading() as connection:
-            return history.counts_since(connection, since)
-
-    def recent_scores(
-        self, machine: str, n: int, *, model_sha256: str | None = None
-    ) -> NDArray[np.float64]:
-        """Scores of the last n clips, oldest first; of them, those of one model if it is named."""
-        with self.database.reading() as connection:
-            return history.newest_scores(connection, machine, n, model_sha256)
+            return {
+                name: _counts(
+                    connection,
+                    # Machine by machine: the index on times starts with the machine.
+                    select(func.count(), anomalous).where(
+                        clips.c.machine_id == number, clips.c.received_at >= since
+                    ),
+                )
+                for number, name in connection.execute(select(machines.c.id, machines.c.name)).all()
+            }
 
     def alarms(
         self,
@@ -218,24 +272,29 @@ class Store:
         limit: int = 100,
         before: int | None = None,
     ) -> list[StoredAlarm]:
-        """A page of alarms, the newest first; of all machines where none is named."""
+        """A page of alarms, the newest first; of all machines by default."""
+        query = ALARMS.order_by(alarms.c.id.desc()).limit(_page(limit))
+        if machine is not None:
+            query = query.where(alarms.c.machine_id == _id_of(machine))
+        if open_only:
+            query = query.where(alarms.c.closed_at.is_(None))
+        if before is not None:
+            query = query.where(alarms.c.id < before)
         with self.database.reading() as connection:
-            return history.page_of_alarms(
-                connection, machine, limit, open_only=open_only, before=before
-            )
+            return read_alarms(connection, query)
 
     def alarm(self, alarm_id: int) -> StoredAlarm | None:
         """An alarm by its id; None where there is no such alarm."""
         with self.database.reading() as connection:
-            found = history.alarms_by_id(connection, [alarm_id])
-        return found[0] if found else None
+            query = ALARMS.where(alarms.c.id == alarm_id)
+            return next(iter(read_alarms(connection, query)), None)
 
     def acknowledge(
         self, alarm_id: int, who: str, comment: str = "", *, at: datetime | None = None
     ) -> StoredAlarm:
-        """Say that someone has seen to an alarm; it is closed if it is open.
+        """Record that a person takes care of an alarm; it is closed if it is open.
 
-        Of several who acknowledge, the first stays, and is what the others get back.
+        The first acknowledgement stays; later ones return it unchanged.
         """
         with self.database.writing() as connection:
             return writing.acknowledge_alarm(
@@ -252,21 +311,35 @@ class Store:
     ) -> retention.Pruned:
         """Remove old clips, with the alarms they completed and the messages about them.
 
-        Open alarms stay, and so do their clips. That a source was dealt with stays known, so
-        that no recording comes back as a new one, until `forget_sources`. Recordings on disk are
-        not touched.
+        Open alarms and their clips stay. Processed sources stay known until `forget_sources`, so
+        that no recording is judged again. Recordings on disk are not touched.
 
         Parameters
         ----------
         keep_days : float, optional
-            Clips that were received earlier go, and messages too, delivered or not.
+            Clips that were received earlier are removed, and so are messages, delivered or not.
         keep_clips : int, optional
-            Of each machine, more than the newest so many go.
+            Clips kept per machine, the newest.
         machine : str, optional
-            Of this machine only.
+            Only this machine.
         now : datetime, optional
             Instead of the computer's clock.
         """
         return retention.prune(
             self.database, keep_days=keep_days, keep_clips=keep_clips, machine=machine, now=now
         )
+
+
+def _id_of(machine: str) -> Any:
+    return select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
+
+
+def _counts(connection: Connection, query: Select[Any]) -> tuple[int, int]:
+    total, anomalous = connection.execute(query).one()
+    return int(total), int(anomalous)
+
+
+def _page(limit: int) -> int:
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise InputError(f"A page holds 1 to {LARGEST_PAGE:,} rows. Got {limit!r} instead.")
+    return limit

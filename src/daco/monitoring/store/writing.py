@@ -1,15 +1,14 @@
 """Writing: a clip, its source, its alarm and the messages about them, in one transaction.
 
-Whoever writes to a machine holds its row, so that its clips come one after the other: ids grow
-in the order of commits, and no alarm is opened twice.
+A writer locks the machine's row first, so that the clips of a machine are written one after the
+other: ids grow in the order of commits, and no alarm is opened twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
@@ -17,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opened, advance
-from daco.monitoring.store.history import alarms_by_id, clips_by_id
+from daco.monitoring.store.database import chunks
 from daco.monitoring.store.outbox import (
     ALARM_OPENED,
     ALARM_RECOVERED,
@@ -26,20 +25,21 @@ from daco.monitoring.store.outbox import (
     post,
 )
 from daco.monitoring.store.records import (
+    ALARMS,
+    CLIPS,
     KEY,
     NAME,
     TEXT,
     Added,
     NewClip,
     StoredAlarm,
-    StoredClip,
     checked_text,
+    read_alarms,
+    read_clips,
 )
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, sources
 
-_AT_ONCE = 500  # keys of one IN list
-
-# Made once: putting a statement together costs more than running it.
+# Built once: building a statement costs more than running it.
 _MACHINE = select(machines).where(machines.c.name == bindparam("machine")).with_for_update()
 _KNOWN = select(sources.c.source_key, sources.c.audio_sha256, sources.c.clip_id).where(
     sources.c.machine_id == bindparam("machine"),
@@ -70,16 +70,15 @@ _COUNT = (
 
 
 def _upserts(*changed: str) -> dict[str, Any]:
-    """By dialect, a statement that makes a source's row or changes these columns of it."""
-    made = {}
-    for dialect in (sqlite, postgresql):
+    """By dialect, a statement that inserts a source's row or updates these columns of it."""
+    statements = {}
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql)):
         new = dialect.insert(sources)
-        key = [sources.c.machine_id, sources.c.source_key]
-        values = {name: new.excluded[name] for name in changed}
-        made[dialect.__name__.rpartition(".")[2]] = new.on_conflict_do_update(
-            index_elements=key, set_=values
+        statements[name] = new.on_conflict_do_update(
+            index_elements=[sources.c.machine_id, sources.c.source_key],
+            set_={column: new.excluded[column] for column in changed},
         )
-    return made
+    return statements
 
 
 _REMEMBER = _upserts("audio_sha256", "stamp", "clip_id", "reason")
@@ -92,28 +91,28 @@ _MAKE_MACHINE = {
 
 @dataclass(frozen=True)
 class Policy:
-    """When an alarm opens, and which events are to be delivered to others."""
+    """When an alarm opens, and which events are put into the outbox."""
 
     rule: AlarmRule
     events: frozenset[str]
 
 
 def add_clips(connection: Connection, policy: Policy, new: Sequence[NewClip]) -> list[Added | None]:
-    """Store those that are not there yet; None stands for one that is."""
+    """Store the clips that are not stored yet; the result has None for the others."""
     added: list[Added | None] = [None] * len(new)
-    # In the order of names: two that write to the same machines never wait for each other.
+    # In the order of names, so that two writers of the same machines never deadlock.
     for name in sorted({clip.machine for clip in new}):
-        machine = _hold_machine(connection, name)
-        places = [place for place, clip in enumerate(new) if clip.machine == name]
-        places = _not_there_yet(connection, machine.id, new, places)
-        if not places:
+        machine = _lock_machine(connection, name)
+        indices = [index for index, clip in enumerate(new) if clip.machine == name]
+        indices = _not_stored_yet(connection, machine.id, new, indices)
+        if not indices:
             continue
-        fresh = [new[place] for place in places]
-        ids = _insert_clips(connection, machine.id, fresh)
+        fresh = [new[index] for index in indices]
+        ids = list(connection.scalars(_NEW_CLIPS, [clip.row(machine.id) for clip in fresh]))
         _remember_sources(connection, machine.id, fresh, ids)
         outcome = _raise_alarms(connection, policy, machine, fresh, ids)
-        for place, each in zip(places, outcome, strict=True):
-            added[place] = each
+        for index, each in zip(indices, outcome, strict=True):
+            added[index] = each
         _announce(connection, policy, machine.id, outcome)
     return added
 
@@ -122,59 +121,57 @@ def reject_source(
     connection: Connection,
     policy: Policy,
     machine: str,
-    source_key: str,
+    source: dict[str, str],
     *,
     name: str,
-    stamp: str,
-    reason: str,
     at: datetime,
 ) -> None:
-    """Remember that a source cannot be used in this state, and why; its last clip stays known."""
-    checked_text("source_key", source_key, KEY)
+    """Remember why a source with this stamp cannot be used; its last clip stays known."""
+    checked_text("source_key", source["source_key"], KEY)
     checked_text("name", name, NAME)
-    checked_text("reason", reason, TEXT)
-    row = _hold_machine(connection, machine)
-    said = {"machine_id": row.id, "source_key": source_key, "stamp": stamp, "reason": reason}
-    connection.execute(_REJECT[connection.dialect.name], said)
+    checked_text("reason", source["reason"], TEXT)
+    row = _lock_machine(connection, machine)
+    connection.execute(_REJECT[connection.dialect.name], {"machine_id": row.id, **source})
     if RECORDING_UNREADABLE in policy.events:
-        about = {"machine": machine, "name": name, "reason": reason}
-        post(connection, row.id, [(RECORDING_UNREADABLE, at, about)])
+        message = {"machine": machine, "name": name, "reason": source["reason"]}
+        post(connection, row.id, [(RECORDING_UNREADABLE, at, message)])
 
 
 def restamp_source(connection: Connection, machine: str, source_key: str, stamp: str) -> None:
-    """Note that a source looks different from outside and is the same within."""
-    row = _hold_machine(connection, machine)
-    found = (sources.c.machine_id == row.id) & (sources.c.source_key == source_key)
-    connection.execute(update(sources).where(found).values(stamp=stamp, reason=None))
+    """Record the new stamp of a source whose content is unchanged."""
+    row = _lock_machine(connection, machine)
+    own = (sources.c.machine_id == row.id) & (sources.c.source_key == source_key)
+    connection.execute(update(sources).where(own).values(stamp=stamp, reason=None))
 
 
 def acknowledge_alarm(
     connection: Connection, alarm_id: int, who: str, comment: str, at: datetime
 ) -> StoredAlarm:
-    """Acknowledge an alarm, and close it if it is open; the first who does so stays."""
+    """Acknowledge an alarm, and close it if it is open; the first acknowledgement stays."""
     checked_text("name of who acknowledges", who, 200)
     checked_text("comment", comment, TEXT)
-    found = alarms_by_id(connection, [alarm_id])
-    if found:
-        machine = _hold_machine(connection, found[0].machine)
-        found = alarms_by_id(connection, [alarm_id])  # as it is now that nobody else writes
+    query = ALARMS.where(alarms.c.id == alarm_id)
+    found = read_alarms(connection, query)
     if not found:
         raise InputError(f"There is no alarm {alarm_id}.")
-    alarm = found[0]
-    if alarm.acknowledged_at is not None:
-        return alarm
-    said: dict[str, Any] = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}
-    if alarm.is_open:
-        said |= {"closed_at": at, "closed_by": "acknowledgement"}
-        # What has been seen counts no more: a new alarm needs new clips.
+    machine = _lock_machine(connection, found[0].machine)
+    found = read_alarms(connection, query)  # again, now that nobody else can write
+    if not found:
+        raise InputError(f"There is no alarm {alarm_id}.")
+    if found[0].acknowledged_at is not None:
+        return found[0]
+    values: dict[str, Any] = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}
+    if found[0].is_open:
+        values |= {"closed_at": at, "closed_by": "acknowledgement"}
+        # Clips up to here no longer count: a new alarm needs new clips.
         newest = {"counted_after": machine.last_clip_id}
         connection.execute(update(machines).where(machines.c.id == machine.id).values(newest))
-    connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(said))
-    return alarms_by_id(connection, [alarm_id])[0]
+    connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(values))
+    return read_alarms(connection, query)[0]
 
 
-def _hold_machine(connection: Connection, name: str) -> Row[Any]:
-    """The machine's row, made where there is none, locked until the transaction ends."""
+def _lock_machine(connection: Connection, name: str) -> Row[Any]:
+    """The machine's row, created if necessary, locked until the transaction ends."""
     row = connection.execute(_MACHINE, {"machine": name}).first()
     if row is None:
         connection.execute(_MAKE_MACHINE[connection.dialect.name], {"name": name})
@@ -182,45 +179,30 @@ def _hold_machine(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
-def _not_there_yet(
-    connection: Connection, machine: int, new: Sequence[NewClip], places: Sequence[int]
+def _not_stored_yet(
+    connection: Connection, machine: int, new: Sequence[NewClip], indices: Sequence[int]
 ) -> list[int]:
-    """Places of clips whose source is unknown, or holds another recording by now."""
-    keys = (key for place in places if (key := new[place].source_key) is not None)
+    """Indices of clips whose source is unknown, or has another recording by now."""
+    keys = [key for index in indices if (key := new[index].source_key) is not None]
     known: dict[str, tuple[str | None, bool]] = {}
-    while chunk := list(islice(keys, _AT_ONCE)):
-        found = connection.execute(_KNOWN, {"machine": machine, "keys": chunk})
-        known |= {key: (sha256, clip is not None) for key, sha256, clip in found}
+    for some in chunks(keys):
+        rows = connection.execute(_KNOWN, {"machine": machine, "keys": some})
+        known |= {key: (sha256, clip is not None) for key, sha256, clip in rows}
     fresh = []
-    for place in places:
-        clip = new[place]
+    for index in indices:
+        clip = new[index]
         if clip.source_key is not None:
             if known.get(clip.source_key) == (clip.audio_sha256, True):
                 continue
             known[clip.source_key] = (clip.audio_sha256, True)
-        fresh.append(place)
+        fresh.append(index)
     return fresh
-
-
-def _insert_clips(connection: Connection, machine: int, fresh: Sequence[NewClip]) -> list[int]:
-    rows = [
-        {
-            "machine_id": machine,
-            "received_at": clip.received_at,
-            "recorded_at": clip.recorded_at,
-            "audio_sha256": clip.audio_sha256,
-            "audio_path": clip.audio_path,
-            **clip.columns,
-        }
-        for clip in fresh
-    ]
-    return list(connection.scalars(_NEW_CLIPS, rows))
 
 
 def _remember_sources(
     connection: Connection, machine: int, fresh: Sequence[NewClip], ids: Sequence[int]
 ) -> None:
-    latest = {  # of two recordings under one key, the later is what is there now
+    latest = {  # of two recordings with one key, the later counts
         clip.source_key: {
             "machine_id": machine,
             "source_key": clip.source_key,
@@ -243,7 +225,7 @@ def _raise_alarms(
     fresh: Sequence[NewClip],
     ids: Sequence[int],
 ) -> list[Added]:
-    """Pass the clips through the rule; the alarms opened and closed on the way are stored."""
+    """Apply the alarm rule to the clips; store the alarms it opens and closes."""
     since = {"machine": machine.id, "after": machine.counted_after, "first": ids[0]}
     recent = connection.execute(_RECENT, {**since, "memory": policy.rule.memory})
     still_open = list(connection.scalars(_STILL_OPEN, {"machine": machine.id}))
@@ -251,7 +233,7 @@ def _raise_alarms(
     state = AlarmState(decisions, bool(still_open))
     counted_after, added = machine.counted_after, []
     for clip, number in zip(fresh, ids, strict=True):
-        state, event = advance(policy.rule, state, Decision(number, clip.columns["anomalous"]))
+        state, event = advance(policy.rule, state, Decision(number, clip.verdict.alarm))
         opened, recovered = None, ()
         if isinstance(event, Opened):
             opened = _open_alarm(connection, policy.rule, machine.id, event, clip.received_at)
@@ -269,7 +251,7 @@ def _raise_alarms(
     counts = {
         "machine": machine.id,
         "more": len(fresh),
-        "more_anomalous": sum(clip.columns["anomalous"] for clip in fresh),
+        "more_anomalous": sum(clip.verdict.alarm for clip in fresh),
         "last": ids[-1],
         "after": counted_after,
     }
@@ -290,34 +272,30 @@ def _open_alarm(
 def _announce(
     connection: Connection, policy: Policy, machine: int, outcome: Sequence[Added]
 ) -> None:
-    """Messages about what was just stored, read back so that they say what the store holds."""
+    """Post messages about the stored clips, read back so that they hold what the store holds."""
     if not policy.events:
         return
     wanted = [
         each for each in outcome if CLIP_SCORED in policy.events or each != Added(each.clip_id)
     ]
-    of_clip: dict[int, StoredClip] = {}
-    for chunk in _chunks([each.clip_id for each in wanted]):
-        of_clip |= clips_by_id(connection, chunk)
+    clip_of = {
+        clip.id: clip
+        for some in chunks([each.clip_id for each in wanted])
+        for clip in read_clips(connection, CLIPS.where(clips.c.id.in_(some)))
+    }
     changed = [each.opened for each in wanted if each.opened is not None]
     changed += [alarm for each in wanted for alarm in each.recovered]
-    of_alarm = {
+    alarm_of = {
         alarm.id: alarm.to_dict()
-        for chunk in _chunks(changed)
-        for alarm in alarms_by_id(connection, chunk)
+        for some in chunks(changed)
+        for alarm in read_alarms(connection, ALARMS.where(alarms.c.id.in_(some)))
     }
     messages = []
     for each in wanted:
-        clip = of_clip[each.clip_id]
-        about, at = clip.to_dict(), clip.received_at
-        messages.append((CLIP_SCORED, at, {"clip": about}))
+        clip, at = clip_of[each.clip_id].to_dict(), clip_of[each.clip_id].received_at
+        messages.append((CLIP_SCORED, at, {"clip": clip}))
         if each.opened is not None:
-            messages.append((ALARM_OPENED, at, {"alarm": of_alarm[each.opened], "clip": about}))
+            messages.append((ALARM_OPENED, at, {"alarm": alarm_of[each.opened], "clip": clip}))
         for alarm in each.recovered:
-            messages.append((ALARM_RECOVERED, at, {"alarm": of_alarm[alarm], "clip": about}))
+            messages.append((ALARM_RECOVERED, at, {"alarm": alarm_of[alarm], "clip": clip}))
     post(connection, machine, [each for each in messages if each[0] in policy.events])
-
-
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(ids), _AT_ONCE):
-        yield ids[start : start + _AT_ONCE]

@@ -1,0 +1,92 @@
+"""The ``daco`` application: every command with the sentence that ``daco --help`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from daco.commands.clips import clips
+from daco.commands.compare import compare
+from daco.commands.console import interruptible
+from daco.commands.demo import demo
+from daco.commands.download import download
+from daco.commands.embed import embed
+from daco.commands.evaluate import evaluate
+from daco.commands.fit import fit
+from daco.commands.inject import inject
+from daco.commands.inspect import inspect
+from daco.commands.paper import paper
+from daco.commands.preregister import freeze, verify
+from daco.commands.score import score
+from daco.commands.select import select
+from daco.commands.sensitivity import sensitivity
+from daco.commands.serve import serve
+from daco.commands.study import study
+from daco.commands.submission import submission
+from daco.commands.synth import synth
+from daco.commands.update import update
+from daco.commands.watch import watch
+from daco.version import __version__
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        with interruptible():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Hear that a machine is failing, from normal recordings alone.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut long options and print a value after flags
+)
+
+
+def _print_version(show: bool) -> None:
+    if show:
+        typer.echo(f"daco {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+_COMMANDS: dict[Callable[..., None], str] = {
+    clips: "List the clips of a data set and what is odd about them.",
+    compare: "Compare the results of several studies.",
+    demo: "Record a synthetic factory and write a report on it.",
+    download: "Download weights or a DCASE data set.",
+    embed: "Embed recordings: one row of vectors per clip.",
+    evaluate: "Compute the official metrics of score files.",
+    fit: "Fit a model to normal recordings of a machine.",
+    freeze: "Preregister the configuration that a study chose.",
+    inject: "Add synthetic faults to normal recordings and embed both.",
+    inspect: "Show what is in a model file.",
+    paper: "Recompute the numbers that the paper prints.",
+    score: "Score recordings with a model.",
+    select: "Choose a configuration from normal clips alone.",
+    sensitivity: "Measure which faults a model detects, by kind and level.",
+    serve: "Score recordings over HTTP and show a monitoring page.",
+    study: "Evaluate a grid of configurations and choose one.",
+    submission: "Write the package of files that the challenge asks for.",
+    synth: "Write recordings of synthetic machines in DCASE layout.",
+    update: "Add normal recordings to a model.",
+    verify: "Check a preregistration and score what it froze.",
+    watch: "Score each recording that arrives in a folder.",
+}
+
+for command, summary in _COMMANDS.items():
+    app.command(short_help=summary)(command)

@@ -1,0 +1,239 @@
+"""Printing of all commands: text, tables, notes, progress bars and interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+from daco.text import quantity
+
+if TYPE_CHECKING:
+    from daco.detector.model import MachineModel
+    from daco.detector.normals import Skipped
+
+_UNLIMITED = 1_000_000
+_FOLDED = 8  # columns of the terminal that a name gets at least
+_SHOWN = 20
+_WORD = re.compile(r"\s*\S+\s*")
+
+Report = Callable[[str, int, int | None], None]
+"""Called with a stage, the number of finished items, and the number of all items."""
+
+
+class Output(Console):
+    """Standard output or standard error, without line breaks inside words.
+
+    In a terminal, text is wrapped between words, and a table is as wide as its longest words
+    need; only columns whose overflow is ``fold`` break names that do not fit. A pipe or a file
+    gets one line for each paragraph and each row of a table, unless the environment variable
+    ``COLUMNS`` sets a width.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, emoji=False)
+        if not (self.file.isatty() or os.environ.get("COLUMNS", "").isdigit()):
+            self.width = _UNLIMITED
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print each object on lines of its own, and leave words whole that exceed a line."""
+        parts: list[Any] = []
+        for each in objects:
+            if isinstance(each, Table):
+                parts += _lines(self, each)
+            elif isinstance(each, str | Text) and not options.get("soft_wrap"):
+                parts += _wrap(self.render_str(each) if isinstance(each, str) else each, self.width)
+            else:
+                parts.append(each)
+        super().print(*parts, **{"sep": "\n", "soft_wrap": True, **options})
+
+    def write(self, text: str, *, style: str = "", wrap: bool = True) -> None:
+        """Print text that is no markup; `wrap` is False where it contains a path."""
+        self.print(Text(printable(text), style), soft_wrap=not wrap)
+
+    def notes(self, texts: Iterable[str], label: str = "note") -> None:
+        """Print each text after a yellow label."""
+        for text in texts:
+            self.print(f"[yellow]{label}:[/yellow] {escape(printable(text))}")
+
+
+def print_json(document: Any) -> None:
+    """Print a document as indented JSON."""
+    typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def printable(text: Any) -> str:
+    """Text without the characters that would control a terminal."""
+    return "".join(char if char.isprintable() else "�" for char in str(text))
+
+
+def new_table(texts: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
+    """A table with columns of text, whose first one folds long names, and columns of numbers."""
+    defaults: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
+    table = Table(**(defaults | options))
+    for position, heading in enumerate(texts):
+        table.add_column(heading, overflow="fold" if position == 0 else "ellipsis")
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+@contextmanager
+def progress_bars(console: Console, *, of_bytes: bool = False) -> Iterator[Report]:
+    """A function that shows one bar per stage; it prints nothing outside a terminal."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    counts = [DownloadColumn(), TransferSpeedColumn()] if of_bytes else [MofNCompleteColumn()]
+    columns = (TextColumn("{task.description:>14}"), BarColumn(16), *counts, TimeRemainingColumn())
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(escape(stage), total=total, completed=done)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield report
+
+
+@contextmanager
+def interruptible(advice: str | Callable[[], str] = "") -> Iterator[None]:
+    """Turn Ctrl-C into one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = advice if isinstance(advice, str) else advice()
+        Output(stderr=True).print(f"Interrupted. {text}".rstrip())
+        raise typer.Exit(130) from None
+
+
+def show_domains(console: Output, model: MachineModel, before: MachineModel | None = None) -> None:
+    """Print clips, floor and leave-one-out rate of each domain, with what they were before."""
+    table = Table()
+    table.add_column("domain", overflow="fold")
+    for heading in ("normals", "smallest rate", "flagged when left out"):
+        table.add_column(heading, justify="right")
+    for name in model.domains:
+        row = _domain_row(model, name)
+        old = row if before is None else _domain_row(before, name)
+        cells = (
+            new if new == was else f"{was} -> {new}" for was, new in zip(old, row, strict=True)
+        )
+        table.add_row(escape(printable(name)), *cells)
+    console.print(table)
+
+
+def _domain_row(model: MachineModel, name: str) -> tuple[str, str, str]:
+    size = model.domain_sizes.get(name)
+    if size is None:
+        return "0", "-", "-"
+    rate = model.leave_one_out_rates()[name]
+    return str(size), f"{model.floor()[name]:.3g}", f"{rate:.3f} ({round(rate * size)})"
+
+
+def show_skipped(console: Output, skipped: Skipped, rest: str = "") -> None:
+    """Print which recordings could not be used, and why."""
+    if skipped:
+        console.write(f"{quantity(skipped, 'recording')} left out:")
+    for path, reason in skipped[:_SHOWN]:
+        console.write(f"  {path}: {reason}", wrap=False)
+    if len(skipped) > _SHOWN:
+        console.write(f"  ... and {len(skipped) - _SHOWN} more{rest}.")
+
+
+def _wrap(text: Text, width: int) -> Iterator[Text]:
+    """The lines of a text, broken before words that do not fit."""
+    for line in text.split(allow_blank=True):
+        breaks, used = [], 0
+        for word in _WORD.finditer(line.plain):
+            if used and used + cell_len(word[0].rstrip()) > width:
+                breaks.append(word.start())
+                used = 0
+            used += cell_len(word[0])
+        for part in line.divide(breaks):
+            part.rstrip()
+            yield part
+
+
+def _lines(console: Output, table: Table) -> Iterator[Text]:
+    """The lines of a table without blanks at their ends, which a terminal might wrap."""
+    _set_widths(console, table)
+    options = console.options.update(max_width=_UNLIMITED)
+    for line in console.render_lines(table, options, pad=False):
+        text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
+        text.rstrip()
+        yield text
+
+
+def _set_widths(console: Output, table: Table) -> None:
+    """Make a table fit: wrap its cells, else leave out its lines, else fold its names."""
+    folded, whole, natural = zip(*(_sizes(console, each) for each in table.columns), strict=True)
+    widths = list(natural)
+    _narrow(console, table, widths, whole)
+    if _width(console, table) > console.width:
+        table.box, table.padding, table.pad_edge = None, (0, min(1, table.padding[1]), 0, 0), False
+    _narrow(console, table, widths, folded)
+
+
+def _narrow(console: Output, table: Table, widths: list[int], least: Sequence[int]) -> None:
+    """Take what does not fit from the widest columns that have more than they need."""
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width, column.max_width = width, None
+    for _ in range(_width(console, table) - console.width):
+        loose = [i for i, width in enumerate(widths) if width > least[i]]
+        if not loose:
+            break
+        widest = max(loose, key=widths.__getitem__)
+        widths[widest] -= 1
+        table.columns[widest].width = widths[widest]
+    table.width = _width(console, table)
+
+
+def _width(console: Output, table: Table) -> int:
+    options = console.options.update(max_width=_UNLIMITED)
+    table.width = None
+    return Measurement.get(console, options, table).maximum
+
+
+def _sizes(console: Output, column: Column) -> tuple[int, int, int]:
+    """The width of a column with words folded, with words whole, and in one line.
+
+    Only columns whose overflow is ``fold`` are folded. Numbers, which are aligned on the right,
+    stay whole.
+    """
+    options = console.options.update(max_width=_UNLIMITED)
+    header = Measurement.get(console, options, column.header)
+    cells = [Measurement.get(console, options, cell) for cell in column.cells]
+    lines = max((cell.maximum for cell in cells), default=0)
+    natural = max(header.maximum, lines)
+    if column.no_wrap:
+        natural = max(natural, column.width or 0)
+        return natural, natural, natural
+    is_number = column.justify == "right"
+    kept = lines if is_number else max((cell.minimum for cell in cells), default=0)
+    whole = max(header.minimum, kept)
+    folded = min(whole, max(_FOLDED, kept if is_number else 0))
+    if console.width < _UNLIMITED:
+        natural = column.width or min(natural, column.max_width or natural)
+    return folded if column.overflow == "fold" else whole, whole, max(whole, natural)

@@ -1,0 +1,236 @@
+"""Scatter plots: what predicts the evaluation score, the balance frontier, gain by separability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from daco.evaluation.statistics import spearman
+from daco.experiments.figures.labels import label_points
+from daco.experiments.figures.style import (
+    COLUMN_WIDTH,
+    INK,
+    MUTED,
+    SPLITS,
+    TEXT_WIDTH,
+    Look,
+    look_of,
+    number_panels,
+    panels,
+    shortened,
+    show_reason,
+    styled,
+)
+from daco.experiments.highlights import roles
+from daco.method.grid_table import numbers
+
+if TYPE_CHECKING:
+    from daco.experiments.study_tables import StudyTables
+
+PREDICTORS = {"dev": "dev_omega", "criterion": "crit_dev"}
+"""The panels of the transfer picture, and the column of the grid on their horizontal axis."""
+
+NAMED_MACHINES = 40
+"""With more machines their names would hide the points."""
+
+_LEGEND_COLUMNS, _LEGEND_ROW = 6, 0.15  # inches
+_SIGNALS = {"dev": "dev_score", "criterion": "criterion"}  # as in stats.json
+_AXES = {
+    "dev": "dev score (official, %)",
+    "criterion": "criterion on dev machines (better to the right)",
+}
+_DOTTED: Any = (0, (1, 2))
+
+
+@styled
+def plot_transfer(result: StudyTables, ax: Any = None) -> Figure:
+    """Plot dev score, and criterion, against evaluation score: two panels, all configurations.
+
+    Parameters
+    ----------
+    result : StudyTables
+    ax : two Axes, optional
+        By default a new figure as wide as a page.
+
+    Returns
+    -------
+    Figure
+        Each point's ``gid`` is its panel and its row in the grid, such as ``"dev-0"``.
+    """
+    looks = {look.title: look for look in map(look_of, map(str, result.grid["config"]))}
+    handles = [
+        Line2D([], [], label=title, **_point(replace(look, fill="full")))
+        for title, look in looks.items()
+    ]
+    further = _LEGEND_ROW * (-(-len(handles) // _LEGEND_COLUMNS) - 1)
+    figure, axes = panels(ax, 2, TEXT_WIDTH, 3.1 + further, bottom=0.62 + further, top=0.24)
+    for each, predictor in zip(axes, PREDICTORS, strict=True):
+        draw_transfer(each, result, predictor)
+    number_panels(axes)
+    if ax is None:
+        figure.legend(handles=handles, loc="lower center", ncols=_LEGEND_COLUMNS)
+    return figure
+
+
+def draw_transfer(ax: Axes, result: StudyTables, predictor: str) -> None:
+    """Draw one panel of :func:`plot_transfer`: `predictor` is a key of `PREDICTORS`."""
+    names = [str(name) for name in result.grid["config"]]
+    x, y = (
+        numbers(name, result.grid[name], len(names), allow_nan=True)
+        if name in result.grid
+        else np.full(len(names), np.nan)
+        for name in (PREDICTORS[predictor], "eval_omega")
+    )
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        lacking = _AXES[predictor] if np.isfinite(y).any() else "evaluation score"
+        show_reason(ax, f"no {lacking}")
+        return
+    for row in np.flatnonzero(known):
+        ax.plot(x[row], y[row], gid=f"{predictor}-{row}", **_point(look_of(names[row])))
+    if predictor == "criterion":
+        ax.invert_xaxis()
+    ax.margins(0.07, 0.1)
+    ax.autoscale_view()
+    ax.set_xlabel(_AXES[predictor])
+    ax.set_ylabel("evaluation score (official, %)")
+    ax.set_title(_correlation(result.stats, predictor, x[known], y[known]))
+    marked = {names.index(name): text for name, text in roles(result).items() if name in names}
+    at = [row for row in marked if known[row]]
+    ring: Any = {"color": INK, "fillstyle": "none", "markeredgewidth": 0.9, "linestyle": ""}
+    ax.plot(x[at], y[at], marker="o", markersize=9.5, zorder=4, **ring)
+    others = np.column_stack([x[known], y[known]])
+    label_points(ax, x[at], y[at], [marked[row] for row in at], avoid=others, gap=2.5)
+
+
+def _point(look: Look) -> dict[str, Any]:
+    return look.style(4.8, linestyle="", markeredgewidth=0.9)
+
+
+def _correlation(stats: Mapping[str, Any], predictor: str, x: Any, y: Any) -> str:
+    """Spearman's correlation, with its interval over families where the study has it."""
+    known = (stats.get("signals") or {}).get(_SIGNALS[predictor]) or {}
+    rho = known.get("rho")
+    if rho is None:
+        sign = -1 if predictor == "criterion" else 1
+        rho = spearman(sign * x, y) if len(x) > 2 else np.nan
+    if np.isnan(rho):
+        return "no correlation: too few configurations"
+    block = known.get("family_block") or {}
+    interval = ""
+    if block.get("low") is not None:
+        level = f"{100 * block['level']:.0f} %"
+        interval = f", {level} [{block['low']:+.2f}, {block['high']:+.2f}]"
+    return f"ρ = {rho:+.2f}{interval}".replace("-", "−")
+
+
+@styled
+def plot_frontier(result: StudyTables, ax: Any = None) -> Figure:
+    """Plot mean source against mean target AUC from the raw ranking to full equalisation (m = 0).
+
+    Parameters
+    ----------
+    result : StudyTables
+    ax : Axes, optional
+        By default a new figure as wide as a column.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = panels(ax, 1, COLUMN_WIDTH, 2.9)
+    draw_frontier(axes[0], result)
+    return figure
+
+
+def draw_frontier(ax: Axes, result: StudyTables) -> None:
+    """Draw the curves of all splits with labels, and the diagonal of equal AUC."""
+    table = result.frontier
+    if table.empty:
+        show_reason(ax, "no labelled machines, so no frontier")
+        return
+    lines = []
+    for split, rows in table.groupby("split", sort=False):
+        look = SPLITS[str(split)]
+        x, y = (rows[f"mean_auc_{d}"].to_numpy(dtype=float) for d in ("source", "target"))
+        curve = np.array([name == "raw" or name.startswith("daco") for name in rows["variant"]])
+        ax.plot(x[curve], y[curve], label=look.title, **look.style(4.5))
+        ax.plot(x[~curve], y[~curve], **look.style(5.5, fillstyle="none", linestyle=""))
+        # Points along the curve, which labels should leave free.
+        at = np.linspace(0, curve.sum() - 1, 8 * int(curve.sum()))
+        lines += [np.column_stack([np.interp(at, range(len(v)), v) for v in (x[curve], y[curve])])]
+    x, y = (table[f"mean_auc_{domain}"].to_numpy(dtype=float) for domain in ("source", "target"))
+    ax.set_xlim(*_padded(x))
+    ax.set_ylim(*_padded(y))
+    ax.axline((50, 50), slope=1, color=MUTED, linestyle=_DOTTED, linewidth=0.9, zorder=1)
+    ax.set_xlabel("mean AUC, source (%)")
+    ax.set_ylabel("mean AUC, target (%)")
+    ax.legend(loc="best")
+    titles = {"ratio-soft": "median ratio"}
+    labels = [titles.get(name, name.replace("daco-m", "m=")) for name in table["variant"]]
+    colours = [SPLITS[str(split)].colour for split in table["split"]]
+    label_points(ax, x, y, labels, colours=colours, avoid=np.concatenate(lines))
+
+
+def _padded(values: Any) -> tuple[float, float]:
+    room = 0.12 * max(float(np.ptp(values)), 1.0)
+    return float(np.min(values)) - room, float(np.max(values)) + room
+
+
+@styled
+def plot_gain_separability(result: StudyTables, ax: Any = None) -> Figure:
+    """Plot each machine's gain in target AUC (``conf-soft-m0-k1`` over ``raw-k1``) by separability.
+
+    Separability is the balanced accuracy with which a training normal's nearest neighbour
+    predicts its domain. Circles are development machines, triangles evaluation machines.
+
+    Parameters
+    ----------
+    result : StudyTables
+    ax : Axes, optional
+        By default a new figure as wide as a column.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = panels(ax, 1, COLUMN_WIDTH, 2.9)
+    draw_gain_separability(axes[0], result)
+    return figure
+
+
+def draw_gain_separability(ax: Axes, result: StudyTables) -> None:
+    """Draw the machines, with names unless there are too many."""
+    wanted = ["separability_train", "target_auc_gain"]
+    table = result.diagnostics
+    if table.empty or not set(wanted) <= set(table):
+        show_reason(ax, "no diagnostics")
+        return
+    table = table.dropna(subset=wanted)
+    if table.empty:
+        show_reason(ax, "no labelled machines, so no gain")
+        return
+    for split, rows in table.groupby("split", sort=False):
+        look = SPLITS[str(split)]
+        ax.plot(*(rows[name] for name in wanted), label=look.title, **look.style(5, linestyle=""))
+    x, y = (table[name].to_numpy(dtype=float) for name in wanted)
+    room = 0.14 * max(float(np.ptp(x)), 0.1)
+    ax.set_xlim(x.min() - room, x.max() + room)
+    ax.margins(y=0.15)
+    ax.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
+    ax.set_xlabel("domain separability of training normals")
+    ax.set_ylabel("gain in target AUC (points)")
+    if len(x) > 2 and np.ptp(x) and np.ptp(y):
+        ax.set_title(f"ρ = {spearman(x, y):+.2f} over {len(x)} machines".replace("-", "−"))
+    ax.legend(loc="best")
+    if len(x) <= NAMED_MACHINES:
+        colours = [SPLITS[str(split)].colour for split in table["split"]]
+        names = [shortened(str(name)) for name in table["machine"]]
+        zero_line = np.column_stack([np.linspace(*ax.get_xlim(), 60), np.zeros(60)])
+        label_points(ax, x, y, names, colours=colours, avoid=zero_line)

@@ -1,0 +1,253 @@
+"""The database behind a URL: an SQLite file in WAL mode, or PostgreSQL.
+
+SQLite runs with ``synchronous=NORMAL``: what was committed survives the death of the process
+(kill -9); a power cut may lose the last moments but never leaves half a transaction.
+``sqlite:///daco.db?synchronous=FULL`` survives the power cut as well and commits more slowly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    NoSuchModuleError,
+    ProgrammingError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from daco.errors import DacoError, InputError, MissingExtraError
+
+PATIENCE = 30.0
+"""Seconds that a writer waits for another writer."""
+
+CHECK_PATIENCE = 1.0
+"""Seconds that `Database.check` waits for a writer."""
+
+_OUR_MISTAKES = (IntegrityError, ProgrammingError, DataError)
+
+Item = TypeVar("Item")
+
+
+class StoreError(DacoError):
+    """The database cannot be opened, reached or written; committed rows are still there."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """An engine, its URL without the password, and the lock of writers in this process."""
+
+    engine: Engine
+    label: str
+    write_lock: AbstractContextManager[Any]
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read from."""
+        with self.translated(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: everything written in the block is committed, or nothing."""
+        with self.write_lock, self.translated(), self.engine.connect() as connection:
+            connection = connection.execution_options(daco_writes=True)
+            with connection.begin():
+                yield connection
+
+    def check(self) -> None:
+        """Raise a StoreError unless the database can be read and written now; changes nothing."""
+        options = {"daco_writes": True, "daco_patience": CHECK_PATIENCE}
+        with self.translated(opening=True), self.engine.connect() as connection:
+            connection = connection.execution_options(**options)
+            with connection.begin():
+                connection.exec_driver_sql("SELECT version FROM daco_schema")
+
+    @contextmanager
+    def translated(self, *, opening: bool = False) -> Iterator[None]:
+        """Turn errors of the database into a StoreError that names it, without its password."""
+        try:
+            yield
+        except PoolTimeoutError:
+            raise StoreError(f"{self.label}: all connections are busy. Try again.") from None
+        except DBAPIError as error:
+            if isinstance(error, _OUR_MISTAKES) and not opening:
+                raise
+            reason = str(error.orig).strip().splitlines()
+            raise StoreError(
+                f"{self.label}: the database cannot be used "
+                f"({reason[0] if reason else type(error.orig).__name__}). {_hint(error)}"
+            ) from None
+
+
+def open_database(url: str) -> Database:
+    """Connect to the database of a URL; its tables are not looked at yet."""
+    parsed = _parse(url)
+    backend = parsed.get_backend_name()
+    options: dict[str, Any] = {"json_serializer": partial(json.dumps, allow_nan=False)}
+    synchronous = "NORMAL"
+    if backend == "sqlite":
+        parsed, synchronous = _sqlite_url(parsed)
+    elif backend == "postgresql":
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC"
+        options["connect_args"] = {
+            "connect_timeout": 10,
+            "options": " ".join(filter(None, (settings, _text(parsed.query.get("options"))))),
+        }
+        options["pool_pre_ping"] = True  # the server may have been restarted
+    else:
+        raise InputError(
+            f"A database is sqlite:///FILE or postgresql://USER@HOST/NAME. Got {backend!r}."
+        )
+    try:
+        engine = create_engine(parsed, **options)
+    except (NoSuchModuleError, ModuleNotFoundError):
+        raise MissingExtraError(
+            f'{parsed.drivername} needs a driver: pip install "psycopg[binary]", and begin the '
+            "URL with postgresql+psycopg://."
+        ) from None
+    label = parsed.render_as_string(hide_password=True)
+    if backend == "sqlite":
+        assert parsed.database is not None
+        _configure_sqlite(engine, synchronous)
+        _notice_removed_file(engine, parsed.database)
+        return Database(engine, label, threading.Lock())
+    return Database(engine, label, nullcontext())
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:
+        raise InputError(
+            "A database is given as a URL, such as sqlite:///daco.db or "
+            "postgresql://USER@HOST/NAME."  # the given text may hold a password
+        ) from None
+
+
+def _sqlite_url(url: URL) -> tuple[URL, str]:
+    """The URL with an absolute path, and its ``synchronous``."""
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        raise InputError("The database must be a file: sqlite:///FILE, sqlite:////ABSOLUTE/FILE.")
+    path = Path(url.database).absolute()
+    if not path.parent.is_dir():
+        raise InputError(f"{path.parent} is not a folder. Create it, or choose another database.")
+    synchronous = _text(url.query.get("synchronous", "NORMAL")).upper()
+    if synchronous not in ("NORMAL", "FULL") or set(url.query) - {"synchronous"}:
+        raise InputError(
+            "The only option of a sqlite URL is synchronous=NORMAL or synchronous=FULL. "
+            f"Got {dict(url.query)!r} instead."
+        )
+    return url.set(database=str(path), query={}), synchronous
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else " ".join(value or ())
+
+
+def _configure_sqlite(engine: Engine, synchronous: str) -> None:
+    """Settings of every SQLite connection; a writing transaction takes its lock at its start."""
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: sqlite3.Connection, _: Any) -> None:
+        connection.isolation_level = None  # BEGIN is sent below, not by the driver
+        connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        # Without WAL (network drives), NORMAL would not survive a kill.
+        level = synchronous if _wal(connection) else "FULL"
+        connection.execute(f"PRAGMA synchronous = {level}")
+
+    @event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        # A transaction that starts as a reader and then writes fails when another has written
+        # in between; one that starts as a writer waits for its turn.
+        options = connection.get_execution_options()
+        patience = options.get("daco_patience", PATIENCE)
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
+        writes = options.get("daco_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _notice_removed_file(engine: Engine, path: str) -> None:
+    """Refuse to go on when the file is removed or replaced while it is in use.
+
+    SQLite would go on writing to the removed file, whose content is lost with the last
+    connection, or create an empty one in its place.
+    """
+    was_there = False
+
+    @event.listens_for(engine, "do_connect")
+    def connecting(*_: Any) -> None:
+        if was_there and not os.path.exists(path):
+            raise sqlite3.OperationalError("the file was removed")
+
+    @event.listens_for(engine, "connect")
+    def connected(_: Any, record: ConnectionPoolEntry) -> None:
+        nonlocal was_there
+        record.info["file"], record.info["is_new"], was_there = _file_number(path), True, True
+
+    @event.listens_for(engine, "checkout")
+    def checked_out(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
+        is_new = record.info.pop("is_new", False)
+        if not is_new and record.info["file"] != _file_number(path):
+            raise DisconnectionError  # SQLAlchemy connects again, or fails
+
+
+def _file_number(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _wal(connection: sqlite3.Connection) -> bool:
+    """Switch to WAL; False where the file system cannot. Several processes may try at once."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return bool(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal")
+        except sqlite3.OperationalError as error:  # the busy timeout does not cover the switch
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+
+
+def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:
+    """Parts of a sequence that fit into one IN list."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _hint(error: DBAPIError) -> str:
+    text = str(error.orig).lower()
+    if "was removed" in text:
+        return "Put it back, or start again with a new one."
+    if "not a database" in text:
+        return "The file is something else: choose another name."
+    if "readonly" in text or "permission denied" in text or "unable to open" in text:
+        return "Choose a place you may write to."
+    if "full" in text:
+        return "Free some space and run it again."
+    if "locked" in text or "lock timeout" in text:
+        return f"Another program has been writing for more than {PATIENCE:.0f} s."
+    return "Check the URL and that the server runs."
