@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from daco.embedding.cost import peak_memory
 from daco.evaluation.metrics import grid_metrics, machine_metrics
 from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
-from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
@@ -95,7 +95,7 @@ def score_machine(
 def examine_machine(
     data: MachineData, settings: Settings, criteria: Float64s | None = None
 ) -> Arrays:
-    """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria.
+    """Baselines, diagnostics of the domains, pseudo scores, criteria under other seeds.
 
     ``criteria`` are the `other_criteria` that a device computed.
     """
@@ -110,7 +110,7 @@ def examine_machine(
         "balances": criteria,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
-        **hearing_arrays(
+        **pseudo_arrays(
             data.X, data.domains, configs, data.faults, bands=data.bands, seed=settings.seed
         ),
     }
