@@ -202,3 +202,34 @@ def flat_bands(X: Any) -> tuple[Any, int | None]:
     if len(shape) != 3:
         return X, None
     return np.asarray(X).reshape(shape[0], shape[1] * shape[2]), shape[1]
+
+
+def plain_array(values: ArrayLike, name: str, ndim: int | None) -> NDArray[Any]:
+    """The values as an array of `ndim` axes, or an InputError."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(f"The {name!r} argument must not be ragged.") from None
+    if ndim is not None and array.ndim != ndim:
+        raise InputError(f"The {name!r} argument must be {ndim}-D. Got shape {array.shape}.")
+    return array
+
+
+def finite_array(values: ArrayLike, name: str, ndim: int | None) -> Float64s:
+    """Finite numbers as float64 of `ndim` axes, or an InputError that names the first other."""
+    array = plain_array(values, name, ndim)
+    if array.dtype.kind not in "biufO":
+        raise InputError(f"The {name!r} argument must be numbers. Got {array.dtype} values.")
+    try:
+        with np.errstate(over="ignore"):  # what does not fit becomes inf, and is rejected below
+            floats = array.astype(np.float64, copy=False)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"The {name!r} argument must be numbers: {error}.") from None
+    bad = ~np.isfinite(floats)
+    if bad.any():
+        where = tuple(np.argwhere(bad)[0].tolist())
+        raise InputError(
+            f"The {name!r} argument must be finite. Got {float(floats[where])!r} at index "
+            f"{where[0] if len(where) == 1 else where}. Leave it out or score it again."
+        )
+    return floats

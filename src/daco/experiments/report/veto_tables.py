@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daco.experiments.aggregate import CRITERION_DIGITS
 from daco.experiments.report.machine_tables import SPLIT_WORDS
 from daco.experiments.report.table import Columns, ReportTable, columns_from, without_unknown
 from daco.experiments.tables import written
+from daco.method.choice import CRITERION_DIGITS
 from daco.method.selection import guarded_selection, viable_within
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daco.errors import ConfigError
-from daco.evaluation.statistics import larger_than_chance, too_few_machines
+from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.experiments.tables import written
 from daco.method.config import ScoreConfig
 
@@ -84,7 +84,7 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
 
     Where several intervals of a difference are known, the one over machines counts: others than
     these machines are what a choice is made for. Below five machines no difference is called
-    larger than chance, see :func:`daco.evaluation.statistics.larger_than_chance`.
+    larger than chance, see :func:`daco.evaluation.intervals.larger_than_chance`.
 
     Examples
     --------
