@@ -20,6 +20,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "command_help",
+    "rooms",
 ]
 exclude_patterns = ["_build"]
 highlight_language = "text"
@@ -45,6 +46,7 @@ _WITHOUT_SIDEBAR = (
     "from-ten-recordings-to-an-alarm",
     "how-a-number-gets-here",
     "method",
+    "architecture",
     "cli",
     "files",
     "security",

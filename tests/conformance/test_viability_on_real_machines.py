@@ -15,7 +15,7 @@ from shared_data import shared
 
 import daco
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.pseudo_anomalies import injected, moved_normals
 from daco.method.viability import pseudo_scores, viability_veto

@@ -10,7 +10,7 @@ from shared_data import shared
 from typer.testing import CliRunner
 
 from daco.commands.clips import clips
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.errors import DataError
 
 app = typer.Typer()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.errors import MissingExtraError, WeightsError
-from daco.files.download.checkpoints import WEIGHTS_DIR_VARIABLE, WeightSource, weights_dir
+from daco.files.download import WEIGHTS_DIR_VARIABLE, WeightSource, weights_dir
 from daco.text import closest
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -51,7 +51,6 @@ SOURCES: dict[str, WeightSource] = {
             urls=("https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",),
             sha256="e2ee543a27919542c2ea03eabaa70b24dcd4e6c8e05621de6b67a94e4c5058e6",
             licence="CC-BY-4.0",
-            md5="362fc5ff18f1d6ad2f6d464b45893f2c",
         ),
         WeightSource(
             name="mn04",

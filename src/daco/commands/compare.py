@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 RUNS_ABREAST = 4
 """Runs whose columns fit 80 characters beside the rules; more are shown below each other."""
 
+_CORRELATIONS = "Rank correlation with the evaluation score"
+
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished studies.")],
@@ -77,6 +79,9 @@ def show_comparison(console: Output, comparison: Comparison) -> None:
         if title:
             console.print(f"[bold]{title}[/bold]")
         console.print(table)
+        if title == _CORRELATIONS:
+            note = "p: family means permuted, two-sided; partial: given strength and family"
+            console.print(note)
         console.print()
     console.notes(comparison.notes)
 
@@ -118,10 +123,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
         for row in _rows(comparison, "correlations")
     )
     headings = ["", "signal", "ρ", "over families", "p", "partial ρ", "grid"]
-    table = _table(headings, rows, left=2)
-    table.caption = "p: family means permuted, two-sided; partial: given strength and family"
-    table.caption_justify = "left"
-    yield "Rank correlation with the evaluation score", table
+    yield _CORRELATIONS, _table(headings, rows, left=2)
 
     if len(comparison.deltas):
         rows = (

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.table import as_float32
 from daco.detector import modelfile
 from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
 from daco.detector.thresholds import (
@@ -31,7 +30,7 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
-from daco.validation import Float64s, as_embeddings
+from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
 AUTO = "auto"

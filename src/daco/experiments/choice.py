@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.evaluation.bootstrap import clip_bootstrap
-from daco.evaluation.statistics import machine_jackknife, score_interval
+from daco.evaluation.intervals import clip_bootstrap, machine_jackknife, score_interval
 from daco.experiments.aggregate import (
     CRITERION_DIGITS,
     blind_choices,

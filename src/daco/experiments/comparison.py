@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daco.errors import DacoError, DataError, InputError
-from daco.evaluation.statistics import too_few_machines
+from daco.evaluation.intervals import too_few_machines
 from daco.experiments.aggregate import plain
 from daco.experiments.choice import choose, compare_scores
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED

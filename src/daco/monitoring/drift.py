@@ -12,7 +12,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from daco.detector.thresholds import require_rate
 from daco.errors import InputError
@@ -78,6 +78,9 @@ class Drift:
     sentence: str
     remedy: str
     caution: str = CAUTION
+
+    # It is also part of the API's response models, which allow no other fields.
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

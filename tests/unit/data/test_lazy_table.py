@@ -98,7 +98,7 @@ def test_a_vector_that_is_not_finite_is_told_with_its_row(path, row):
     )
     content = content.replace_schema_metadata({})
     pq.write_table(content, path, row_group_size=64)
-    with pytest.raises(DataError, match=rf"emb.parquet: .*row {row} contains NaN"):
+    with pytest.raises(DataError, match=rf"emb.parquet: .*NaN.*row {row}"):
         open_table(path).rows(np.arange(N))
 
 

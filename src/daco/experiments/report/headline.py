@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.errors import ConfigError
+from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.evaluation.metrics import QUANTITIES
-from daco.evaluation.statistics import larger_than_chance, too_few_machines
 from daco.experiments.aggregate import complete_column, plain
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
 from daco.experiments.stability import choice_over_seeds
@@ -233,7 +233,7 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
 
     Where several intervals of a difference are known, the one over machines counts: others than
     these machines are what a choice is made for. Below five machines no difference is called
-    larger than chance, see :func:`daco.evaluation.statistics.larger_than_chance`.
+    larger than chance, see :func:`daco.evaluation.intervals.larger_than_chance`.
     """
     strongest: dict[str, Mapping[str, Any]] = {}
     for delta in selection.get("deltas") or []:

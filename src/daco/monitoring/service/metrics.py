@@ -1,4 +1,4 @@
-"""Counters and clocks for Prometheus; every label has few values, whatever clients ask for."""
+"""Counters and gauges for Prometheus; the number of label values is bounded."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         self._machines: set[str] = set()
 
-    def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """A gauge that is read when somebody looks."""
-        Gauge(name, about, registry=self.registry).set_function(value)
+    def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is read at each scrape."""
+        Gauge(name, description, registry=self.registry).set_function(value)
 
     @contextmanager
     def request(self, scope: Scope, answer: Any) -> Iterator[None]:
@@ -76,10 +76,10 @@ class Metrics:
             route = getattr(scope.get("route"), "path", OTHER)
             method = scope["method"] if scope["method"] in _METHODS else OTHER
             self.requests.labels(method, route, str(answer.status or OTHER)).inc()
-            if route != EVENTS_ROUTE:  # a stream lasts as long as somebody looks
+            if route != EVENTS_ROUTE:  # a stream lasts as long as its client
                 self.latency.labels(route).observe(time.perf_counter() - started)
 
-    def scored(self, machine: str, anomalous: bool) -> None:
+    def count_clip(self, machine: str, anomalous: bool) -> None:
         """Count a clip."""
         if machine not in self._machines and len(self._machines) >= MOST_MACHINES:
             machine = OTHER
@@ -88,5 +88,5 @@ class Metrics:
         self.anomalous.labels(machine).inc(anomalous)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format."""
+        """All metrics in Prometheus' format."""
         return generate_latest(self.registry)

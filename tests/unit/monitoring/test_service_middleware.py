@@ -8,16 +8,17 @@ import json
 import httpx
 import pytest
 
-from daco.monitoring.service import guard as guarding
-from daco.monitoring.service.auth import (
+from daco.monitoring.service import middleware
+from daco.monitoring.service.metrics import Metrics
+from daco.monitoring.service.middleware import (
     COOKIE,
     SESSION_SECONDS,
+    SMALL_BODY,
+    Guard,
     new_session,
     same_token,
     session_cookie,
 )
-from daco.monitoring.service.guard import SMALL_BODY, Guard
-from daco.monitoring.service.metrics import Metrics
 from daco.monitoring.service.settings import Settings
 
 TOKEN = "a token of some length".replace(" ", "-")
@@ -242,7 +243,7 @@ class TestBody:
 def test_a_client_that_takes_no_answer_is_given_up(tmp_path, monkeypatch, caplog):
     from starlette.responses import StreamingResponse
 
-    monkeypatch.setattr(guarding, "WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "WRITE_SECONDS", 0.05)
 
     async def endless():
         while True:
@@ -284,5 +285,5 @@ def test_requests_are_counted_with_few_labels(tmp_path):
     text = metrics.text().decode()
     assert text.count("daco_http_requests_total{") == 1
     for number in range(300):
-        metrics.scored(f"machine-{number}", anomalous=False)
+        metrics.count_clip(f"machine-{number}", anomalous=False)
     assert metrics.text().decode().count("daco_clips_scored_total{") == 201
