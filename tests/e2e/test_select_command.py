@@ -65,7 +65,7 @@ def test_what_the_user_reads(real):
     text = " ".join(result.stdout.split())
     assert "H0 floor" in text
     assert "bearing: use conf-soft-m0-k1;" in text
-    assert "the default, keep it: " in text
+    assert "is within the noise of the smallest of 9" in text
     assert "One for all machines: use conf-soft-m0-k1" in text
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 
@@ -89,7 +89,7 @@ def test_what_the_label_free_veto_cuts_is_shown_and_not_used(real):
     assert wide.exit_code == 0
     said = " ".join(wide.stdout.split())
     assert "bearing: cuts ldn-diff-K16." in said
-    assert "Not chosen where the label-free veto cuts them: ldn-diff-K16." in said
+    assert "Not chosen where the label-free veto excludes them: ldn-diff-K16." in said
     assert "use ldn-diff-K16" not in said
     assert all(len(line) <= 80 for line in wide.stdout.splitlines())
 
@@ -134,8 +134,9 @@ def small(tmp_path, **columns):
 
 def test_one_domain_falls_back_to_the_default(tmp_path):
     result = run("--train", small(tmp_path, domain="all"))
-    assert "saw: use conf-soft-m0-k1; the default is used: it has one domain" in " ".join(
-        result.stdout.split()
+    assert (
+        "saw: use conf-soft-m0-k1; one domain: nothing to balance, so the fixed default"
+        in " ".join(result.stdout.split())
     )
 
 

@@ -174,7 +174,7 @@ class MachineModel:
             Row numbers by default.
         config : str or ScoreConfig
             ``"auto"`` chooses from the normals alone, see
-            :func:`daco.method.autoconfig.choose_config`; ``"recommended"`` is
+            :func:`daco.method.choice.choose_config`; ``"recommended"`` is
             `daco.method.config.RECOMMENDED_CONFIG`.
         false_alarm_rate : float in (0, 1)
             The share of normals of each domain that may be flagged.
@@ -186,7 +186,7 @@ class MachineModel:
         clip_sha256 : N texts, optional
             SHA-256 of each recording.
         """
-        from daco.method.autoconfig import choose_config
+        from daco.method.choice import choose_config
 
         require_rate(false_alarm_rate)
         embeddings = as_float32(as_embeddings(X), "X")
@@ -194,7 +194,7 @@ class MachineModel:
         bank = NormalBank(embeddings, domains, bands=bands)
         selection = None
         if config == AUTO:
-            choice = choose_config(bank)
+            choice = choose_config(embeddings, domains, bands=bands, bank=bank)
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config == RECOMMENDED:
             name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"

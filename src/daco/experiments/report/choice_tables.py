@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from daco.errors import ConfigError
-from daco.experiments.aggregate import CRITERION_DIGITS
 from daco.experiments.figures.style import look_of
 from daco.experiments.report.table import (
     SPLIT_WORDS,
@@ -16,6 +15,7 @@ from daco.experiments.report.table import (
     without_missing,
 )
 from daco.experiments.tables import written
+from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.method.selection import guarded_selection, viable_within
 from daco.text import quantity
