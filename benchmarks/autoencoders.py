@@ -29,7 +29,8 @@ from scipy.fft import rfft
 from torch import Tensor, nn
 
 from daco.audio.decode import probe, read_audio
-from daco.data.clips import Clip, read_clips
+from daco.data.clips import Clip
+from daco.data.sources import read_clips
 from daco.errors import AudioError, DataError, NotEnoughClipsError
 from daco.evaluation.scorefiles import score_file_name, write_scores
 

@@ -39,7 +39,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 import daco
 from daco.backbones import load
 from daco.compute.processes import worker_pool
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.cluster import RayEmbedding
 from daco.embedding.embed import embed_clips

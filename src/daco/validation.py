@@ -78,7 +78,7 @@ def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> F
         )
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
-    _require_finite(array, name)
+    require_finite(array, name)
     return np.ascontiguousarray(array)
 
 
@@ -90,18 +90,28 @@ def _numeric(array: NDArray[Any], name: str) -> NDArray[np.float64]:
         raise kind(f"{name} must be numeric. Got dtype {array.dtype}: {error}.") from None
 
 
-def _require_finite(array: Floats, name: str) -> None:
+def require_finite(array: Floats, name: str, first: int = 0) -> None:
+    """Raise an InputError that names the first row with NaN or inf, counted from `first`."""
     # One reduction is enough when all is well: NaN and inf survive a sum, overflow is re-checked.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(array.sum()):
             return
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
-        first = int(np.argmax(bad))
         raise InputError(
             f"{name} contains NaN or inf (infinity) in {int(bad.sum())} of {len(array)} rows, the "
-            f"first is row {first}. Drop those clips or embed them again."
+            f"first is row {first + int(np.argmax(bad))}. Drop those clips or embed them again."
         )
+
+
+def as_float32(array: NDArray[Any], name: str, first: int = 0) -> Float32s:
+    """float32 of finite values; a row that overflows is named, counted from `first`."""
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(array, dtype=np.float32)
+    if narrow.dtype != array.dtype and not np.isfinite(narrow).all():
+        row = first + int(np.argmax(~np.isfinite(narrow).all(axis=1)))
+        raise InputError(f"{name} row {row} is too large for float32. Scale the embeddings.")
+    return narrow
 
 
 def encode_domains(
@@ -192,3 +202,34 @@ def flat_bands(X: Any) -> tuple[Any, int | None]:
     if len(shape) != 3:
         return X, None
     return np.asarray(X).reshape(shape[0], shape[1] * shape[2]), shape[1]
+
+
+def plain_array(values: ArrayLike, name: str, ndim: int | None) -> NDArray[Any]:
+    """The values as an array of `ndim` axes, or an InputError."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(f"The {name!r} argument must not be ragged.") from None
+    if ndim is not None and array.ndim != ndim:
+        raise InputError(f"The {name!r} argument must be {ndim}-D. Got shape {array.shape}.")
+    return array
+
+
+def finite_array(values: ArrayLike, name: str, ndim: int | None) -> Float64s:
+    """Finite numbers as float64 of `ndim` axes, or an InputError that names the first other."""
+    array = plain_array(values, name, ndim)
+    if array.dtype.kind not in "biufO":
+        raise InputError(f"The {name!r} argument must be numbers. Got {array.dtype} values.")
+    try:
+        with np.errstate(over="ignore"):  # what does not fit becomes inf, and is rejected below
+            floats = array.astype(np.float64, copy=False)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"The {name!r} argument must be numbers: {error}.") from None
+    bad = ~np.isfinite(floats)
+    if bad.any():
+        where = tuple(np.argwhere(bad)[0].tolist())
+        raise InputError(
+            f"The {name!r} argument must be finite. Got {float(floats[where])!r} at index "
+            f"{where[0] if len(where) == 1 else where}. Leave it out or score it again."
+        )
+    return floats

@@ -13,7 +13,7 @@ import json
 import published_runs as published
 import pytest
 
-from daco.evaluation.statistics import t_quantile
+from daco.evaluation.intervals import t_quantile
 from daco.experiments.comparison import compare_runs
 from daco.experiments.result import StudyResult
 

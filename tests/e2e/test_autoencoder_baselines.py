@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.embedding.embed import embed_clips
 from daco.evaluation.evaluate import rank_systems
 from daco.experiments.run import study

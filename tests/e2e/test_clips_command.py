@@ -9,7 +9,7 @@ from command_line import refused, said
 from command_line import run as run_command
 from shared_data import shared
 
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 
 
 def run(*arguments):

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from daco.backbones import load
 from daco.commands.app import app
-from daco.data.clips import ClipTable, read_clips
+from daco.data.clips import ClipTable
+from daco.data.sources import read_clips
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding
 from daco.embedding.embed import embed_clips

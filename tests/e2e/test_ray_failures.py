@@ -21,7 +21,7 @@ from daco.commands.app import app
 from daco.compute import require_engine
 from daco.compute.processes import outcomes
 from daco.compute.ray import connected, ray_pool
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding

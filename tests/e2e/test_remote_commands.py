@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from daco.backbones import load
 from daco.commands.app import app
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.embedding.embed import embed_clips
 from daco.errors import DacoError
 

@@ -55,7 +55,7 @@ def test_what_the_user_reads(real):
     text = said("select", "--train", real)
     assert "H0 floor" in text
     assert "bearing: use conf-soft-m0-k1;" in text
-    assert "the default, keep it: " in text
+    assert "is within the noise of the smallest of 9" in text
     assert "One for all machines: use conf-soft-m0-k1" in text
 
 
@@ -74,7 +74,7 @@ def test_what_the_label_free_veto_cuts_is_shown_and_not_used(real):
     assert f"{head}: cuts none of the 9" in said("select", "--train", real)
     wide = said("select", "--train", real, "--grid", "51")
     assert "bearing: cuts ldn-diff-K16." in wide
-    assert "Not chosen where the label-free veto cuts them: ldn-diff-K16." in wide
+    assert "Not chosen where the label-free veto excludes them: ldn-diff-K16." in wide
     assert "use ldn-diff-K16" not in wide
 
 
@@ -117,7 +117,7 @@ def small(tmp_path, **columns):
 
 def test_one_domain_falls_back_to_the_default(tmp_path):
     text = said("select", "--train", small(tmp_path, domain="all"))
-    assert "saw: use conf-soft-m0-k1; the default is used: it has one domain" in text
+    assert "saw: use conf-soft-m0-k1; one domain: nothing to balance, so the fixed default" in text
 
 
 def test_a_long_name_and_many_domains_fit(tmp_path):

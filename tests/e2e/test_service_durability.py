@@ -98,7 +98,7 @@ def test_a_signal_to_end_lets_work_in_progress_end(tmp_path):
     assert "Traceback" not in service.log
 
 
-def test_workers_and_their_nursery_may_die_under_load(tmp_path):
+def test_workers_and_their_model_server_may_die_under_load(tmp_path):
     with ServiceProcess(tmp_path) as service:
         load = Load(service, threads=2)
         for _ in range(3):
@@ -112,8 +112,8 @@ def test_workers_and_their_nursery_may_die_under_load(tmp_path):
 
         wait_until(lambda: len(service.workers()) == 2)
         workers = service.workers()
-        (nursery,) = (pid for pid in service.pids() if pid not in (service.process.pid, *workers))
-        for pid in (nursery, *workers):
+        (server,) = (pid for pid in service.pids() if pid not in (service.process.pid, *workers))
+        for pid in (server, *workers):
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: service.score(normal()).status_code == 200)
         wait_until(lambda: len(service.workers()) == 2)

@@ -105,7 +105,8 @@ def _load_model(path: Path, data: bytes) -> None:
 def _manifest_reader(path: Path) -> Target:
     from fuzz.mutate_tables import RECORDINGS
 
-    from daco.data.clips import read_clips
+    from daco.data.manifest import write_manifest
+    from daco.data.sources import read_clips
 
     for name in RECORDINGS:
         (path.parent / name).parent.mkdir(exist_ok=True)
@@ -115,7 +116,7 @@ def _manifest_reader(path: Path) -> Target:
         path.write_bytes(data)
         table = read_clips(path)
         table.to_pandas()
-        table.write_manifest(path.with_name("written.csv"))
+        write_manifest(table, path.with_name("written.csv"))
 
     return read
 

@@ -88,7 +88,7 @@ def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> No
 _WITH_SETTINGS = """
 import json, logging, sys
 from pathlib import Path
-from daco.monitoring.service.run import listening_socket, serve
+from daco.monitoring.service.app import listening_socket, serve
 from daco.monitoring.service.settings import Settings
 models, database, clips, more = sys.argv[1:]
 logging.basicConfig(level=logging.INFO)
@@ -217,7 +217,7 @@ class ServiceProcess:
             return answer
 
     def pids(self) -> list[int]:
-        """Processes of its group that are alive: the service, the nursery, the workers."""
+        """Processes of its group that are alive: the service, the server, the workers."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -229,10 +229,10 @@ class ServiceProcess:
         return sorted(found)
 
     def workers(self) -> list[int]:
-        """Those of the processes that were forked by the nursery."""
+        """Those of the processes that were forked by the server."""
         parents = {pid: _parent(pid) for pid in self.pids()}
-        nursery = [pid for pid, parent in parents.items() if parent == self.process.pid]
-        return [pid for pid, parent in parents.items() if parent in nursery]
+        server = [pid for pid, parent in parents.items() if parent == self.process.pid]
+        return [pid for pid, parent in parents.items() if parent in server]
 
 
 def _parent(pid: int) -> int:

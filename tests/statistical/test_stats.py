@@ -13,17 +13,20 @@ from scipy.stats import norm, pearsonr, permutation_test, spearmanr, t
 from sklearn.metrics import roc_auc_score
 
 from daco.errors import InputError
-from daco.evaluation import bootstrap
-from daco.evaluation import statistics as stats
-from daco.evaluation.bootstrap import clip_bootstrap, family_block_bootstrap, machine_bootstrap
+from daco.evaluation import intervals
+from daco.evaluation.intervals import (
+    clip_bootstrap,
+    family_block_bootstrap,
+    larger_than_chance,
+    machine_bootstrap,
+    machine_jackknife,
+    score_interval,
+)
 from daco.evaluation.metrics import harmonic_mean
 from daco.evaluation.statistics import (
     family_mean_permutation,
-    larger_than_chance,
-    machine_jackknife,
     paired_p_value,
     partial_spearman,
-    score_interval,
     spearman,
 )
 
@@ -77,11 +80,11 @@ def test_negating_the_criterion_flips_the_sign_and_nothing_else(pair):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        ([], [], "at least one value"),
-        ([1, 2], [1, 2, 3], "has 3 values, the first one 2"),
-        ([1, np.nan], [1, 2], r"must be finite. Got nan at position \(1,\)"),
-        ([1, 2], ["a", "b"], "'y' argument of spearman must be numbers"),
-        ([[1, 2]], [[1, 2]], "must be a vector"),
+        ([], [], "Got 0 and 0 values"),
+        ([1, 2], [1, 2, 3], "Got 2 and 3 values"),
+        ([1, np.nan], [1, 2], "must be finite. Got nan at index 1"),
+        ([1, 2], ["a", "b"], "'y' argument must be numbers"),
+        ([[1, 2]], [[1, 2]], "must be 1-D"),
     ],
 )
 def test_spearman_says_what_is_wrong_with_its_input(x, y, message):
@@ -101,7 +104,9 @@ def test_block_bootstrap_is_the_naive_loop_over_copied_rows(grid, seed):
         interval = family_block_bootstrap(x, y, families, n_draws=25, seed=seed)
     names = np.unique(families)
     naive = []
-    for counts in bootstrap._multiplicities(np.random.default_rng(seed), 25, len(names)):
+    for counts in intervals._multiplicities(
+        intervals._picks(np.random.default_rng(seed), 25, len(names))
+    ):
         taken = [np.flatnonzero(families == name) for name in np.repeat(names, counts.astype(int))]
         rows = np.concatenate(taken)
         naive.append(slow_spearman(x[rows], y[rows]))
@@ -140,8 +145,7 @@ def test_the_seed_decides_the_draws_and_a_generator_is_a_seed():
     [
         ({"families": ["a", "a", "a"]}, "at least two families"),
         ({"families": ["a", "b"]}, "one family for each of the 3"),
-        ({"n_draws": 0}, "'n_draws' argument .* int >= 1"),
-        ({"level": 95}, "'level' argument .* between 0 and 1"),
+        ({"n_draws": 0}, "n_draws must be a whole number of at least 1"),
     ],
 )
 def test_block_bootstrap_says_what_is_wrong(change, message):
@@ -161,8 +165,8 @@ def test_machine_bootstrap_is_the_naive_loop_over_copied_machines():
     metrics[:, 6] = metrics[:, 5]
     interval = machine_bootstrap(criterion, metrics, n_draws=60, seed=2)
     draws = np.random.default_rng(2)
-    dev = bootstrap._multiplicities(draws, 60, 7).astype(int)
-    evaluation = bootstrap._multiplicities(draws, 60, 8).astype(int)
+    dev = intervals._multiplicities(intervals._picks(draws, 60, 7)).astype(int)
+    evaluation = intervals._multiplicities(intervals._picks(draws, 60, 8)).astype(int)
     naive = []
     for dev_counts, eval_counts in zip(dev, evaluation, strict=True):
         mean = np.repeat(criterion, dev_counts, axis=0).mean(axis=0)
@@ -206,19 +210,16 @@ def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
     interval = clip_bootstrap(first, second, labels, domains, n_draws=15, seed=9)
 
     draws = np.random.default_rng(9)
-    counts = {
-        machine: bootstrap._stratified_multiplicities(
-            draws, 15, 2 * (domains[machine] == "target") + labels[machine]
-        ).astype(int)
+    taken = {
+        machine: intervals._stratified_picks(draws, 15, labels[machine], domains[machine])
         for machine in first
     }
-    for machine, drawn in counts.items():  # each label and domain keeps its number of clips
-        for label, domain in itertools.product((0, 1), ("source", "target")):
-            stratum = (labels[machine] == label) & (domains[machine] == domain)
-            assert (drawn[:, stratum].sum(axis=1) == stratum.sum()).all()
+    for machine, rows in taken.items():  # each clip is replaced by one of its label and domain
+        assert (labels[machine][rows] == labels[machine]).all()
+        assert (domains[machine][rows] == domains[machine]).all()
     naive = []
     for draw in range(15):
-        rows = {m: np.repeat(np.arange(len(c[draw])), c[draw]) for m, c in counts.items()}
+        rows = {machine: picks[draw] for machine, picks in taken.items()}
         one, two = (slow_official_score(s, labels, domains, rows) for s in (first, second))
         naive.append(one - two)
     # percent points; only the order of summation differs
@@ -297,7 +298,7 @@ def test_jackknife_is_the_textbook_formula_over_left_out_machines():
     [
         ([[60, 50, 55]], [[60, 50, 55]], "at least two"),
         ([[60, 50]] * 2, [[60, 50]] * 3, r"shapes \(2, 2\) and \(3, 2\)"),
-        ([60, 50], [60, 50], "2 axes, machines first"),
+        ([60, 50], [60, 50], "must be 2-D"),
         ([[60, np.nan]] * 2, [[60, 50]] * 2, "must be finite"),
     ],
 )
@@ -403,19 +404,12 @@ def test_exact_permutation_counts_every_ordering(grid):
     assert result.p_two_sided == pytest.approx(two_sided, abs=1e-12)
 
 
-def test_recursive_orderings_are_all_orderings():
-    rng = np.random.default_rng(0)
-    fixed, moved = rng.integers(-9, 9, (2, 8)).astype(float)
-    literal = [fixed @ np.array(order) for order in itertools.permutations(moved)]
-    assert sorted(stats._ordering_sums(fixed, moved)) == sorted(literal)
-
-
 def test_drawn_orderings_agree_with_counted_ones():
     rng = np.random.default_rng(3)
     x, families = rng.normal(size=27), np.repeat(list("abcdefghi"), 3)
     y = x + 2 * rng.normal(size=27)
     drawn = family_mean_permutation(x, y, families, seed=1)
-    counted = family_mean_permutation(x, y, families, exact=True)
+    counted = family_mean_permutation(x, y, families, n_permutations=362_880)
     assert (drawn.exact, drawn.n_permutations) == (False, 200_000)
     assert (counted.exact, counted.n_permutations) == (True, 362_880)
     for ours, truth in (
@@ -444,22 +438,14 @@ def test_permutation_p_values_are_honest_when_nothing_is_there():
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, True])
 def test_a_number_of_permutations_that_is_none_is_refused(n):
-    for families in (list("abc"), [str(i) for i in range(12)]):
-        values = range(len(families))
-        with pytest.raises(InputError, match=r"'n_permutations' .* int >= 1"):
-            family_mean_permutation(values, values, families, n_permutations=n)
+    with pytest.raises(InputError, match="n_permutations must be a whole number"):
+        family_mean_permutation([1, 2, 3], [1, 2, 3], list("abc"), n_permutations=n)
 
 
 def test_few_orderings_are_counted_even_when_more_are_asked_for():
     result = family_mean_permutation([1, 2, 3], [1, 2, 3], list("abc"), n_permutations=1000)
     assert (result.exact, result.n_permutations) == (True, 6)
     assert (result.p_one_sided, result.p_two_sided) == (1 / 6, 1 / 3)
-
-
-def test_counting_too_many_orderings_is_refused():
-    families = [str(i) for i in range(11)]
-    with pytest.raises(InputError, match="at most 10"):
-        family_mean_permutation(range(11), range(11), families, exact=True)
 
 
 # Partial correlation
@@ -518,7 +504,7 @@ def test_the_p_value_of_few_values_counts_every_ordering(n):
 
 def test_three_values_in_order_are_a_third():
     found = partial_spearman([1, 2, 3], [4, 5, 6], [])
-    assert (found.rho, found.p_permutation) == (1.0, 2 / 6)
+    assert (found.rho, found.p_permutation) == (pytest.approx(1.0), 2 / 6)
     assert found.p_value == found.p_value_adjusted == 2 / 6  # a t distribution says 0
 
 

@@ -42,7 +42,7 @@ def clips(
     domain_level: shared.DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
-    from daco.data.clips import read_clips
+    from daco.data.sources import read_clips
 
     console = Output()
     table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
@@ -64,7 +64,9 @@ def clips(
     for oddity in oddities:
         console.write(f"- {oddity}")
     if manifest is not None:
-        table.write_manifest(manifest)
+        from daco.data.manifest import write_manifest
+
+        write_manifest(table, manifest)
         console.write(f"Written: {manifest}", wrap=False)
 
 

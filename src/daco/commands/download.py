@@ -18,9 +18,8 @@ from daco.errors import DownloadError, InputError
 from daco.text import quantity, suggestion
 
 if TYPE_CHECKING:
-    from daco.files.download import PlannedFile
-    from daco.files.download.checkpoints import WeightSource
-    from daco.files.download.transfer import Fetched
+    from daco.files.download import Fetched, WeightSource
+    from daco.files.zenodo import Archive
 
 _STATUS = {
     "present": "was there",
@@ -91,8 +90,7 @@ def download(
 
 def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     from daco.backbones.weights import SOURCES
-    from daco.files.download import download_weights, install_weights
-    from daco.files.download.checkpoints import weights_dir
+    from daco.files.download import download_weights, install_weights, weights_dir
 
     if name == "logmel":
         raise InputError("'logmel' has no weights: it works without a download.")
@@ -125,10 +123,9 @@ def _show_sources(console: Output, sources: Sequence[WeightSource], folder: Path
 
 
 def _show_fetched(console: Output, source: WeightSource, fetched: Fetched) -> None:
-    state = "checksum verified" if fetched.verified else "[yellow]no pin to verify it by[/yellow]"
     console.print(
         f"[bold]{source.name}[/bold] {_STATUS[fetched.status]}, {fetched.size / 1e6:.1f} MB, "
-        f"{state}, licence {source.licence}"
+        f"checksum verified, licence {source.licence}"
     )
     console.write(f"  {fetched.path}", wrap=False)
     console.write(f"  {fetched.checksum}", wrap=False)
@@ -145,7 +142,7 @@ def _dataset(
     overwrite: bool,
     dry_run: bool,
 ) -> None:
-    from daco.files.download import download_dataset, plan_dataset
+    from daco.files.zenodo import download_dataset, plan_dataset
 
     console = Output()
     plan = plan_dataset(year, folder, machines=machines, splits=[str(each) for each in splits])
@@ -154,8 +151,8 @@ def _dataset(
         return
     with progress_bars(Output(stderr=True), of_bytes=True) as report:
 
-        def show(planned: PlannedFile, phase: str, done: int, total: int | None) -> None:
-            report(f"{phase} {planned.file.machine} {planned.file.split}", done, total)
+        def show(archive: Archive, phase: str, done: int, total: int | None) -> None:
+            report(f"{phase} {archive.machine} {archive.split}", done, total)
 
         result = download_dataset(
             plan, keep_archives=keep_archives, overwrite=overwrite, progress=show
@@ -172,26 +169,26 @@ def _dataset(
     console.write(f"  {plan[0].root}", wrap=False)
 
 
-def _show_plan(console: Output, year: int, plan: Sequence[PlannedFile]) -> None:
-    from daco.files.download.zenodo import LICENCE
+def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
+    from daco.files.zenodo import LICENCE
 
     table = Table(title=f"DCASE {year} Task 2")
     for heading in ("archive", "split", "GB", "there"):
         table.add_column(heading, justify="right" if heading == "GB" else "left")
-    for planned in plan:
-        share = planned.bytes_here / planned.file.size if planned.file.size else 0.0
+    for archive in plan:
+        share = archive.bytes_here / archive.size if archive.size else 0.0
         there = {
             "complete": "unpacked",
             "archive": "the archive",
             "part": f"{100 * share:.0f} %",
             "missing": "-",
-        }[planned.state]
-        size = f"{planned.file.size / 1e9:.2f}"
-        table.add_row(planned.file.name, planned.file.split, size, there)
+        }[archive.state]
+        size = f"{archive.size / 1e9:.2f}"
+        table.add_row(archive.name, archive.split, size, there)
     console.print(table)
-    todo = [planned for planned in plan if planned.state != "complete"]
-    left = sum(planned.file.size - min(planned.bytes_here, planned.file.size) for planned in todo)
-    total = sum(each.file.size for each in plan) / 1e9
+    todo = [archive for archive in plan if archive.state != "complete"]
+    left = sum(archive.size - min(archive.bytes_here, archive.size) for archive in todo)
+    total = sum(each.size for each in plan) / 1e9
     console.write(
         f"{quantity(plan, 'archive')}, {total:.2f} GB, licence {LICENCE}; "
         f"to do: {quantity(todo, 'archive')}, {left / 1e9:.2f} GB to be fetched."

@@ -46,7 +46,7 @@ def embed(
     """
     from daco.audio.microphones import parse_channel
     from daco.compute import require_engine
-    from daco.data.clips import read_clips
+    from daco.data.sources import read_clips
     from daco.embedding.cost import write_cost
     from daco.embedding.embed import embed_clips
     from daco.embedding.provenance import checked_readouts, origin_of

@@ -150,7 +150,7 @@ def _show_ranking(console: Output, ranking: Ranking) -> None:
 
 
 def _show_differences(console: Output, ranking: Ranking) -> None:
-    from daco.evaluation.statistics import too_few_machines
+    from daco.evaluation.intervals import too_few_machines
     from daco.experiments.tables import written
 
     headings = ["95 % of its\nofficial score", "first\nminus it", "95 % of the\ndifference", "p"]

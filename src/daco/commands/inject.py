@@ -37,7 +37,7 @@ def inject(
     Exit codes: 0 all well, 2 a mistake in the call or the data.
     """
     from daco.audio.microphones import parse_channel
-    from daco.data.clips import read_clips
+    from daco.data.sources import read_clips
     from daco.embedding.output import parquet_file
     from daco.synthetic.faults import KINDS, LEVELS
     from daco.synthetic.injection import Plan, choose_recordings, inject_recordings

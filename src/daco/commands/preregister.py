@@ -106,7 +106,7 @@ def _show(console: Output, result: Verification, *, scored: bool) -> None:
 
 
 def _show_scores(console: Output, result: Verification) -> None:
-    from daco.evaluation.statistics import too_few_machines
+    from daco.evaluation.intervals import too_few_machines
 
     headings = ["", "configuration", "official score", "frozen pick minus it"]
     table = new_table(headings, padding=(0, 2, 0, 0))

@@ -16,8 +16,7 @@ from daco.commands.options import Location, location_option, option
 from daco.text import name_list
 
 if TYPE_CHECKING:
-    from daco.experiments.balanced import LabelFreeChoice
-    from daco.experiments.labelfree import LabelFreeSelection
+    from daco.experiments.labelfree import LabelFreeChoice, LabelFreeSelection
 
 _SHOWN = 4
 

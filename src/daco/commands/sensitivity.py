@@ -51,7 +51,7 @@ def sensitivity(
 
     Exit codes: 0 all well, 2 a mistake in the call or the data.
     """
-    from daco.data.clips import read_clips
+    from daco.data.sources import read_clips
     from daco.detector.model import MachineModel
     from daco.embedding.frontend import Listener
     from daco.synthetic.faults import KINDS

@@ -72,8 +72,8 @@ def serve(
     if os.name != "posix":
         raise InputError("daco serve limits its workers with Unix calls: use Linux or macOS.")
     try:
-        from daco.monitoring.service.run import listening_socket
-        from daco.monitoring.service.run import serve as run
+        from daco.monitoring.service.app import listening_socket
+        from daco.monitoring.service.app import serve as run
     except MissingExtraError:
         raise
     except ImportError as error:

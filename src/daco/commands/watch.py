@@ -22,7 +22,7 @@ from daco.commands.options import argument, flag, option
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
-    from daco.monitoring.notify import Courier
+    from daco.monitoring.notify import WebhookSender
     from daco.monitoring.store import Added, Store
     from daco.monitoring.watch import Event, ModelInUse, ScoredRecording, Watcher
 
@@ -82,7 +82,7 @@ def watch(
     from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
     from daco.monitoring.alarms import AlarmRule
-    from daco.monitoring.notify import Courier, Webhook
+    from daco.monitoring.notify import Webhook, WebhookSender
     from daco.monitoring.store import Store
     from daco.monitoring.watch import ModelInUse, Watcher
 
@@ -101,7 +101,7 @@ def watch(
         if target is not None:
             outbox = store.outbox.of(in_use.machine)
             courier = stack.enter_context(
-                Courier(outbox, target, lambda sentence: errors.notes([sentence]))
+                WebhookSender(outbox, target, lambda sentence: errors.notes([sentence]))
             )
         ending = stack.enter_context(_ending_signals())
         session = _Session(console, errors, watcher, courier, keep_days)
@@ -122,7 +122,7 @@ class _Session:
         console: Output,
         errors: Output,
         watcher: Watcher,
-        courier: Courier | None,
+        courier: WebhookSender | None,
         keep_days: float | None,
     ) -> None:
         self.console, self.errors = console, errors
@@ -178,7 +178,7 @@ class _Session:
                 self.console.print(line, soft_wrap=True)
             self._show_alarm(event.added)
             if self.courier is not None:
-                self.courier.hurry()
+                self.courier.wake()
         elif isinstance(event, UnusableFile):
             self.unusable += 1
             text = f" {printable(event.name)}: {printable(event.reason)}"

@@ -1,7 +1,7 @@
-"""DCASE Task 2 of 2023 to 2026: machines, folders, file names and attributes.
+"""DCASE Task 2 of 2023 to 2026: machines, and what file names and folders say about a clip.
 
-What a clip is stands in its file name, never in the path above its machine's folder. The truth
-of evaluation sets is another matter, see `daco.data.dcase_truth`.
+The name says what a clip is, never the path above its machine's folder. `daco.data.dcase_tree`
+reads whole data sets, `daco.data.dcase_truth` the labels of evaluation sets.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from daco.data.clips import DEFAULT_MACHINE, Clip, stem_of, titled
+from daco.data.clips import DEFAULT_MACHINE, Clip, stem_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.text import name_list, quantity
@@ -84,18 +83,16 @@ class ClipName:
     kind: str | None = None
     tail: str = ""
 
-    @property
-    def stem(self) -> str:
-        """The name without its ending.
 
-        >>> ClipName("00", "0007", "target", "train", 0, tail="vel_8").stem
-        'section_00_target_train_normal_0007_vel_8'
-        """
-        label = None if self.label is None else _LABELS[self.label]
-        split = None if self.split == "supplemental" or label is None else self.split
-        kind = "supplemental" if self.kind == "unknown" else self.kind
-        fields = (kind, self.domain, split, label, self.number, self.tail)
-        return "_".join(("section", self.section, *filter(None, fields)))
+@dataclass(frozen=True)
+class FolderMeaning:
+    """What the folders above a clip say about it."""
+
+    machine: str
+    folder: Location
+    split: str | None
+    year: int | None
+    renamed: bool
 
 
 def parse_name(name: str) -> ClipName | None:
@@ -142,11 +139,11 @@ def clips_by_name(
     if not any(names):
         return None
     above = Path("/", DEFAULT_MACHINE) if root is None else root
-    place = cache(lambda folder: _place(above, folder))
+    place = cache(lambda folder: folder_meaning(above, folder))
     clips: list[Clip | None] = []
     for path, name in zip(slashed, names, strict=True):
         where = place(path.rpartition("/")[0])
-        clips.append(None if name is None else _clip(path, name, where, where.year))
+        clips.append(None if name is None else named_clip(path, name, where, where.year))
     others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
     if others and not split_known and any(clip and clip.split != "train" for clip in clips):
         raise InputError(
@@ -157,37 +154,24 @@ def clips_by_name(
     return clips
 
 
-def named_anomalies(paths: Iterable[str]) -> list[str]:
-    """The paths whose DCASE names say anomaly."""
-    return [path for path in paths if "anomaly" in path and _by_name(path, "label") == 1]
-
-
-def named_test_clips(paths: Iterable[str]) -> list[str]:
-    """The paths whose DCASE names say test."""
-    return [path for path in paths if "section_" in path and _by_name(path, "split") == "test"]
-
-
 def require_normal_names(paths: Sequence[str]) -> list[str]:
-    """An error if clips to be used as normals are anomalies by name; a sentence about test clips.
+    """Raise if clips to be used as normals are anomalies by name; sentences about test clips.
 
-    The columns of a table or manifest count. But an anomaly among the normals hides all like it,
-    and a name says so for a reason.
+    The columns of a table or manifest count, but an anomaly among the normals would hide all
+    anomalies like it.
     """
-    if faulty := named_anomalies(paths):
+    parsed = {path: parse_name(path.replace("\\", "/")) for path in paths if "section_" in path}
+    if faulty := [path for path, name in parsed.items() if name and name.label == 1]:
         raise DataError(
             f"{quantity(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
             f"by name: {name_list(faulty)}. Correct the columns, or rename the clips."
         )
-    if tests := named_test_clips(paths):
+    if tests := [path for path, name in parsed.items() if name and name.split == "test"]:
         return [
             f"{quantity(tests, 'clip')} for training by the column 'split', which counts, but test "
             f"clips by name: {name_list(tests)}."
         ]
     return []
-
-
-def _by_name(path: str, field: str) -> Any:
-    return getattr(parse_name(path.replace("\\", "/")), field, None)
 
 
 def parse_attributes(tail: str) -> dict[str, str]:
@@ -207,16 +191,16 @@ def parse_attributes(tail: str) -> dict[str, str]:
     tokens = tail.replace("mic_pos_", "mic-pos_").split("_")
     keys, values = tokens[::2], tokens[1::2]
     if len(keys) == len(values) and all(key.replace("-", "").isalpha() for key in keys):
-        return _numbered(
+        return number_keys(
             zip((key.replace("mic-pos", "mic_pos") for key in keys), values, strict=True)
         )
     glued = [re.fullmatch(r"([A-Za-z]*[a-z])(\d[\d.]*|[A-Z])", token) for token in tokens]
     if all(glued):
-        return _numbered((match[1], match[2]) for match in glued if match)
+        return number_keys((match[1], match[2]) for match in glued if match)
     return {"raw": tail}
 
 
-def _numbered(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Pairs as a dict; a key that comes again is numbered."""
     pairs = list(pairs)
     found: dict[str, str] = dict(pairs)
@@ -229,85 +213,8 @@ def _numbered(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class _Place:
-    """What the folders above a clip say."""
-
-    machine: str
-    folder: Location
-    split: str | None
-    year: int | None
-    renamed: bool
-
-
-def read_tree(
-    root: Location,
-    paths: Iterable[str],
-    *,
-    year: int | None = None,
-    renamed: bool = True,
-    oddities: list[str],
-) -> list[Clip] | None:
-    """The clips of a data set at any level; None where no file has a DCASE name.
-
-    Parameters
-    ----------
-    root : path
-    paths : iterable of str
-        Of recordings, relative to `root`.
-    year : int, optional
-        Of the data set; folders such as ``dcase2024t2`` say it too.
-    renamed : bool, default=True
-        Where the baseline's labelled copy ``test_rename`` lies beside an anonymous ``test``:
-        whether to read the copy or the original.
-    oddities : list of str
-        What is odd is appended.
-    """
-    names = {path: parse_name(path) for path in paths}
-    if not any(names.values()):
-        return None
-    place = cache(lambda folder: _place(root, folder))
-    places = {path: place(path.rpartition("/")[0]) for path in names}
-    years = {each.year for each in places.values()} - {None}
-    if year is not None and years - {year}:
-        if len(years) > 1:
-            raise DataError(
-                f"{root} holds the years {name_list(map(str, sorted(filter(None, years))))}, and "
-                f"year is {year}. Read one year at a time, or leave year out."
-            )
-        oddities.append(f"The folders name the year {years.pop()}; read as {year}, as asked.")
-    _leave_out_copies(names, places, renamed, oddities)
-    clips, unparsed, moved = [], [], []
-    for path, name in names.items():
-        where = places[path]
-        if name is None and where.split == "supplemental":
-            name = ClipName("00", "", split="supplemental", kind="unknown")
-        if name is None:
-            unparsed.append(path)
-            if where.split == "test":
-                clips.append(Clip(path, where.machine, year or where.year, split="test"))
-            continue
-        if name.split and where.split and name.split != where.split:
-            moved.append(path)
-        clips.append(_clip(path, name, where, year or where.year))
-    if unparsed:
-        oddities.append(
-            f"{quantity(unparsed, 'name')} not of DCASE's form, kept without a label in test "
-            f"folders and left out elsewhere: {name_list(unparsed)}."
-        )
-    if moved:
-        oddities.append(
-            f"{quantity(moved, 'clip')} in a folder of another split than in the name, which "
-            f"counts: {name_list(moved)}."
-        )
-    for key in dict.fromkeys((clip.year, clip.machine) for clip in clips):
-        known = MACHINES.get(key[0] or 0)
-        if known and key[1] not in known["dev"] + known["eval"]:
-            oddities.append(f"{key[1]} is not a machine of DCASE {key[0]}.")
-    return _with_attribute_files(clips, places, oddities)
-
-
-def _clip(path: str, name: ClipName, where: _Place, year: int | None) -> Clip:
+def named_clip(path: str, name: ClipName, where: FolderMeaning, year: int | None) -> Clip:
+    """The clip of a name and its folders."""
     attributes = parse_attributes(name.tail)
     if name.kind:
         attributes = {"supplemental": name.kind, **attributes}
@@ -315,8 +222,8 @@ def _clip(path: str, name: ClipName, where: _Place, year: int | None) -> Clip:
     return Clip(path, where.machine, year, name.section, name.domain, split, name.label, attributes)
 
 
-def _place(root: Location, folder: str) -> _Place:
-    """Split and machine by the nearest folders, the year by any above."""
+def folder_meaning(root: Location, folder: str) -> FolderMeaning:
+    """Split and machine of the nearest folders, the year of any above."""
     parts = [*root.parts, *PurePosixPath(folder).parts]
     year = next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
     split = machine = None
@@ -333,7 +240,7 @@ def _place(root: Location, folder: str) -> _Place:
     of_machine = root / folder
     for _ in range(last - machine):
         of_machine = of_machine.parent
-    return _Place(
+    return FolderMeaning(
         machine=_machine_name(parts[machine]),
         folder=of_machine,
         split=_SPLIT_FOLDERS[split] if split else None,
@@ -354,123 +261,6 @@ def _machine_name(folder: str) -> str:
     match = _ARCHIVE.fullmatch(folder)
     known = {name for sets in MACHINES.values() for names in sets.values() for name in names}
     return match[1] if match and match[1] in known else folder
-
-
-def _leave_out_copies(
-    names: dict[str, ClipName | None],
-    places: Mapping[str, _Place],
-    renamed: bool,
-    oddities: list[str],
-) -> None:
-    """Drop either the baseline's labelled copies or the anonymous clips they were made from."""
-    copies: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    originals: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    for path, place in places.items():
-        name = names[path]
-        if place.split == "test" and place.renamed:
-            copies[place.year, place.machine].append(path)
-        elif place.split == "test" and name is not None and name.label is None:
-            originals[place.year, place.machine].append(path)
-    both = [key for key in copies if key in originals]
-    left_out = [path for key in both for path in (originals if renamed else copies)[key]]
-    for path in left_out:
-        del names[path]
-    if left_out:
-        kept = "the labelled copies in test_rename" if renamed else "the originals in test"
-        oddities.append(f"{quantity(left_out, 'test clip')} left out in favour of {kept}.")
-
-
-def _with_attribute_files(
-    clips: Sequence[Clip], places: Mapping[str, _Place], oddities: list[str]
-) -> list[Clip]:
-    """The clips with what files such as ``attributes_00.csv`` add to the attributes of names."""
-    rows: dict[tuple[int | None, str], dict[str, tuple[str, list[tuple[str, str]]]]] = {}
-    names: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    for folder, year, machine in dict.fromkeys(
-        (places[clip.path].folder, clip.year, clip.machine) for clip in clips
-    ):
-        files: list[Location] = [*folder.glob("attributes_*.csv")]
-        for file in sorted(files, key=str):
-            if re.fullmatch(r"attributes_\d+\.csv", file.name):
-                found = _attribute_rows(file, oddities)
-                mine = rows.setdefault((year, machine), {})
-                mine.update({stem: (file.name, pairs) for stem, pairs in found.items()})
-                names[year, machine].append(file.name)
-    if not rows:
-        return list(clips)
-    unused = {key: dict.fromkeys(found) for key, found in rows.items()}
-    without: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    against: dict[tuple[tuple[int | None, str], str], list[str]] = defaultdict(list)
-    result = []
-    for clip in clips:
-        key, stem = (clip.year, clip.machine), stem_of(clip.path)
-        if key in rows and stem in rows[key]:
-            unused[key].pop(stem, None)
-            file_name, pairs = rows[key][stem]
-            attributes, agree = _with_pairs(clip, pairs)
-            if not agree:
-                against[key, file_name].append(stem)
-            clip = replace(clip, attributes=attributes)
-        elif key in rows and clip.label is not None:
-            without[key].append(stem)
-        result.append(clip)
-    for key in rows:
-        title = titled(*key)
-        for file_name in dict.fromkeys(names[key]):
-            if stems := against[key, file_name]:
-                oddities.append(
-                    f"{title}: {file_name} and {quantity(stems, 'name')} disagree, the file "
-                    f"counts: {name_list(stems, 3)}."
-                )
-        if without[key]:
-            oddities.append(
-                f"{title}: {quantity(without[key], 'clip')} not in "
-                f"{name_list(dict.fromkeys(names[key]))}: {name_list(without[key], 3)}."
-            )
-        left = Counter(rows[key][stem][0] for stem in unused[key])
-        for file_name, count in left.items():
-            oddities.append(
-                f"{title}: {quantity(count, 'row')} of {file_name} for clips that are not here."
-            )
-    return result
-
-
-def _with_pairs(clip: Clip, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], bool]:
-    """The attributes of a clip's name and of its file, which counts; whether the two agree."""
-    listed = _numbered(pairs)
-    name = parse_name(clip.path)
-    if name is not None and listed and _agree(name.tail, pairs):
-        # The file says how the name is to be split.
-        kind = {"supplemental": name.kind} if name.kind else {}
-        return {**kind, **listed}, True
-    values = {key.lower(): value.lower() for key, value in listed.items()}
-    own = clip.attributes.items()
-    same = all(values.get(key.lower(), value.lower()) == value.lower() for key, value in own)
-    kept = {key: value for key, value in own if key.lower() not in values}
-    return {**kept, **listed}, same and not (listed and "raw" in kept)
-
-
-def _attribute_rows(file: Location, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """Pairs of name and value by stem; ``file_name`` is a path in some files, a stem in others."""
-    lines = read_csv(file)
-    header = lines[0] if lines else []
-    if not header or header[0].strip() != "file_name":
-        oddities.append(f"{file} ignored: its header does not begin with file_name.")
-        return {}
-    rows: dict[str, list[tuple[str, str]]] = {}
-    for line in lines[1:]:
-        values = [value.strip() for value in line]
-        pairs = zip(values[1::2], values[2::2], strict=False)
-        rows[stem_of(values[0].replace("\\", "/"))] = [(k, v) for k, v in pairs if k and v]
-    if len(rows) < len(lines) - 1:
-        oddities.append(f"{file} names {quantity(len(lines) - 1 - len(rows), 'clip')} twice.")
-    return rows
-
-
-def _agree(tail: str, pairs: Sequence[tuple[str, str]]) -> bool:
-    tail = tail.rstrip("_").lower()
-    forms = ("_".join(f"{key}{glue}{value}" for key, value in pairs).lower() for glue in ("_", ""))
-    return tail in ("", "noattribute", *forms)
 
 
 def read_csv(path: Location) -> list[list[str]]:

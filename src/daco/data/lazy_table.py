@@ -16,17 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.data.clips import COLUMNS
+from daco.data.columns import clip_columns
 from daco.data.parquet import (
     as_matrix,
     by_readout,
     column_name,
     first_line,
     is_embedding,
+    naming_file,
     own_metadata,
     require_columns,
-    telling,
 )
-from daco.data.table import EmbeddingTable, clip_columns
+from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s, Indices
@@ -96,7 +97,7 @@ class StoredTable:
 
     def require_unchanged(self) -> None:
         """An error where the file is not the one that was opened any more."""
-        with telling(self.path):
+        with naming_file(self.path):
             now = _stamp(self.path)
         if now != self.stamp:
             raise DataError(
@@ -197,7 +198,7 @@ def _reading(path: Location) -> Iterator[None]:
     """Errors name the file, also where it is found to be damaged only now."""
     import pyarrow as pa
 
-    with telling(path):
+    with naming_file(path):
         try:
             yield
         except pa.ArrowException as error:

@@ -1,19 +1,19 @@
 """Manifests: a clip table as a CSV or Parquet file that people and other programs write.
 
-Only ``path`` is needed, relative to the manifest's folder or a URI. A column that is there counts;
-DCASE names say what the others would. Everything that cannot be understood is an error that names
-row and column; rows are counted from 1, without the header.
+Only ``path`` is needed, relative to the manifest's folder or a URI. Columns that are missing are
+read from DCASE names. Errors name row and column; rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,10 +44,9 @@ Row = Mapping[str, str | None]
 def read_manifest(
     path: Location, *, year: int | None = None, oddities: list[str]
 ) -> tuple[Location, list[Clip], dict[str, int]]:
-    """The root of a manifest's clips, these in its order, and the bytes of each.
+    """The root of a manifest's clips, the clips in its order, and the bytes of each.
 
-    Oddities are appended. The root is the manifest's folder; of recordings that are named by
-    URIs, their bucket.
+    Oddities are appended. The root is the manifest's folder, or the bucket of URIs.
     """
     suffix = path.suffix.lower()
     if suffix == ".csv":
@@ -82,7 +81,13 @@ def read_manifest(
     clips = _with_names(clips, [*header, *(["year"] if year else [])], path, root)
     sizes: dict[str, int] = {}
     missing: list[str] = []
-    for clip, size in zip(clips, _sizes(root, [clip.path for clip in clips]), strict=True):
+    paths = [clip.path for clip in clips]
+    found_sizes = (
+        (_size(os.path.join(root, path)) for path in paths)
+        if isinstance(root, Path)
+        else file_sizes(root, paths)
+    )
+    for clip, size in zip(clips, found_sizes, strict=True):
         if size is None:
             missing.append(f"row {first_row[clip.path]} {clip.path!r}")
         else:
@@ -95,8 +100,13 @@ def read_manifest(
     return root, clips, sizes
 
 
-def write_manifest(table: ClipTable, path: Location) -> None:
-    """Write a table, CSV or Parquet by the ending of `path`, whole or not at all."""
+def write_manifest(table: ClipTable, path: Location | str) -> None:
+    """Write a manifest, CSV or Parquet by its extension, that `read_clips` reads back.
+
+    Paths in it are relative to its own folder, so both can be moved together; they are URIs where
+    the recordings are on a remote file system and the manifest is not.
+    """
+    path = parse_location(path)
     if isinstance(path, Path):
         path = Path(os.path.abspath(path))
     columns = table.columns()
@@ -200,18 +210,16 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list | dict):  # a map arrives as pairs
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             return json.dumps(dict(value))
-        except (TypeError, ValueError):
-            return str(value)  # which is no JSON object, and is refused where one is needed
-    return str(value)
+    return str(value)  # refused where a JSON object is needed
 
 
 def _header(names: list[str], path: Location) -> list[str]:
     header = [name.strip().lower() for name in names]
-    for name in COLUMNS:
-        if header.count(name) > 1:
-            raise DataError(f"{path} has the column {name!r} more than once.")
+    repeated = [name for name in COLUMNS if header.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path} has the column {repeated[0]!r} more than once.")
     return header
 
 
@@ -276,8 +284,8 @@ def _with_names(clips: list[Clip], known: list[str], path: Location, root: Locat
     except InputError as error:
         raise DataError(f"{path}: {error}") from None
     return [
-        clip if said is None else replace(clip, **{name: getattr(said, name) for name in missing})
-        for clip, said in zip(clips, named or [None] * len(clips), strict=True)
+        clip if other is None else replace(clip, **{name: getattr(other, name) for name in missing})
+        for clip, other in zip(clips, named or [None] * len(clips), strict=True)
     ]
 
 
@@ -354,12 +362,6 @@ def _relative_to(path: str, folder: str) -> str:
 
 def _slashed(path: str) -> str:
     return path.replace(os.sep, "/")
-
-
-def _sizes(root: Location, paths: list[str]) -> Iterable[int | None]:
-    if not isinstance(root, Path):
-        return file_sizes(root, paths)
-    return (_size(os.path.join(root, path)) for path in paths)
 
 
 def _size(path: str) -> int | None:

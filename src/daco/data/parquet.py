@@ -11,16 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.table import EmbeddingTable, as_float32, clip_columns
+from daco.data.columns import clip_columns
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, open_location
-from daco.validation import Float32s, flat_bands
+from daco.validation import Float32s, as_float32, flat_bands, require_finite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,14 @@ _NO_NPZ = (  # all that zipfile, zlib and NumPy say about bytes that are no arch
     zipfile.BadZipFile,
     zlib.error,
 )
+
+
+class TableContent(NamedTuple):
+    """Columns, matrices by readout and metadata of a table."""
+
+    columns: Mapping[str, NDArray[Any]]
+    matrices: Mapping[str, Float32s]
+    metadata: Mapping[str, str]
 
 
 def column_name(readout: str, readouts: Iterable[str]) -> str:
@@ -121,16 +130,16 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def write_table(table: EmbeddingTable, path: Location) -> None:
-    """Write `table` to `path` as Parquet, whole or not at all."""
+def write_parquet(content: TableContent, path: Location) -> None:
+    """Write a table as Parquet, whole or not at all."""
     import pyarrow as pa
 
     if path.suffix.lower() == ".npz":
         raise InputError(f"{path}: tables are written as Parquet. Give it the extension .parquet.")
-    dims = {name: matrix.shape[1] for name, matrix in table.matrices.items()}
-    schema = arrow_schema(dims, table.metadata)
+    dims = {name: matrix.shape[1] for name, matrix in content.matrices.items()}
+    schema = arrow_schema(dims, content.metadata)
     arrays: dict[str, Any] = {}
-    for name, values in table.columns.items():
+    for name, values in content.columns.items():
         listed = values.tolist()
         if name == "attributes":
             listed = [attributes_text(item) for item in listed]
@@ -142,22 +151,21 @@ def write_table(table: EmbeddingTable, path: Location) -> None:
             except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise InputError(f"column {name!r} cannot be stored in Parquet: {error}.") from None
             schema = schema.append(pa.field(name, arrays[name].type))
-    for name, matrix in table.matrices.items():
+    for name, matrix in content.matrices.items():
         arrays[column_name(name, dims)] = vector_array(matrix)
-    content = pa.table([arrays[field.name] for field in schema], schema=schema)
+    table = pa.table([arrays[field.name] for field in schema], schema=schema)
     with atomic_write(path) as temporary, parquet_writer(temporary, schema) as writer:
-        writer.write_table(content, row_group_size=ROW_GROUP)
+        writer.write_table(table, row_group_size=ROW_GROUP)
 
 
-def read_table(path: Location) -> EmbeddingTable:
-    """The table in a Parquet or ``.npz`` file; a DataError names file, column and row."""
-    with telling(path):
-        return _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
+def read_table(path: Location) -> TableContent:
+    """The content of a Parquet or ``.npz`` file, checked."""
+    return _read_npz(path) if path.suffix.lower() == ".npz" else _read_parquet(path)
 
 
 @contextmanager
-def telling(path: Location | str) -> Iterator[None]:
-    """Errors of what is read inside name the file."""
+def naming_file(path: Location | str) -> Iterator[None]:
+    """Turn errors of reading into a DataError that names the file."""
     try:
         yield
     except InputError as error:
@@ -169,7 +177,7 @@ def telling(path: Location | str) -> Iterator[None]:
         raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
 
 
-def _read_parquet(path: Location) -> EmbeddingTable:
+def _read_parquet(path: Location) -> TableContent:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -190,7 +198,7 @@ def _read_parquet(path: Location) -> EmbeddingTable:
     vectors = {name: as_matrix(content[name], name) for name in kept if is_embedding(name)}
     matrices = by_readout(vectors, metadata)
     given = {name: content[name].to_pylist() for name in kept if not is_embedding(name)}
-    return EmbeddingTable(clip_columns(given, len(content)), matrices, metadata)
+    return TableContent(clip_columns(given, len(content)), matrices, metadata)
 
 
 def own_metadata(schema: pa.Schema) -> dict[str, str]:
@@ -202,7 +210,7 @@ def own_metadata(schema: pa.Schema) -> dict[str, str]:
     }
 
 
-def _read_npz(path: Location) -> EmbeddingTable:
+def _read_npz(path: Location) -> TableContent:
     try:
         with open_location(path) as source, zipfile.ZipFile(source) as archive:
             arrays = {
@@ -224,14 +232,15 @@ def _read_npz(path: Location) -> EmbeddingTable:
                 f"column {name!r} must be numbers of shape (clips, dimensions) or (clips, bands, "
                 f"dimensions). Got {array.dtype} of shape {arrays[name].shape} instead."
             )
-        matrices[name] = _finite(as_float32(array, f"column {name!r}"), name)
+        matrices[name] = as_float32(array, f"column {name!r}")
+        require_finite(matrices[name], f"column {name!r}")
     n_clips = len(matrices["embedding"])
     for name, matrix in matrices.items():
         if len(matrix) != n_clips:
             raise InputError(f"column {name!r} has {len(matrix)} rows, 'embedding' has {n_clips}.")
     given = {name: array for name, array in arrays.items() if not is_embedding(name)}
     metadata = {"bands": json.dumps(bands)}
-    return EmbeddingTable(clip_columns(given, n_clips), by_readout(matrices, {}), metadata)
+    return TableContent(clip_columns(given, n_clips), by_readout(matrices, {}), metadata)
 
 
 def _npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
@@ -271,7 +280,7 @@ def require_columns(names: list[str]) -> None:
         )
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
-        raise InputError(f"the column {repeated[0]!r} stands there twice. Drop one of them.")
+        raise InputError(f"the column {repeated[0]!r} is there twice. Drop one of them.")
 
 
 def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
@@ -308,21 +317,8 @@ def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
         row = first + pc.index(flat.is_null(), True).as_py() // dim
         raise InputError(f"column {name!r} row {row} has missing values. Embed the clip again.")
     values = flat.to_numpy(zero_copy_only=False).reshape(len(array), dim)
-    exact = _finite(values, name, first)
-    return _finite(as_float32(exact, f"column {name!r}", first), name, first)
-
-
-def _finite(matrix: Any, name: str, first: int = 0) -> Any:
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(matrix.sum(dtype=np.float64)):
-            return matrix
-    bad = ~np.isfinite(matrix).all(axis=1)
-    if bad.any():
-        raise InputError(
-            f"column {name!r} row {first + int(np.argmax(bad))} contains NaN or inf "
-            f"({int(bad.sum())} rows do). Drop those clips or embed them again."
-        )
-    return matrix
+    require_finite(values, f"column {name!r}", first)
+    return as_float32(values, f"column {name!r}", first)
 
 
 def by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dict[str, Float32s]:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from daco.compute.processes import outcomes
-from daco.data.table import as_float32
 from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
+from daco.validation import as_float32
 
 _KNOWN = ("embeddings", "clip_names", "clip_sha256")
 """What a worker need not send back."""

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.table import as_float32
 from daco.detector import modelfile
 from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
 from daco.detector.thresholds import (
@@ -31,7 +30,7 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
-from daco.validation import Float64s, as_embeddings
+from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
 AUTO = "auto"
@@ -175,7 +174,7 @@ class MachineModel:
             Row numbers by default.
         config : str or ScoreConfig
             ``"auto"`` chooses from the normals alone, see
-            :func:`daco.method.autoconfig.choose_config`; ``"recommended"`` is
+            :func:`daco.method.choice.choose_config`; ``"recommended"`` is
             `daco.method.config.RECOMMENDED_CONFIG`.
         false_alarm_rate : float in (0, 1)
             The share of normals of each domain that may be flagged.
@@ -187,7 +186,7 @@ class MachineModel:
         clip_sha256 : N texts, optional
             SHA-256 of each recording.
         """
-        from daco.method.autoconfig import choose_config
+        from daco.method.choice import choose_config
 
         require_rate(false_alarm_rate)
         embeddings = as_float32(as_embeddings(X), "X")
@@ -195,7 +194,7 @@ class MachineModel:
         bank = NormalBank(embeddings, domains, bands=bands)
         selection = None
         if config == AUTO:
-            choice = choose_config(bank)
+            choice = choose_config(embeddings, domains, bands=bands, bank=bank)
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config == RECOMMENDED:
             name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"

@@ -16,8 +16,9 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, Backbone
-from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, read_clips, titled, without_training
+from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, titled, without_training
 from daco.data.dcase import require_normal_names
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend
@@ -171,7 +172,7 @@ def normals_of_recordings(
     Parameters
     ----------
     source : path
-        Whatever :func:`daco.data.clips.read_clips` reads, or one recording.
+        Whatever :func:`daco.data.sources.read_clips` reads, or one recording.
     net : Backbone
     readout, channel : optional
         Of the network, and of the recordings.
@@ -187,7 +188,7 @@ def normals_of_recordings(
     engine : Engine, optional
         Where they are embedded, such as `daco.embedding.cluster.RayEmbedding`; by default here.
     domain_level : int, optional
-        As of :func:`daco.data.clips.read_clips`.
+        As of :func:`daco.data.sources.read_clips`.
     """
     single = is_readable(source.name) and not source.is_dir()
     table = one_recording(source) if single else read_clips(source, domain_level=domain_level)

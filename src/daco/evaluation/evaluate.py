@@ -16,6 +16,7 @@ import numpy as np
 
 from daco.data.dcase import MACHINES
 from daco.errors import DataError, InputError
+from daco.evaluation.intervals import machine_jackknife, score_interval
 from daco.evaluation.matching import Key, MachineTruth, read_truth, truth_in_names, values_by_clip
 from daco.evaluation.metrics import (
     QUANTITIES,
@@ -34,7 +35,7 @@ from daco.evaluation.scorefiles import (
     parse_file_name,
     read_score_files,
 )
-from daco.evaluation.statistics import machine_jackknife, paired_p_value, score_interval
+from daco.evaluation.statistics import paired_p_value
 from daco.text import name_list, quantity
 
 _FROM_NAMES = "file names"
@@ -65,7 +66,7 @@ class Evaluation:
         Harmonic mean of AUC source, AUC target and pAUC over all machines.
     interval : tuple of float or None
         95 % interval of the official score over machines, see
-        :func:`daco.evaluation.statistics.score_interval`; None for one machine.
+        :func:`daco.evaluation.intervals.score_interval`; None for one machine.
     arithmetic_mean, harmonic_mean : mapping
         Over the machines, of each metric that all of them have.
     missing : tuple of str
@@ -108,7 +109,7 @@ class Difference:
     first, second : str
     delta : float
     interval : tuple of float or None
-        95 % interval over machines, see :func:`daco.evaluation.statistics.machine_jackknife`; None
+        95 % interval over machines, see :func:`daco.evaluation.intervals.machine_jackknife`; None
         for one machine.
     p_value : float
         Two-sided, see :func:`daco.evaluation.statistics.paired_p_value`; of this one comparison.

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.validation import Bools, Float64s, Indices, encode_domains
+from daco.validation import (
+    Bools,
+    Float64s,
+    Indices,
+    encode_domains,
+    finite_array,
+    plain_array,
+)
 
 EPSILON = float(np.finfo(np.float64).eps)  # the evaluator's floor of means and denominators
 NOMINAL_LEVELS = (0.1, 0.15, 0.2, 0.3, 0.5)  # of the paper's coverage table
@@ -60,7 +67,7 @@ def machine_metrics(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) ->
     >>> machine_metrics([0.1, 0.6, 0.4, 0.9], [0, 0, 1, 1], domains)
     {'auc_source': 1.0, 'auc_target': 0.5, 'pauc': 0.7368421052631579}
     """
-    values, columns = grid_metrics(_finite(scores, "scores", 1)[:, None], labels, domains)
+    values, columns = grid_metrics(finite_array(scores, "scores", 1)[:, None], labels, domains)
     return dict(zip(columns, values[0].tolist(), strict=True))
 
 
@@ -75,7 +82,7 @@ def grid_metrics(score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike)
     >>> columns, values[1].round(3).tolist()
     (('auc_a', 'auc_b', 'pauc'), [0.0, 0.5, 0.474])
     """
-    scores = _finite(score_matrix, "score_matrix", 2).T
+    scores = finite_array(score_matrix, "score_matrix", 2).T
     truth, names, codes = _truth(scores.shape[1], labels, domains)
     kinds = np.where(truth, len(names), codes)  # a normal clip's domain; anomalies last
     values = np.empty((len(scores), len(names) + 1))
@@ -87,7 +94,7 @@ def grid_metrics(score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike)
 
 def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
     """Harmonic mean with every value clamped from below by `EPSILON`, as the evaluator does."""
-    clamped = np.maximum(_finite(values, "values", None), EPSILON)
+    clamped = np.maximum(finite_array(values, "values", None), EPSILON)
     if clamped.size == 0:
         raise InputError("There is nothing to average. Give the metrics of at least one machine.")
     return 1.0 / np.mean(1.0 / clamped, axis=axis)
@@ -196,7 +203,10 @@ def false_positive_rates(
     >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
     {'a': array([0.5]), 'b': array([1.])}
     """
-    checked, limits = _finite(scores, "scores", 1), _finite(thresholds, "thresholds", None)
+    checked, limits = (
+        finite_array(scores, "scores", 1),
+        finite_array(thresholds, "thresholds", None),
+    )
     truth, names, codes = _truth(len(checked), labels, domains, anomalies=False)
     rates: dict[str, Float64s] = {}
     for code, name in enumerate(names):
@@ -225,11 +235,11 @@ def fpr_coverage(
     >>> rows[0].rates, rows[0].imbalance
     ({'a': 0.5, 'b': 1.0}, 0.5)
     """
-    nominal = _finite(levels, "levels", 1)
+    nominal = finite_array(levels, "levels", 1)
     for index, level in enumerate(nominal.tolist()):
         if not 0 < level < 1:
             _reject("levels", "between 0 and 1", level, index, "Write 0.1 for 10 %.")
-    used = 1 - nominal if thresholds is None else _finite(thresholds, "thresholds", 1)
+    used = 1 - nominal if thresholds is None else finite_array(thresholds, "thresholds", 1)
     _require_length(len(used), "thresholds", len(nominal), "level")
     by_domain = false_positive_rates(scores, labels, domains, used)
     rows = []
@@ -287,7 +297,7 @@ def _block_metrics(scores: Float64s, kinds: Indices) -> Float64s:
 
 
 def _scaled(scores: ArrayLike, labels: ArrayLike) -> tuple[Float64s, Bools]:
-    checked = _finite(scores, "scores", 1)
+    checked = finite_array(scores, "scores", 1)
     truth, _, _ = _truth(len(checked), labels, ["all"] * len(checked))
     # F1-EV does not depend on the unit; a power of two keeps the span of huge scores finite.
     return np.ldexp(checked, -np.frexp(np.abs(checked).max())[1]), truth
@@ -319,35 +329,8 @@ def _require_length(length: int, name: str, wanted: int, of: str) -> None:
         )
 
 
-def _array(values: ArrayLike, name: str, ndim: int | None) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise InputError(f"The {name!r} argument must not be ragged.") from None
-    if ndim is not None and array.ndim != ndim:
-        raise InputError(f"The {name!r} argument must be {ndim}-D. Got shape {array.shape}.")
-    return array
-
-
-def _finite(values: ArrayLike, name: str, ndim: int | None) -> Float64s:
-    array = _array(values, name, ndim)
-    if array.dtype.kind not in "biufO":
-        raise InputError(f"The {name!r} argument must be numbers. Got {array.dtype} values.")
-    try:
-        with np.errstate(over="ignore"):  # what does not fit becomes inf, and is rejected below
-            floats = array.astype(np.float64, copy=False)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"The {name!r} argument must be numbers: {error}.") from None
-    bad = ~np.isfinite(floats)
-    if bad.any():
-        where = tuple(np.argwhere(bad)[0].tolist())
-        index = where[0] if len(where) == 1 else where
-        _reject(name, "finite", float(floats[where]), index, "Leave it out or score it again.")
-    return floats
-
-
 def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
-    array = _array(values, name, 1)
+    array = plain_array(values, name, 1)
     if array.dtype.kind in "biuf":
         bad = (array != 0) & (array != 1)
     else:
@@ -365,7 +348,7 @@ def _truth(
     """Labels, domain names and each clip's position among them, checked against each other."""
     truth = _binary(labels, "labels", "Write 1 for an anomaly and 0 for a normal clip.")
     _require_length(len(truth), "labels", n_clips, "clip")
-    names, codes = encode_domains(_array(domains, "domains", 1).tolist(), n_clips)
+    names, codes = encode_domains(plain_array(domains, "domains", 1).tolist(), n_clips)
     if truth.all() or (anomalies and not truth.any()):
         missing = "normal clip (label 0)" if truth.all() else "anomaly (label 1)"
         raise InputError(f"The 'labels' argument has no {missing}. Give at least one.")

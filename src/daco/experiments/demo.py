@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.embedding.cost import write_cost
 from daco.embedding.embed import embed_clips
 from daco.experiments.result import StudyResult

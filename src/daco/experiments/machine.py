@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from daco.embedding.cost import peak_memory
 from daco.evaluation.metrics import grid_metrics, machine_metrics
 from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
-from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
@@ -97,7 +97,7 @@ def score_machine(
 def examine_machine(
     data: MachineData, settings: Settings, criteria: Float64s | None = None
 ) -> Arrays:
-    """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria.
+    """Baselines, diagnostics of the domains, pseudo scores, criteria under other seeds.
 
     ``criteria`` are the `other_criteria` that a fleet found for the configurations it computes.
     """
@@ -106,7 +106,7 @@ def examine_machine(
     rest = configs if criteria is None else left_to_cpu(configs)
     if rest:
         own = other_criteria(partial(bank.exact_balance, rest), settings)
-        criteria = own if criteria is None else woven(configs, criteria, own)
+        criteria = own if criteria is None else merge_configs(configs, criteria, own)
     seeds, n_splits = np.array(variants(settings)).T
     return {
         "seeds": seeds,
@@ -114,7 +114,7 @@ def examine_machine(
         "balances": criteria,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
-        **hearing_arrays(
+        **pseudo_arrays(
             data.X, data.domains, configs, data.faults, bands=data.bands, seed=settings.seed
         ),
     }
@@ -180,14 +180,14 @@ def _evaluated(
     assert here.balance is not None
     tested = there.scores is not None and here.scores is not None
     return Evaluated(
-        own=woven(configs, there.own, here.own),
+        own=merge_configs(configs, there.own, here.own),
         separability=there.separability,
-        scores=woven(configs, there.scores, here.scores) if tested else None,
+        scores=merge_configs(configs, there.scores, here.scores) if tested else None,
         balance=Balance(
-            woven(configs, there.balance.counts, here.balance.counts, axis=0),
+            merge_configs(configs, there.balance.counts, here.balance.counts, axis=0),
             there.balance.denominators,
         ),
-        uniformity=woven(configs, there.uniformity, here.uniformity, axis=0),
+        uniformity=merge_configs(configs, there.uniformity, here.uniformity, axis=0),
     )
 
 
@@ -196,7 +196,9 @@ def left_to_cpu(configs: Sequence[ScoreConfig]) -> list[ScoreConfig]:
     return [config for config in configs if not computes(config)]
 
 
-def woven(configs: Sequence[ScoreConfig], there: Any, here: Any, axis: int = 1) -> NDArray[Any]:
+def merge_configs(
+    configs: Sequence[ScoreConfig], there: Any, here: Any, axis: int = 1
+) -> NDArray[Any]:
     """Results of all configurations in their order, from those of a fleet and the others."""
     on_device = np.array([computes(config) for config in configs])
     places = np.argsort(np.argsort(~on_device, kind="stable"))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.evaluation.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.intervals import Interval, family_block_bootstrap, machine_bootstrap
 from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
 from daco.experiments.aggregate import (
-    CRITERION_DIGITS,
     criteria_of,
     metrics_of,
     plain,
     rows_of,
 )
+from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.grid_table import column, numbers
 from daco.text import quantity
@@ -381,7 +381,7 @@ def _interval(interval: Interval) -> dict[str, Any]:
     return {
         "low": plain(interval.low),
         "high": plain(interval.high),
-        "level": interval.level,
+        "level": 0.95,
         "n_draws": len(interval.draws),
         "n_undefined": interval.n_undefined,
     }

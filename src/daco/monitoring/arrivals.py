@@ -8,16 +8,14 @@ never by the clock of the file server, which may be wrong or set back.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from daco.audio.formats import is_readable, is_unreadable
-from daco.data.clips import not_read
+from daco.data.folders import scan_folder
 from daco.errors import InputError
-from daco.text import name_list, quantity
-from daco.validation import is_utf8
 
 
 class Stamp(NamedTuple):
@@ -84,62 +82,14 @@ def list_recordings(folder: Path) -> Listing:
     folders that cannot be opened, names that are not UTF-8 and recordings of formats that daco
     does not read.
     """
-    files: dict[str, Stamp] = {}
-    closed: list[str] = []
-    not_utf8: list[str] = []
-    unreadable: list[str] = []
-    entered: set[tuple[int, int]] = set()
-    pending = [("", os.fspath(folder))]
-    while pending:
-        prefix, location = pending.pop()
-        try:
-            status = os.stat(location)
-            if (status.st_dev, status.st_ino) in entered:
-                continue
-            entered.add((status.st_dev, status.st_ino))
-            below = _list_one(location, prefix, files, not_utf8, unreadable)
-        except OSError:
-            closed.append(prefix or os.fspath(folder))
-            continue
-        # In the order of names: of two links to one folder, always the same is followed.
-        pending.extend(sorted(below, reverse=True))
-    obstacles = []
-    if closed:
-        obstacles.append(f"{quantity(closed, 'folder')} could not be opened: {name_list(closed)}.")
-    if not_utf8:
-        names = f"{quantity(not_utf8, 'name')} not UTF-8, left out: {name_list(not_utf8)}."
-        obstacles.append(names)
-    return Listing(files, (*obstacles, *not_read(sorted(unreadable))), not closed)
-
-
-def _list_one(
-    location: str,
-    prefix: str,
-    files: dict[str, Stamp],
-    not_utf8: list[str],
-    unreadable: list[str],
-) -> list[tuple[str, str]]:
-    """Add one folder's recordings to `files`; return the folders below it."""
-    below = []
-    with os.scandir(location) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith(".") or name == "__MACOSX":
-                continue
-            try:
-                if is_readable(name) and entry.is_file():
-                    path = prefix + name
-                    if is_utf8(path):
-                        files[path] = Stamp.read(entry.stat())
-                    else:
-                        not_utf8.append(path)
-                elif is_unreadable(name) and entry.is_file():
-                    unreadable.append(prefix + name)
-                elif entry.is_dir():
-                    below.append((f"{prefix}{name}/", entry.path))
-            except OSError:  # removed in this moment, or a circular link
-                continue
-    return below
+    scan = scan_folder(folder)
+    files = {
+        path: Stamp.read(status)
+        for path, status in scan.files.items()
+        if stat.S_ISREG(status.st_mode)
+    }
+    # A link may point to a drive that is not mounted at the moment.
+    return Listing(files, tuple(scan._replace(broken=[]).problems()), not scan.closed)
 
 
 @dataclass

@@ -7,18 +7,24 @@ of an end over independent runs of 5,000 draws, and of a binomial share of 200,0
 
 from __future__ import annotations
 
+from math import factorial
+
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from daco.data.dcase import MACHINES
-from daco.evaluation.bootstrap import Interval, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.intervals import (
+    Interval,
+    Jackknife,
+    family_block_bootstrap,
+    machine_bootstrap,
+    machine_jackknife,
+)
 from daco.evaluation.metrics import QUANTITIES
 from daco.evaluation.statistics import (
-    Jackknife,
     PermutationTest,
     family_mean_permutation,
-    machine_jackknife,
     partial_spearman,
     spearman,
 )
@@ -124,7 +130,9 @@ def significant_years(artifacts: Artifacts, signal: str) -> Recomputed:
 def _permutation(artifacts: Artifacts, setting: str, signal: str) -> PermutationTest:
     table = grid(artifacts, setting)
     signals = _signal(table, signal)
-    return family_mean_permutation(signals, table["eval_omega"], families_of(table), exact=True)
+    return family_mean_permutation(
+        signals, table["eval_omega"], families_of(table), n_permutations=factorial(10)
+    )
 
 
 @recipe

@@ -401,7 +401,7 @@ class TestListening:
         )
 
     def test_a_service_warms_up_with_as_many_microphones(self):
-        nursery = pytest.importorskip("daco.monitoring.service.nursery")
+        server = pytest.importorskip("daco.monitoring.service.model_server")
         for policy in POLICIES:
             listener = self.listener(policy)
             waves = [both(seed, seconds=1) for seed in range(12)]
@@ -410,7 +410,7 @@ class TestListening:
             model = MachineModel.fit(
                 X, ["day"] * 12, machine="press", frontend=listener.frontend, config="raw-k1"
             )
-            nursery._warm_up(nursery.Detector(model, listener))
+            assert server.load_detector(model.to_bytes(), {}, {}).listener is not None
 
 
 def test_waveforms_of_one_channel_pass_through():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dcase_trees import anonymous, labelled_test, make, make_machine, make_truth, only
 
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.errors import DataError
 
 

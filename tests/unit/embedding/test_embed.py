@@ -20,6 +20,7 @@ from small_clips import RATE, FakeNet, levels, make_clips, write_clip
 from daco.audio.decode import read_audio
 from daco.backbones.logmel import LogMel
 from daco.data.clips import Clip, ClipTable
+from daco.data.manifest import write_manifest
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError
@@ -350,7 +351,7 @@ def test_only_a_parquet_file_is_ever_replaced(ten, tmp_path):
             embed_clips(ten, FakeNet(), out)
     assert notes.read_text() == "precious"
     manifest = tmp_path / "manifest.parquet"
-    ten.write_manifest(manifest)
+    write_manifest(ten, manifest)
     before = manifest.read_bytes()
     with pytest.raises(DataError, match="was not made by this command"):
         embed_clips(ten, FakeNet(), manifest)

@@ -16,7 +16,7 @@ from shared_data import shared
 from daco.audio.formats import AudioLimits
 from daco.audio.quality import CLIPPED_SHARE, SILENT_RMS, clipped_share, loudness
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.embedding.frontend import Listener, cut

@@ -17,7 +17,8 @@ from shared_data import shared
 from small_clips import RATE, FakeNet, make_clips, write_clip
 
 from daco.backbones import load
-from daco.data.clips import ClipTable, read_clips
+from daco.data.clips import ClipTable
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import shards
 from daco.embedding.embed import embed_clips
@@ -217,7 +218,7 @@ def test_two_runs_at_once_leave_the_table_of_one(store, tmp_path):
 KILLED = """
 import sys, time
 from daco.backbones import load
-from daco.data.clips import read_clips
+from daco.data.sources import read_clips
 from daco.embedding.embed import embed_clips
 
 def slowly(done, total):

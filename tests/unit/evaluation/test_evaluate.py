@@ -15,6 +15,7 @@ from dcase_trees import anonymous, labelled_test, make_truth
 
 from daco.errors import DataError, InputError
 from daco.evaluation.evaluate import evaluate_scores, find_systems, rank_systems
+from daco.evaluation.intervals import machine_jackknife, score_interval
 from daco.evaluation.metrics import (
     EPSILON,
     QUANTITIES,
@@ -28,7 +29,6 @@ from daco.evaluation.scorefiles import (
     write_decisions,
     write_scores,
 )
-from daco.evaluation.statistics import machine_jackknife, score_interval
 
 NAMES = anonymous(8)
 LABELS = np.arange(8) % 2  # as in make_truth: odd clips are anomalies

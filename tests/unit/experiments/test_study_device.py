@@ -17,8 +17,8 @@ from tolerances import of_distances
 
 import daco
 from daco.errors import InputError, MissingExtraError, NotEnoughClipsError
+from daco.experiments import inputs, onfleet
 from daco.experiments import machine as machine_room
-from daco.experiments import onfleet, shelf
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.labelfree import select_label_free
 
@@ -203,10 +203,10 @@ def shuffled(tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
-@pytest.mark.parametrize("budget", [1, shelf.BUDGET])
+@pytest.mark.parametrize("budget", [1, inputs.BUDGET])
 def test_a_file_gives_the_bits_of_the_table_in_memory(shuffled, monkeypatch, device, budget):
     folder, full = shuffled
-    monkeypatch.setattr(shelf, "BUDGET", budget)
+    monkeypatch.setattr(inputs, "BUDGET", budget)
     options = {"grid": MIXED, "workers": 1, "n_splits": 3, "device": device}
     here = daco.study(full["dev"], full["eval"], **options)
     stored = daco.study(
@@ -233,10 +233,12 @@ def test_fingerprints_do_not_depend_on_where_the_vectors_are(shuffled):
 
 def test_a_fresh_study_reads_no_machine_twice_to_score_it(shuffled, monkeypatch):
     folder, _ = shuffled
-    monkeypatch.setattr(shelf, "BUDGET", 1)
+    monkeypatch.setattr(inputs, "BUDGET", 1)
     asked = []
-    vectors = shelf.Shelf.vectors
-    monkeypatch.setattr(shelf.Shelf, "vectors", lambda self, m: asked.append(m) or vectors(self, m))
+    vectors = inputs.VectorReader.vectors
+    monkeypatch.setattr(
+        inputs.VectorReader, "vectors", lambda self, m: asked.append(m) or vectors(self, m)
+    )
     daco.study(folder / "dev.parquet", grid="9", workers=1, out=folder / "run", n_splits=3)
     assert asked == [0, 1, 2, 3] * 2  # scoring, examining
 
@@ -244,6 +246,6 @@ def test_a_fresh_study_reads_no_machine_twice_to_score_it(shuffled, monkeypatch)
 def test_a_choice_without_labels_is_the_same_from_a_file(shuffled, monkeypatch):
     folder, full = shuffled
     expected = select_label_free(full["dev"]).to_dict()
-    for budget in (1, shelf.BUDGET):
-        monkeypatch.setattr(shelf, "BUDGET", budget)
+    for budget in (1, inputs.BUDGET):
+        monkeypatch.setattr(inputs, "BUDGET", budget)
         assert select_label_free(read_table(folder / "dev.parquet")).to_dict() == expected

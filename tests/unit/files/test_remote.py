@@ -14,7 +14,9 @@ from dcase_trees import labelled_test, make, make_machine, train
 from object_store import ObjectStore, object_server
 
 from daco.audio.decode import probe, read_audio
-from daco.data.clips import list_audio, read_clips
+from daco.data.folders import list_audio
+from daco.data.manifest import write_manifest
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.cost import cost_file
 from daco.errors import AudioError, DataError, InputError, MissingExtraError
@@ -243,11 +245,11 @@ class TestClips:
     def test_a_manifest_beside_its_recordings(self, store, tmp_path, ending):
         tree = make(tmp_path / "press", "day/1.wav", "night/2.wav")
         here = read_clips(tree)
-        here.write_manifest(tree / f"list{ending}")
+        write_manifest(here, tree / f"list{ending}")
         there = read_clips(store.put_tree(tree, "press").replace("press?", f"press/list{ending}?"))
         assert there.clips == here.clips
         assert there.root == parse_location(store.uri("press"))
-        there.write_manifest(parse_location(store.uri(f"lists/again{ending}")))
+        write_manifest(there, parse_location(store.uri(f"lists/again{ending}")))
         again = read_clips(store.uri(f"lists/again{ending}"))
         assert [clip.path for clip in again] == ["../press/day/1.wav", "../press/night/2.wav"]
         assert [path.read_bytes() for path in again.paths()] == [b"x", b"x"]
@@ -255,13 +257,13 @@ class TestClips:
     def test_a_manifest_here_of_recordings_there(self, store, tmp_path):
         tree = make(tmp_path / "press", "day/1.wav", "night/2.wav")
         there = read_clips(store.put_tree(tree, "press"))
-        there.write_manifest(tmp_path / "list.csv")
+        write_manifest(there, tmp_path / "list.csv")
         table = read_clips(tmp_path / "list.csv")
         assert table.root == parse_location(store.uri())
         assert [clip.path for clip in table] == ["press/day/1.wav", "press/night/2.wav"]
         assert table.machines == ("press",)
         with pytest.raises(InputError, match="cannot name recordings of this computer"):
-            read_clips(tree).write_manifest(parse_location(store.uri("list.csv")))
+            write_manifest(read_clips(tree), parse_location(store.uri("list.csv")))
 
     def test_a_manifest_names_its_wrong_rows(self, store, tmp_path):
         store.put("a.wav", b"x")

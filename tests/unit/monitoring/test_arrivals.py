@@ -137,7 +137,9 @@ def test_obstacles_are_named_and_stop_nothing(tmp_path):
         pass
     found = list_recordings(tmp_path)
     assert set(found.files) == {"a.wav"}
-    assert found.obstacles == ("1 name not UTF-8, left out: caf�.wav.",)
+    assert found.obstacles == (
+        "1 name left out, not UTF-8 or with an empty part, . or ..: caf�.wav.",
+    )
     missing = list_recordings(tmp_path / "missing")
     assert missing.files == {}
     assert "could not be opened" in missing.obstacles[0]

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from daco.monitoring.service import events
-from daco.monitoring.service.events import BEHIND, REMEMBERED, Hub
+from daco.monitoring.service.events import MOST_BEHIND, REMEMBERED, Hub
 
 
 def parsed(text):
@@ -103,11 +103,11 @@ def test_a_slow_client_is_dropped_and_the_others_are_not():
         hub = Hub(lambda: dropped.append(1))
         slow, quick = listen(hub), listen(hub)
         await take(slow, 1), await take(quick, 1)
-        for number in range(BEHIND + 1):
+        for number in range(MOST_BEHIND + 1):
             hub.publish("clip", {"id": number})
             await take(quick, 1)
         assert (hub.streams, dropped) == (1, [1])
-        await take(slow, BEHIND)
+        await take(slow, MOST_BEHIND)
         with pytest.raises(StopAsyncIteration):
             await anext(slow)
         hub.publish("clip", {"id": "last"})

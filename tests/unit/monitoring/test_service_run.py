@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from daco.errors import InputError
-from daco.monitoring.service.run import listening_socket
+from daco.monitoring.service.app import listening_socket
 
 
 def test_answers_are_sent_at_once():

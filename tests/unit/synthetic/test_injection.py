@@ -11,7 +11,8 @@ from two_microphones import POLICIES, both, write
 
 from daco.backbones import load
 from daco.backbones.protocol import Backbone
-from daco.data.clips import Clip, ClipTable, read_clips
+from daco.data.clips import Clip, ClipTable
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError

@@ -1,7 +1,7 @@
-"""The service: scoring over HTTP, history and alarms, and the page to look at.
+"""The HTTP service: scoring, history and alarms, and the monitoring page.
 
-``create_app`` of `daco.monitoring.service.app` makes the application, `daco.monitoring.service.run`
-serves it. Decoding and scoring happen in worker processes (`worker`, forked by `nursery`, handed
-out by `pool`), every answer is committed before it is given (`writer`), and `guard` stands before
-all of it.
+Read `app` (the application and how it is served), `middleware` (checks of every request),
+`scoring`, `reading` and `operation` (the routes), then what they use: `registry` (model files),
+`workers` and `model_server` (processes that decode and score), `writer` (commits), `events` (live
+events) and `overview` (what clients see).
 """

@@ -1,4 +1,4 @@
-"""Everything the routes need, made at the start of the service and closed at its end."""
+"""The parts of a running service, made at its start and closed at its end."""
 
 from __future__ import annotations
 
@@ -8,33 +8,76 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from fastapi import Path as PathParameter
 from fastapi import Request
 
-from daco.monitoring.service.events import Hub
-from daco.monitoring.service.feed import Feed
-from daco.monitoring.service.gallery import Gallery
-from daco.monitoring.service.health import Readiness
-from daco.monitoring.service.machines import Registry
+from daco.monitoring.service.events import Feed, Hub
 from daco.monitoring.service.metrics import Metrics
-from daco.monitoring.service.overview import Overview
-from daco.monitoring.service.pool import Pool
-from daco.monitoring.service.recordings import Hashes, Recordings
-from daco.monitoring.service.settings import Settings
-from daco.monitoring.service.uploads import Admission
+from daco.monitoring.service.overview import Overview, Readiness
+from daco.monitoring.service.recordings import Recordings
+from daco.monitoring.service.registry import Machine, Registry
+from daco.monitoring.service.schemas import busy, not_found
+from daco.monitoring.service.settings import MACHINE_ID, Settings
+from daco.monitoring.service.spectrograms import SpectrogramCache
+from daco.monitoring.service.workers import WorkerPool
 from daco.monitoring.service.writer import Writer
 from daco.monitoring.store import Store
 
-FORGET_SECONDS = 3600.0
-"""Between two removals of clips that are older than they are to be kept."""
+PRUNE_SECONDS = 3600.0
+"""Between two removals of clips that are older than `Settings.keep_days`."""
 
 UPLOADS = "http:"
-"""How the keys of uploads begin among the store's sources."""
+"""Prefix of the uploads' keys among the store's sources."""
+
+MachineId = Annotated[
+    str,
+    PathParameter(
+        pattern=f"^{MACHINE_ID.pattern}$",
+        description="The stem of the model's file.",
+        examples=["press"],
+    ),
+]
 
 log = logging.getLogger("daco.monitoring.service")
+
+
+class Admission:
+    """Bounds the uploads that are received or waiting, and the bytes they hold together."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.uploads = 0
+        self.bytes = 0
+        self._most, self._most_bytes = most, most_bytes
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Callable[[int], None]]:
+        """Admit an upload; yields a function that reserves its size so far.
+
+        Both are busy, at once, when there are too many uploads or bytes.
+        """
+        if self.uploads >= self._most:
+            raise busy()
+        self.uploads += 1
+        held = 0
+
+        def reserve(size: int) -> None:
+            nonlocal held
+            more = max(0, size - held)
+            if self.bytes + more > self._most_bytes:
+                raise busy()
+            self.bytes += more
+            held += more
+
+        try:
+            yield reserve
+        finally:
+            self.uploads -= 1
+            self.bytes -= held
 
 
 @dataclass(frozen=True)
@@ -46,13 +89,12 @@ class Service:
     metrics: Metrics
     hub: Hub
     feed: Feed
-    pool: Pool
+    pool: WorkerPool
     registry: Registry
     writer: Writer
     recordings: Recordings | None
-    hashes: Hashes
     overview: Overview
-    gallery: Gallery
+    spectrograms: SpectrogramCache
     readiness: Readiness
     admission: Admission
 
@@ -63,13 +105,21 @@ def service_of(request: Request) -> Service:
     return service
 
 
+def machine_of(service: Service, machine: str) -> Machine:
+    """A machine that is served now; a Problem if there is none of that id."""
+    known = service.registry.get(machine)
+    if known is None:
+        raise not_found(f"There is no machine {machine!r}.")
+    return known
+
+
 @contextlib.asynccontextmanager
 async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterator[Service]:
-    """A service with its workers, its writer and what it does by itself."""
+    """A service with its workers, its writer and its background tasks."""
     store = await asyncio.to_thread(Store.open, settings.database, rule=settings.rule)
     scratch = Path(tempfile.mkdtemp(prefix="daco-serve-"))
     tasks: list[asyncio.Task[None]] = []
-    pool = Pool(
+    pool = WorkerPool(
         settings.workers, settings.waiting, settings.job_seconds, metrics.worker_restarts.inc
     )
     writer: Writer | None = None
@@ -87,6 +137,14 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
         feed = Feed(overview, hub)
         writer = Writer(store, feed.wake)
         await registry.refresh()
+
+        def obstacle() -> str | None:
+            if hub.is_closed:
+                return "The service is ending."
+            if not registry.is_loaded:
+                return "The models are not loaded yet."
+            return None if pool.is_ready else "There is no worker."
+
         service = Service(
             settings=settings,
             store=store,
@@ -97,16 +155,15 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
             registry=registry,
             writer=writer,
             recordings=recordings,
-            hashes=Hashes(),
             overview=overview,
-            gallery=Gallery(pool),
-            readiness=Readiness(store, pool, registry, hub),
+            spectrograms=SpectrogramCache(pool.draw, busy),
+            readiness=Readiness(store, obstacle),
             admission=Admission(settings.uploads, settings.buffered_bytes),
         )
-        _watch(service)
+        _add_gauges(service)
         tasks = [asyncio.create_task(each) for each in (registry.watch(), feed.run())]
         if settings.keep_days is not None:
-            tasks.append(asyncio.create_task(_forget(service, settings.keep_days)))
+            tasks.append(asyncio.create_task(_prune(service, settings.keep_days)))
         yield service
     finally:
         hub.close()
@@ -115,42 +172,42 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
         await asyncio.gather(*tasks, return_exceptions=True)
         if writer is not None:
             await writer.close()
-        await pool.close()
+        await asyncio.to_thread(pool.close)
         store.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _watch(service: Service) -> None:
-    gauge = service.metrics.watch
+def _add_gauges(service: Service) -> None:
+    gauge = service.metrics.add_gauge
     gauge("daco_queue_depth", "Recordings that wait for a worker.", lambda: service.pool.queued)
-    gauge("daco_workers_busy", "Workers at work.", lambda: service.pool.busy)
+    gauge("daco_workers_busy", "Workers that do a job.", lambda: service.pool.busy)
     gauge("daco_write_queue", "Clips that wait for a commit.", lambda: service.writer.queued)
     gauge("daco_uploads", "Uploads being received or scored.", lambda: service.admission.uploads)
     gauge("daco_upload_bytes", "Bytes they hold.", lambda: service.admission.bytes)
     gauge("daco_event_streams", "Event streams.", lambda: service.hub.streams)
     gauge("daco_models", "Models in use.", lambda: len(service.registry.snapshot.machines))
-    kept = service.recordings
-    if kept is not None:
-        gauge("daco_kept_audio_bytes", "Bytes of kept recordings.", lambda: kept.bytes)
+    recordings = service.recordings
+    if recordings is not None:
+        gauge("daco_kept_audio_bytes", "Bytes of kept recordings.", lambda: recordings.bytes)
 
 
-async def _forget(service: Service, days: float) -> None:
-    """Remove clips and recordings that are older than they are to be kept."""
+async def _prune(service: Service, days: float) -> None:
+    """Remove clips and recordings that are older than so many days, again and again."""
     while True:
         try:
             oldest = time.time() - days * 86400
-            gone = await asyncio.to_thread(service.store.prune, keep_days=days)
-            await asyncio.to_thread(_forget_keys, service.store)
+            pruned = await asyncio.to_thread(service.store.prune, keep_days=days)
+            await asyncio.to_thread(_forget_uploads, service.store)
             if service.recordings is not None:
-                await asyncio.to_thread(service.recordings.remove, gone.audio_paths, oldest)
-            if gone.clips:
-                log.info("%d old clips were removed", gone.clips)
+                await asyncio.to_thread(service.recordings.remove, pruned.audio_paths, oldest)
+            if pruned.clips:
+                log.info("%d old clips were removed", pruned.clips)
         except Exception as error:
             log.warning("old clips could not be removed: %s", error)
-        await asyncio.sleep(FORGET_SECONDS)
+        await asyncio.sleep(PRUNE_SECONDS)
 
 
-def _forget_keys(store: Store) -> None:
+def _forget_uploads(store: Store) -> None:
     """The key of an upload is known for as long as its clip."""
     for each in store.machines_summary():
         store.forget_sources(each.machine, UPLOADS, lambda key: True)

@@ -1,4 +1,4 @@
-"""Counters and clocks for Prometheus; every label has few values, whatever clients ask for."""
+"""Counters and gauges for Prometheus; the number of label values is bounded."""
 
 from __future__ import annotations
 
@@ -24,47 +24,37 @@ class Metrics:
     """The service's own collectors, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "daco_http_requests",
-            "Requests by route and status.",
-            ["method", "route", "status"],
-            registry=self.registry,
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(name, description, labels, registry=registry)
+
+        self.requests = counter(
+            "daco_http_requests", "Requests by route and status.", "method", "route", "status"
         )
         self.latency = Histogram(
             "daco_http_request_seconds",
             "Time from the head of a request to the end of its answer.",
             ["route"],
             buckets=_BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
-        self.clips = Counter(
-            "daco_clips_scored", "Clips scored.", ["machine"], registry=self.registry
+        self.clips = counter("daco_clips_scored", "Clips scored.", "machine")
+        self.anomalous = counter("daco_clips_anomalous", "Clips above their threshold.", "machine")
+        self.refused = counter("daco_uploads_refused", "Uploads not scored.", "reason")
+        self.worker_restarts = counter(
+            "daco_worker_restarts", "Workers that ended and were replaced."
         )
-        self.anomalous = Counter(
-            "daco_clips_anomalous",
-            "Clips above their threshold.",
-            ["machine"],
-            registry=self.registry,
-        )
-        self.refused = Counter(
-            "daco_uploads_refused", "Uploads not scored.", ["reason"], registry=self.registry
-        )
-        self.worker_restarts = Counter(
-            "daco_worker_restarts", "Workers that ended and were replaced.", registry=self.registry
-        )
-        self.events_dropped = Counter(
-            "daco_event_clients_dropped",
-            "Event streams closed because the client was too slow.",
-            registry=self.registry,
+        self.events_dropped = counter(
+            "daco_event_clients_dropped", "Event streams closed because the client was too slow."
         )
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._machines: set[str] = set()
 
-    def watch(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """A gauge that is read when somebody looks."""
-        Gauge(name, about, registry=self.registry).set_function(value)
+    def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is read at each scrape."""
+        Gauge(name, description, registry=self.registry).set_function(value)
 
     @contextmanager
     def request(self, scope: Scope, answer: Any) -> Iterator[None]:
@@ -76,10 +66,10 @@ class Metrics:
             route = getattr(scope.get("route"), "path", OTHER)
             method = scope["method"] if scope["method"] in _METHODS else OTHER
             self.requests.labels(method, route, str(answer.status or OTHER)).inc()
-            if route != EVENTS_ROUTE:  # a stream lasts as long as somebody looks
+            if route != EVENTS_ROUTE:  # a stream lasts as long as its client
                 self.latency.labels(route).observe(time.perf_counter() - started)
 
-    def scored(self, machine: str, anomalous: bool) -> None:
+    def count_clip(self, machine: str, anomalous: bool) -> None:
         """Count a clip."""
         if machine not in self._machines and len(self._machines) >= MOST_MACHINES:
             machine = OTHER
@@ -88,5 +78,5 @@ class Metrics:
         self.anomalous.labels(machine).inc(anomalous)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format."""
+        """All metrics in Prometheus' format."""
         return generate_latest(self.registry)

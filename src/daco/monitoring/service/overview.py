@@ -1,26 +1,37 @@
-"""Machines, clips and alarms as others are told of them: the store and the models together."""
+"""Machines and clips as clients see them: the store and the models together; and readiness."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from daco.monitoring.drift import WINDOW, Drift, drift_of
-from daco.monitoring.service.machines import Machine, Registry, described
 from daco.monitoring.service.recordings import Recordings, find_within
+from daco.monitoring.service.registry import Machine, Registry
 from daco.monitoring.service.settings import Settings
-from daco.monitoring.store import MachineSummary, Store, StoredClip
+from daco.monitoring.store import MachineSummary, Store, StoredClip, StoreError
 
-_FRESH_SECONDS = 2.0  # counts of a day may be this old,
-_FRESH_TIMES = 20.0  # or so many times older than counting took: it must not become the work
+FRESH_SECONDS = 1.0
+"""How long the answer of a database check is used again."""
+
+ANSWER_SECONDS = 2.0
+"""In which the database must answer a check."""
+
+# Counts of a day may be this many seconds old, or this many times as old as counting took.
+_FRESH_COUNTS, _FRESH_TIMES = 2.0, 20.0
+
+log = logging.getLogger("daco.monitoring.service")
 
 
 class Overview:
-    """Puts together what is asked for; only reads. Its methods may be called in any thread."""
+    """Reads machines and clips; its methods may be called in any thread."""
 
     def __init__(
         self,
@@ -38,22 +49,25 @@ class Overview:
         self._day: tuple[float, dict[str, dict[str, int]]] = (0.0, {})  # good until, counts
 
     def clip(self, stored: StoredClip, *, alarm_id: int | None = None) -> dict[str, Any]:
-        """A stored clip."""
+        """A stored clip as `schemas.Clip`."""
         machine = self._registry.get(stored.machine)
-        index = machine.index_of.get(stored.nearest) if machine else None
         return {
             **stored.to_dict(),
-            "nearest_index": index,
+            "nearest_index": machine.index_of.get(stored.nearest) if machine else None,
             "has_audio": self.recording_of(stored) is not None,
             "alarm_id": alarm_id,
         }
 
     def recording_of(self, clip: StoredClip) -> Path | None:
-        """Where the recording of a clip lies, if it may be given out."""
+        """The path of a clip's recording, if it may be given out.
+
+        Uploads have relative names; only a watched recording's path is resolved on disk.
+        """
         if clip.audio_path is None:
             return None
-        kept = self._recordings.find(clip.audio_path) if self._recordings else None
-        return kept or find_within(self._watched, clip.audio_path)
+        if os.path.isabs(clip.audio_path):
+            return find_within(self._watched, clip.audio_path)
+        return self._recordings.find(clip.audio_path) if self._recordings else None
 
     def machines(self, only: Collection[str] | None = None) -> list[dict[str, Any]]:
         """Every machine that has a model, or those named, by id."""
@@ -78,7 +92,7 @@ class Overview:
         if open_alarms:
             status = "alarm"
         return {
-            **described(machine),
+            **machine.to_dict(),
             "status": status,
             "last": self.clip(last) if last else None,
             "open_alarms": open_alarms,
@@ -87,16 +101,15 @@ class Overview:
         }
 
     def _drift(self, machine: Machine, last: int) -> Drift | None:
-        """Of the clips that the present model judged; computed once per clip."""
+        """The drift over the clips that the present model judged; computed once per clip."""
         key = (last, machine.model_sha256)
         with self._lock:
             known = self._drifts.get(machine.id)
         if known is not None and known[0] == key:
             return known[1]
-        recent = self.store.clips(machine.id, WINDOW)
         judged = [
             (clip.alarm, clip.domain_weights)
-            for clip in recent
+            for clip in self.store.clips(machine.id, WINDOW)
             if clip.model_sha256 == machine.model_sha256
         ]
         drift = drift_of(
@@ -107,16 +120,60 @@ class Overview:
         return drift
 
     def _last_day(self) -> dict[str, dict[str, int]]:
-        """Clips and anomalous ones of the last 24 hours, by machine."""
+        """Clips and anomalous clips of the last 24 hours, by machine."""
         with self._lock:
             good_until, counts = self._day
         started = time.monotonic()
         if started < good_until:
             return counts
         since = datetime.now(UTC) - timedelta(days=1)
-        found = self.store.counts_since(since)
-        counts = {name: {"clips": n, "anomalous": odd} for name, (n, odd) in found.items() if n}
+        counts = {
+            name: {"clips": clips, "anomalous": anomalous}
+            for name, (clips, anomalous) in self.store.counts_since(since).items()
+            if clips
+        }
         ended = time.monotonic()
         with self._lock:
-            self._day = (ended + max(_FRESH_SECONDS, _FRESH_TIMES * (ended - started)), counts)
+            self._day = (ended + max(_FRESH_COUNTS, _FRESH_TIMES * (ended - started)), counts)
         return counts
+
+
+class Readiness:
+    """What keeps the service from scoring, without naming a path, a host or a database.
+
+    `obstacle_of_workers` gives a sentence while there are no models or workers. However often it
+    is asked, the database is checked by one thread at a time.
+    """
+
+    def __init__(self, store: Store, obstacle_of_workers: Callable[[], str | None]) -> None:
+        self._store, self._obstacle_of_workers = store, obstacle_of_workers
+        self._check: asyncio.Task[None] | None = None
+        self._known: str | None = None
+        self._good_until = 0.0
+
+    async def obstacle(self) -> str | None:
+        """A sentence, or None when recordings can be scored."""
+        if (obstacle := self._obstacle_of_workers()) is not None:
+            return obstacle
+        if time.monotonic() >= self._good_until:
+            if self._check is None or self._check.done():
+                self._check = asyncio.create_task(self._check_database())
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await asyncio.shield(self._check)
+            except TimeoutError:  # the check goes on, and the next request waits for the same
+                return f"The database did not answer within {ANSWER_SECONDS:g} s."
+        return self._known
+
+    async def _check_database(self) -> None:
+        try:
+            await asyncio.to_thread(self._store.check)
+        except StoreError as error:
+            if self._known is None:
+                log.error("not ready: %s", error)
+            self._known = "The database cannot be used."
+        else:
+            if self._known is not None:
+                log.info("ready: the database can be used again")
+            self._known = None
+        self._good_until = time.monotonic() + FRESH_SECONDS

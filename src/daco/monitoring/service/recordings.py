@@ -1,23 +1,23 @@
-"""Recordings on disk: uploads kept under the hash of their content, and the normals' own."""
+"""Recordings on disk: uploads, named by the hash of their content, and the normals' recordings."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import logging
 import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from daco.audio.formats import DEFAULT_LIMITS, FORMATS, suffix_of_content
 from daco.errors import DataError
 from daco.files.atomic import atomic_write
+from daco.files.hashing import sha256_of_file
 
 _KEPT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(wav|flac|ogg|aiff|mp3)", re.ASCII)
-_MEDIA_TYPES = {
+MEDIA_TYPES = {
     ".wav": "audio/wav",
     ".flac": "audio/flac",
     ".ogg": "audio/ogg",
@@ -28,21 +28,12 @@ _MEDIA_TYPES = {
     ".mp3": "audio/mpeg",
 }
 
-_Version = tuple[int, int, int, int]
-
-log = logging.getLogger("daco.monitoring.service")
-
-
-def media_type_of(path: Path) -> str:
-    """The type a recording is sent as."""
-    return _MEDIA_TYPES[path.suffix.lower()]
-
 
 class Recordings:
-    """Kept uploads of a folder, at most so many bytes of them; the oldest go first.
+    """Uploads kept in a folder, up to a number of bytes; the oldest are removed first.
 
-    The folder belongs to the service alone. A file is named by the SHA-256 of its content, so
-    that nothing a client says becomes part of a path and the same recording is kept once.
+    Only the service uses the folder. A file is named by the SHA-256 of its content, so that
+    nothing a client sends becomes part of a path and the same recording is kept once.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -52,8 +43,8 @@ class Recordings:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise DataError(f"{folder}: cannot be made ({error.strerror}).") from None
-        self._sizes = _found(folder)
+            raise DataError(f"{folder}: cannot be created ({error.strerror}).") from None
+        self._sizes = _list_kept(folder)
         self.bytes = sum(self._sizes.values())
 
     def keep(self, sha256: str, data: bytes) -> str:
@@ -66,9 +57,9 @@ class Recordings:
                 self._sizes.move_to_end(name)
         if known:
             with contextlib.suppress(OSError):
-                os.utime(path)  # it is as young as its last use
+                os.utime(path)  # the oldest file is the one not used for longest
         else:
-            with contextlib.suppress(OSError):  # what it was, writing says
+            with contextlib.suppress(OSError):  # writing reports the reason
                 path.parent.mkdir(mode=0o700, exist_ok=True)
             with atomic_write(path) as temporary:
                 temporary.write_bytes(data)
@@ -76,18 +67,18 @@ class Recordings:
             if name not in self._sizes:
                 self._sizes[name] = len(data)
                 self.bytes += len(data)
-        self._forget_oldest()
+        self._remove_oldest()
         return name
 
     def find(self, name: str | None) -> Path | None:
-        """Where a kept recording lies; None where it is not kept or no name of ours."""
+        """The path of a kept recording; None where it is not kept or the name is not valid."""
         if name is None or not _KEPT.fullmatch(name):
             return None
         with self._lock:
             return self.folder / name if name in self._sizes else None
 
     def remove(self, names: Sequence[str], before: float | None = None) -> None:
-        """Forget recordings; with `before`, only those not used since that time."""
+        """Remove recordings; with `before`, only those not used since that time."""
         for name in names:
             path = self.find(name)
             if path is None or (before is not None and _last_use(path) >= before):
@@ -98,10 +89,10 @@ class Recordings:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _forget_oldest(self) -> None:
+    def _remove_oldest(self) -> None:
         while True:
             with self._lock:
-                # The newest stays, however small the bound: it was just promised.
+                # The newest stays, however small the bound: its clip refers to it.
                 if self.bytes <= self._most or len(self._sizes) <= 1:
                     return
                 oldest = next(iter(self._sizes))
@@ -115,82 +106,70 @@ def _last_use(path: Path) -> float:
         return 0.0
 
 
-def _found(folder: Path) -> OrderedDict[str, int]:
-    """Sizes of the recordings that are there, the oldest first."""
-    found = []
+def _list_kept(folder: Path) -> OrderedDict[str, int]:
+    """Sizes of the kept recordings by name, the oldest first."""
+    files = []
     for path in folder.glob("??/*"):
         name = f"{path.parent.name}/{path.name}"
         if _KEPT.fullmatch(name):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime_ns, name, status.st_size))
-    return OrderedDict((name, size) for _, name, size in sorted(found))
+                files.append((status.st_mtime_ns, name, status.st_size))
+    return OrderedDict((name, size) for _, name, size in sorted(files))
 
 
-class Hashes:
-    """SHA-256 of files on disk; one that looks the same from outside is not read again."""
+def sha256_of_recording(path: Path) -> str | None:
+    """The hash of a file, read again only when it has changed; None where it cannot be used.
 
-    def __init__(self, most: int = 4096) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[_Version, str]] = OrderedDict()
-
-    def of(self, path: Path) -> str | None:
-        """The hash of a file; None where it cannot be read or is larger than a recording may be."""
-        try:
-            with path.open("rb") as file:
-                version = _version(file.fileno())
-                with self._lock:
-                    kept = self._kept.get(path)
-                    if kept is not None and kept[0] == version:
-                        self._kept.move_to_end(path)
-                        return kept[1]
-                if version[0] > DEFAULT_LIMITS.bytes:
-                    return None
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-                if _version(file.fileno()) != version:  # written to while it was read
-                    return None
-        except OSError:
+    A file that is larger than a recording may be, or changes while it is read, has none.
+    """
+    try:
+        version = _version(path)
+        if version[0] > DEFAULT_LIMITS.bytes:
             return None
-        with self._lock:
-            self._kept[path] = (version, found)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return found
+        sha256 = _sha256_of_version(path, version)
+        return sha256 if _version(path) == version else None
+    except OSError:
+        return None
 
 
-def _version(handle: int) -> _Version:
-    status = os.fstat(handle)
+@lru_cache(maxsize=4096)
+def _sha256_of_version(path: Path, version: tuple[int, ...]) -> str:
+    return sha256_of_file(path)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def find_normals(folder: Path, machine: str, name: str) -> list[Path]:
     """Recordings under `folder` that may be the normal of a name, the likeliest first.
 
-    A model file may come from anywhere, so that a name in it leads to no file outside of the
-    folder, whatever it looks like and wherever links point.
+    A model file may come from anywhere: a name in it never leads to a file outside of the
+    folder, whatever it contains and wherever links point.
     """
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or ".." in parts or Path(parts[-1]).suffix.lower() not in FORMATS:
         return []
     root = os.path.realpath(folder)
     if parts[0] == "/":
-        places = [name]
+        candidates = [name]
     else:
-        # As it was named, in a folder of the machine, or without the folders that `folder` is.
-        places = [os.path.join(*parts), os.path.join(machine, *parts)]
+        # As it was named, in a folder of the machine, or without the folders that `folder` has.
+        candidates = [os.path.join(*parts), os.path.join(machine, *parts)]
         tail = Path(root).parts
-        places += [
+        candidates += [
             os.path.join(*parts[drop:])
             for drop in range(1, len(parts))
             if tail[-drop:] == parts[:drop]
         ]
-    found = (find_within((folder,), os.path.join(root, place)) for place in places)
-    return [path for path in found if path is not None]
+    paths = (find_within((folder,), os.path.join(root, each)) for each in candidates)
+    return [path for path in paths if path is not None]
 
 
 def find_within(folders: Sequence[Path], path: str) -> Path | None:
-    """A recording at a path, if it really lies within one of the folders."""
+    """The recording at a path, if it is within one of the folders after links are resolved."""
     real = os.path.realpath(path)
     inside = any(real.startswith(os.path.realpath(folder) + os.sep) for folder in folders)
     usable = inside and Path(real).suffix.lower() in FORMATS and os.path.isfile(real)

@@ -1,12 +1,24 @@
-"""The shapes of what the service says, for the OpenAPI document and whoever reads it."""
+"""The shapes of the API's answers, which FastAPI validates, and the failures it answers with.
+
+A clip is a `daco.detector.verdict.Verdict` with a few more fields; alarms and drift are the store's
+and the drift module's own dataclasses.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse
 
-_CLIP: dict[str, Any] = {
+from daco.detector.verdict import Verdict
+from daco.monitoring.drift import Drift
+from daco.monitoring.store import StoredAlarm
+
+RETRY_SECONDS = 1
+
+_CLIP_EXAMPLE: dict[str, Any] = {
     "id": 4711,
     "received_at": "2026-03-01T11:00:00.250000Z",
     "recorded_at": "2026-03-01T10:59:50Z",
@@ -29,22 +41,6 @@ _CLIP: dict[str, Any] = {
     "has_audio": True,
     "alarm_id": 12,
 }
-_DRIFT: dict[str, Any] = {
-    "n": 200,
-    "nominal": 0.1,
-    "realised": 0.21,
-    "bound": 0.17,
-    "by_domain": {
-        "source": {"n": 160, "realised": 0.11, "bound": 0.1813, "stale": False},
-        "target": {"n": 40, "realised": 0.6, "bound": 0.275, "stale": True},
-    },
-    "stale": True,
-    "sentence": "calibration is stale: realised false-alarm rate 0.21 at nominal 0.10 over the "
-    "last 200 clips",
-    "remedy": "daco update press.daco NEW_NORMALS --domain target",
-    "caution": "A rising rate may also be real faults: listen to the flagged clips before adding "
-    "normals.",
-}
 
 
 class _Shape(BaseModel):
@@ -57,47 +53,33 @@ class Detail(_Shape):
     detail: str = Field(examples=["There is no machine 'press'."])
 
 
-class Clip(_Shape):
-    """A recording that was judged."""
+@dataclass(frozen=True, kw_only=True)
+class Clip(Verdict):
+    """A stored verdict. A higher score is more anomalous; times are UTC, ISO 8601.
 
-    model_config = ConfigDict(
-        extra="forbid", protected_namespaces=(), json_schema_extra={"examples": [_CLIP]}
+    `name` is the sender's, never a path. `nearest_index` is the row of the most similar normal in
+    the machine's present model, for `/normals/{index}`. `has_audio`: the recording can be fetched.
+    `alarm_id` is the alarm that this clip opened; only the answer to the upload has it.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [_CLIP_EXAMPLE]}
     )
 
     id: int
-    received_at: str = Field(description="UTC, ISO 8601.")
-    recorded_at: str | None = None
-    name: str = Field(description="What the sender called it; never a path.")
-    machine: str = Field(description="Id of the machine.")
-    score: float = Field(description="Higher is more anomalous.")
-    p_value: float = Field(description="About the share of normals that score as high.")
-    alarm: bool = Field(description="The score is above the threshold.")
-    threshold: float
-    domain_weights: dict[str, float]
-    nearest: str | None = Field(description="The most similar normal.")
-    nearest_index: int | None = Field(
-        description="Its row in the machine's present model, for `/normals/{index}`."
-    )
-    nearest_distance: float | None
-    reasons: list[str] = Field(description="What to know before trusting the score.")
-    seconds: float | None
-    windows: int | None
-    worst_window: float | None
-    model_sha256: str | None
+    received_at: str
+    recorded_at: str | None
+    nearest_index: int | None
     audio_sha256: str | None
-    has_audio: bool = Field(description="The recording is kept and can be fetched.")
-    alarm_id: int | None = Field(
-        default=None, description="The alarm that this clip opened; told once, with its score."
-    )
+    has_audio: bool
+    alarm_id: int | None = None
 
 
 class Refused(_Shape):
     """A file of a multipart body that could not be judged."""
 
     name: str
-    status: int = Field(
-        description="What the file alone would have been answered with.", examples=[400]
-    )
+    status: int = Field(description="The answer's status for the file alone.", examples=[400])
     detail: str = Field(examples=["The recording cannot be used: truncated."])
     retry: bool = Field(
         description="Send it again later: the service was busy, or a worker ended or took too "
@@ -105,42 +87,17 @@ class Refused(_Shape):
     )
 
 
-class Scored(_Shape):
-    """One recording's verdict, committed before it is told."""
+class OneClip(_Shape):
+    """A stored clip; of a recording, it is committed before it is answered."""
 
     clip: Clip
 
 
-class ScoredMany(_Shape):
-    """Verdicts of a multipart body with several files, in their order."""
+class ScoredClips(_Shape):
+    """Verdicts on a multipart body with several files, in their order."""
 
     clips: list[Clip]
     refused: list[Refused]
-
-
-class DomainDrift(_Shape):
-    """One domain's share of `Drift`."""
-
-    n: int
-    realised: float | None
-    bound: float | None
-    stale: bool
-
-
-class Drift(_Shape):
-    """How often recent clips were called anomalous, against how often normals should be."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_DRIFT]})
-
-    n: int
-    nominal: float
-    realised: float
-    bound: float = Field(description="More than this is not chance.")
-    by_domain: dict[str, DomainDrift]
-    stale: bool
-    sentence: str
-    remedy: str = Field(description="The command that mends it.")
-    caution: str
 
 
 class LastDay(_Shape):
@@ -171,7 +128,7 @@ class Machine(_Shape):
 
 
 class Machines(_Shape):
-    """All machines, and files that are none."""
+    """All machines, and unusable model files."""
 
     machines: list[Machine]
     problems: dict[str, str] = Field(
@@ -187,49 +144,27 @@ class History(_Shape):
     next: int | None = Field(description="The `before` of the next page; null at the end.")
 
 
-class Alarm(_Shape):
-    """k anomalous clips among the last n; open until acknowledged or recovered."""
-
-    id: int
-    machine: str
-    rule: str = Field(examples=["3/5"])
-    clip_id: int = Field(description="The clip that completed it.")
-    clip_ids: list[int] = Field(description="All that contributed, oldest first.")
-    opened_at: str
-    closed_at: str | None
-    closed_by: Literal["recovery", "acknowledgement"] | None
-    acknowledged_at: str | None
-    acknowledged_by: str | None
-    comment: str | None
-
-
 class Alarms(_Shape):
     """Alarms, the newest first."""
 
-    alarms: list[Alarm]
+    alarms: list[StoredAlarm]
 
 
 class Acknowledged(_Shape):
-    """An alarm after it was acknowledged; of several who do so, the first stays."""
+    """An alarm after it was acknowledged; the first acknowledgement stays."""
 
-    alarm: Alarm
+    alarm: StoredAlarm
 
 
 class Acknowledgement(_Shape):
-    """Who has seen to an alarm, and what they found."""
+    """Who takes care of an alarm, and what they found."""
 
     by: str = Field(min_length=1, max_length=200, examples=["Kim"])
     comment: str = Field(default="", max_length=4000, examples=["Loose belt, tightened."])
 
 
-class OneClip(_Shape):
-    """A stored clip."""
-
-    clip: Clip
-
-
 class Health(_Shape):
-    """Whether the process lives, and whether it can score."""
+    """Whether the process runs, and whether it can score."""
 
     live: bool
     ready: bool
@@ -242,3 +177,58 @@ class Login(_Shape):
     """The token, once, for a session."""
 
     token: str = Field(min_length=1, max_length=1024)
+
+
+_MEANINGS = {
+    400: "The recording or a parameter cannot be used; the detail says why.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from another site's page.",
+    404: "There is no such thing, or it is no longer kept.",
+    408: "The body took too long to arrive.",
+    409: "The recording was scored before under this key and is no longer kept.",
+    413: "The body is too large.",
+    415: "The body is not of a type that can be a recording.",
+    422: "A parameter is not of the right form.",
+    500: "The service failed on this recording; its log says more.",
+    502: "The workers that scored the recording ended. It may be sent again.",
+    503: "The service is busy; try again after `Retry-After` seconds.",
+    504: "Scoring the recording took too long. It may be sent again.",
+}
+
+
+class Problem(Exception):  # noqa: N818 - it is an answer, not an error of the program
+    """The answer to a request that fails: a status and one sentence, no path, no trace."""
+
+    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers = status, detail, headers
+
+    @property
+    def retry(self) -> bool:
+        """The same request may succeed later."""
+        return self.status in (502, 503, 504)
+
+    def response(self) -> JSONResponse:
+        """The answer."""
+        later = {"Retry-After": str(RETRY_SECONDS)} if self.retry else {}
+        return JSONResponse({"detail": self.detail}, self.status, later | (self.headers or {}))
+
+
+def busy(detail: str = "The service is busy. Try again in a moment.") -> Problem:
+    """The answer of an overloaded service."""
+    return Problem(503, detail)
+
+
+def not_found(detail: str) -> Problem:
+    """The answer for a missing thing."""
+    return Problem(404, detail)
+
+
+def too_large(most: int) -> Problem:
+    """The answer to a body of more than `most` bytes."""
+    return Problem(413, f"At most {most / 1e6:g} MB are accepted. Cut the recording into clips.")
+
+
+def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How the OpenAPI document describes problems with these statuses."""
+    return {status: {"description": _MEANINGS[status], "model": Detail} for status in statuses}

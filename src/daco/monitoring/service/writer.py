@@ -1,7 +1,7 @@
-"""The one thread that writes clips: all that wait are committed together.
+"""The thread that writes clips: all waiting clips are committed together.
 
-An answer is given only after its clip was committed, so that a 200 survives whatever happens to
-the process a moment later. Committing many at once is what makes that affordable.
+A request is answered only after its clip was committed, so that a 200 survives the death of the
+process. Committing many clips at once makes that affordable.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from daco.monitoring.store import Added, NewClip, Store, StoreError
 
 MOST_AT_ONCE = 256
 
+Outcome = Added | Exception | None
 Answer = asyncio.Future[Added | None]
 
 log = logging.getLogger("daco.monitoring.service")
@@ -38,7 +39,7 @@ class Writer:
         return self._queue.qsize()
 
     async def add(self, clip: NewClip) -> Added | None:
-        """What the store said, once the clip is committed; None if it was there before.
+        """Commit a clip; None if it was stored before.
 
         Raises
         ------
@@ -65,9 +66,9 @@ class Writer:
             if waiting:
                 outcome = self._commit([clip for clip, _ in waiting])
                 answers = [answer for _, answer in waiting]
-                self._loop.call_soon_threadsafe(self._tell, answers, outcome)
+                self._loop.call_soon_threadsafe(self._answer, answers, outcome)
 
-    def _commit(self, clips: Sequence[NewClip]) -> list[Added | Exception | None]:
+    def _commit(self, clips: Sequence[NewClip]) -> list[Outcome]:
         try:
             return list(self._store.add_many(clips))
         except StoreError as error:
@@ -77,15 +78,15 @@ class Writer:
             log.exception("clips could not be stored")
             if len(clips) == 1:
                 return [error]
-        # One of them is at fault: the others must not suffer.
+        # One of them is at fault: store the others one by one.
         return [outcome for clip in clips for outcome in self._commit([clip])]
 
-    def _tell(self, answers: Sequence[Answer], outcome: Sequence[Added | Exception | None]) -> None:
-        for answer, said in zip(answers, outcome, strict=True):
-            if answer.done():  # whoever asked has gone; the clip is stored all the same
+    def _answer(self, answers: Sequence[Answer], outcome: Sequence[Outcome]) -> None:
+        for answer, result in zip(answers, outcome, strict=True):
+            if answer.done():  # the client has gone; the clip is stored
                 continue
-            if isinstance(said, Exception):
-                answer.set_exception(said)
+            if isinstance(result, Exception):
+                answer.set_exception(result)
             else:
-                answer.set_result(said)
+                answer.set_result(result)
         self._on_commit()

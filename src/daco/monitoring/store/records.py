@@ -103,6 +103,17 @@ class NewClip:
             **{name: getattr(self.verdict, name) for name in COLUMNS},
         }
 
+    def stored_as(self, clip_id: int) -> StoredClip:
+        """The clip as it is read from the store."""
+        return StoredClip(
+            **{**vars(self.verdict), "machine": self.machine},
+            id=clip_id,
+            received_at=self.received_at,
+            recorded_at=self.recorded_at,
+            audio_sha256=self.audio_sha256,
+            audio_path=self.audio_path,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoredClip(Verdict):

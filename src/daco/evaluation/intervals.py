@@ -1,0 +1,384 @@
+"""Intervals: jackknife over machines, bootstrap over method families, machines and test clips.
+
+Machines are few: intervals over them have the reach of Student's t distribution, and
+`larger_than_chance` is False below five machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daco.errors import InputError
+from daco.evaluation.metrics import EPSILON, grid_metrics, harmonic_mean
+from daco.evaluation.statistics import (
+    centred_ranks,
+    family_codes,
+    machine_costs,
+    paired,
+    same_machines,
+    spearman,
+)
+from daco.validation import Float64s, Indices, finite_array, require_whole
+
+FEWEST_MACHINES = 5
+"""With fewer machines no difference is called larger than chance."""
+
+
+@dataclass(frozen=True)
+class Jackknife:
+    """A difference of official scores, and how far it rests on single machines.
+
+    Attributes
+    ----------
+    delta, se : float
+        The difference and its jackknife standard error.
+    low, high : float
+        ``delta`` -+ t ``se``: a 95 % interval with the quantile of Student's t distribution
+        with n - 1 degrees of freedom, for n machines.
+    loo_low, loo_high : float
+        The range of the difference when each machine in turn is left out.
+    n_machines : int
+    """
+
+    delta: float
+    se: float
+    low: float
+    high: float
+    loo_low: float
+    loo_high: float
+    n_machines: int
+
+    @property
+    def published_interval(self) -> tuple[float, float]:
+        """The paper's formula, ``delta`` -+ 1.96 ``se``: too narrow for few machines."""
+        return self.delta - 1.96 * self.se, self.delta + 1.96 * self.se
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % bootstrap interval.
+
+    Attributes
+    ----------
+    estimate : float
+        The statistic on the data as they are.
+    low, high : float
+        Interval ends; nan when every draw was undefined.
+    draws : ndarray
+        The statistic of each defined draw.
+    n_undefined : int
+        Draws left out because the statistic had no value, such as the correlation of a constant.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    draws: Float64s = field(repr=False, compare=False)
+    n_undefined: int = 0
+
+    @property
+    def published_interval(self) -> tuple[float, float]:
+        """The paper's formula, the plain percentiles of the draws: too narrow for few machines."""
+        return _percentiles(self.draws, 0.025)
+
+
+def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
+    """Official score of `first` minus `second`, with a leave-one-machine-out error.
+
+    Parameters
+    ----------
+    first, second : array-like of shape (n_machines, n_quantities)
+        AUC source, AUC target and pAUC of two systems on the same machines in the same
+        order; the result is in their unit.
+
+    Examples
+    --------
+    >>> from daco.evaluation.intervals import machine_jackknife
+    >>> better = [[70, 60, 55], [80, 50, 52], [66, 61, 58]]
+    >>> worse = [[72, 50, 54], [81, 40, 51], [68, 55, 57]]
+    >>> result = machine_jackknife(better, worse)
+    >>> round(result.delta, 2), round(result.low, 2), round(result.high, 2)
+    (3.82, -0.38, 8.02)
+    """
+    one, two = same_machines(first, second)
+    n = len(one)
+    if n < 2:
+        raise InputError("machine_jackknife leaves machines out one by one: give at least two.")
+    rest = 1.0 - np.eye(n)
+    left_out = (n - 1) * (1 / (rest @ machine_costs(one)) - 1 / (rest @ machine_costs(two)))
+    delta = float(harmonic_mean(one) - harmonic_mean(two))
+    se = float(np.sqrt((n - 1) * left_out.var()))
+    reach = t_quantile(n) * se
+    return Jackknife(
+        delta=delta,
+        se=se,
+        low=delta - reach,
+        high=delta + reach,
+        loo_low=float(left_out.min()),
+        loo_high=float(left_out.max()),
+        n_machines=n,
+    )
+
+
+def score_interval(metrics: ArrayLike) -> tuple[float, float] | None:
+    """95 % interval over machines of an official score in percent; None for one machine.
+
+    The interval is that of `machine_jackknife` on metrics in percent, cut at 0 and 100.
+
+    Examples
+    --------
+    >>> from daco.evaluation.intervals import score_interval
+    >>> low, high = score_interval([[70, 60, 55], [80, 50, 52], [66, 61, 58]])
+    >>> round(low, 1), round(high, 1)
+    (55.3, 65.0)
+    """
+    values = finite_array(metrics, "metrics", 2)
+    if len(values) < 2:
+        return None
+    # Against a system of 100 % on every machine, the difference is the score less 100.
+    difference = machine_jackknife(values, np.full_like(values, 100.0))
+    return max(0.0, 100 + difference.low), min(100.0, 100 + difference.high)
+
+
+def larger_than_chance(low: float, high: float, n_machines: int) -> bool:
+    """Whether an interval excludes zero and was measured on at least five machines."""
+    return n_machines >= FEWEST_MACHINES and not low <= 0 <= high
+
+
+def too_few_machines(n_machines: int) -> str | None:
+    """The caution about differences on fewer than five machines, else None."""
+    if n_machines >= FEWEST_MACHINES:
+        return None
+    are = "1 machine is" if n_machines == 1 else f"{n_machines} machines are"
+    return f"{are} too few to tell a difference from chance."
+
+
+def t_quantile(n: int) -> float:
+    """How many standard errors a 95 % interval from n values reaches to each side."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, 0.975))
+
+
+def family_block_bootstrap(
+    x: ArrayLike,
+    y: ArrayLike,
+    families: ArrayLike,
+    *,
+    n_draws: int = 5000,
+    seed: int | np.random.Generator = 0,
+) -> Interval:
+    """Spearman's correlation over configurations, resampling whole method families.
+
+    Configurations of one family are near copies of each other and are drawn together.
+
+    Parameters
+    ----------
+    x, y : array-like of shape (n,)
+        Predictor and score of each configuration; for a criterion pass ``-criterion``.
+    families : array-like of shape (n,)
+        Each configuration's family (:attr:`daco.method.config.ScoreConfig.family`).
+    n_draws : int
+    seed : int or numpy.random.Generator
+
+    Examples
+    --------
+    >>> from daco.evaluation.intervals import family_block_bootstrap
+    >>> interval = family_block_bootstrap(
+    ...     [1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5], ["a", "a", "b", "b", "c", "c"], seed=1
+    ... )
+    >>> round(interval.estimate, 3), round(interval.high, 3)
+    (0.886, 1.0)
+    """
+    first, second = paired(x, y)
+    codes = family_codes(families, len(first))
+    n_families = int(codes.max()) + 1
+    drawn = _multiplicities(_picks(np.random.default_rng(seed), n_draws, n_families))
+    weights = drawn[:, codes]
+    half = weights.sum(axis=1, keepdims=True) / 2
+    members = np.asarray(np.arange(n_families)[:, None] == codes, dtype=float)
+
+    def drawn_ranks(values: Float64s) -> Float64s:
+        # How many of the drawn values are below, ties as one half: the rank, less the mean rank.
+        below = (values[:, None] < values) + 0.5 * (values[:, None] == values)
+        return drawn @ (members @ below) - half
+
+    values = _row_correlations(drawn_ranks(first), drawn_ranks(second), weights)
+    return _interval(spearman(first, second), values)
+
+
+def machine_bootstrap(
+    criterion: ArrayLike,
+    metrics: ArrayLike,
+    *,
+    n_draws: int = 5000,
+    seed: int | np.random.Generator = 0,
+) -> Interval:
+    """Rank correlation of ``-criterion`` and official score, resampling machines.
+
+    Dev machines are drawn for the criterion (their mean), evaluation machines independently
+    for the official score (harmonic mean over the drawn machines and their quantities).
+
+    Parameters
+    ----------
+    criterion : array-like of shape (n_dev_machines, n_configs)
+        Smaller is better; the sign is turned here.
+    metrics : array-like of shape (n_eval_machines, n_configs, n_quantities)
+        AUC source, AUC target and pAUC. :func:`daco.method.grid_table.pivot_machines` makes
+        both arrays from a per-machine table.
+    n_draws : int
+    seed : int or numpy.random.Generator
+
+    Notes
+    -----
+    The percentiles are those of an interval with Student's t and n - 1 (Hesterberg's expanded
+    percentile interval), n being the smaller number of machines.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.evaluation.intervals import machine_bootstrap
+    >>> rng = np.random.default_rng(0)
+    >>> interval = machine_bootstrap(rng.random((7, 5)), rng.uniform(50, 90, (8, 5, 3)))
+    >>> -1 <= interval.low <= interval.high <= 1
+    True
+    """
+    balance, scores = finite_array(criterion, "criterion", 2), finite_array(metrics, "metrics", 3)
+    if balance.shape[1] != scores.shape[1]:
+        raise InputError(
+            f"machine_bootstrap needs the same configurations twice. 'criterion' has "
+            f"{balance.shape[1]} columns, 'metrics' {scores.shape[1]}."
+        )
+    costs = machine_costs(scores)
+    rng = np.random.default_rng(seed)
+    drawn_dev = _multiplicities(_picks(rng, n_draws, len(balance)))
+    drawn_eval = _multiplicities(_picks(rng, n_draws, len(costs)))
+    # Rounded, because equal configurations may differ in the last bits after a matrix product.
+    values = _row_correlations(
+        centred_ranks(np.round(-drawn_dev @ balance / len(balance), 10)),
+        centred_ranks(np.round(len(costs) / (drawn_eval @ costs), 10)),
+        np.ones((1, balance.shape[1])),
+    )
+    estimate = spearman(-balance.mean(axis=0), 1 / costs.mean(axis=0))
+    return _interval(estimate, values, min(len(balance), len(costs)))
+
+
+def clip_bootstrap(
+    first: Mapping[str, ArrayLike],
+    second: Mapping[str, ArrayLike],
+    labels: Mapping[str, ArrayLike],
+    domains: Mapping[str, ArrayLike],
+    *,
+    n_draws: int = 2000,
+    seed: int | np.random.Generator = 0,
+) -> Interval:
+    """Official score of `first` minus `second` in percent, resampling test clips.
+
+    Clips are drawn with replacement within each machine, label and domain, and the same
+    draw is used for both systems.
+
+    Parameters
+    ----------
+    first, second : mapping of machine to array-like of shape (n_clips,)
+        Anomaly scores of two systems, higher = more anomalous.
+    labels, domains : mapping of machine to array-like of shape (n_clips,)
+        1 for an anomaly and 0 for a normal clip; each clip's domain.
+    n_draws : int
+    seed : int or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.evaluation.intervals import clip_bootstrap
+    >>> label, domain = np.tile([0, 1], 20), np.repeat(["source", "target"], 20)
+    >>> noise = np.random.default_rng(0).normal(size=(2, 40))
+    >>> interval = clip_bootstrap(
+    ...     {"fan": label * 2 + noise[0]}, {"fan": noise[1]}, {"fan": label}, {"fan": domain}
+    ... )
+    >>> interval.estimate > 0 and interval.low < interval.estimate < interval.high
+    True
+    """
+    for name, given in {"second": second, "labels": labels, "domains": domains}.items():
+        if differing := sorted(set(first) ^ set(given)):
+            raise InputError(
+                f"All arguments must hold the same machines. {differing[0]!r} is only in one of "
+                f"'first' and {name!r}."
+            )
+    if not first:
+        raise InputError("There is no machine. Pass the scores of at least one.")
+    rng = np.random.default_rng(seed)
+    costs = np.zeros((2, n_draws + 1))  # the clips as they are, and the draws
+    n_metrics = 0
+    for machine in first:
+        truth = labels[machine], domains[machine]
+        systems = []
+        for scores in (first[machine], second[machine]):
+            try:
+                systems.append(finite_array(scores, "scores", 1))
+                grid_metrics(systems[-1][:, None], *truth)
+            except InputError as error:
+                raise InputError(f"Machine {machine!r}: {error}") from None
+        taken = _stratified_picks(rng, n_draws, *truth)
+        for system, scores in enumerate(systems):
+            # A draw has the labels and domains of the clips as they are: one more configuration.
+            drawn = np.column_stack([scores, scores[taken].T])
+            metrics = grid_metrics(drawn, *truth).values
+            costs[system] += (1 / np.maximum(metrics, EPSILON)).sum(axis=1)
+        n_metrics += metrics.shape[1]
+    differences = 100 * n_metrics * (1 / costs[0] - 1 / costs[1])
+    return _interval(float(differences[0]), differences[1:])
+
+
+def _picks(rng: np.random.Generator, n_draws: int, size: int) -> Indices:
+    """Draws with replacement of `size` among `size`: (n_draws, size)."""
+    return rng.integers(size, size=(require_whole(n_draws, "n_draws"), size))
+
+
+def _stratified_picks(
+    rng: np.random.Generator, n_draws: int, labels: ArrayLike, domains: ArrayLike
+) -> Indices:
+    """Rows drawn with replacement in the place of each clip, of its label and domain."""
+    codes = np.unique(np.asarray(domains).astype(str), return_inverse=True)[1]
+    strata = 2 * codes + (np.asarray(labels) == 1)
+    taken = np.empty((n_draws, len(strata)), np.intp)
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        taken[:, members] = members[_picks(rng, n_draws, len(members))]
+    return taken
+
+
+def _multiplicities(picks: Indices) -> Float64s:
+    """How often each block was taken: a draw of blocks without copying their rows."""
+    n_draws, size = picks.shape
+    flat = (picks + size * np.arange(n_draws)[:, None]).ravel()
+    return np.bincount(flat, minlength=picks.size).reshape(picks.shape).astype(float)
+
+
+def _row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Float64s) -> Float64s:
+    """Weighted correlation of each row of two centred rank arrays; nan where constant."""
+    spread = (weights * ranks_x**2).sum(axis=1) * (weights * ranks_y**2).sum(axis=1)
+    joint = (weights * ranks_x * ranks_y).sum(axis=1)
+    nothing = np.full(len(joint), np.nan)
+    return np.divide(joint, np.sqrt(spread), out=nothing, where=spread > 0)
+
+
+def _interval(estimate: float, values: Float64s, n: int = 1) -> Interval:
+    """Percentiles of the draws, expanded where they are draws of n machines."""
+    draws = values[~np.isnan(values)]
+    tail = 0.025
+    if n > 1:
+        from scipy.special import ndtr
+
+        tail = float(ndtr(-np.sqrt(n / (n - 1)) * t_quantile(n)))
+    return Interval(estimate, *_percentiles(draws, tail), draws, len(values) - len(draws))
+
+
+def _percentiles(draws: Float64s, tail: float) -> tuple[float, float]:
+    if not len(draws):
+        return float("nan"), float("nan")
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return float(low), float(high)

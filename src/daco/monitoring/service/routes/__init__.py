@@ -1,1 +1,0 @@
-"""The service's answers, a module for each kind."""
