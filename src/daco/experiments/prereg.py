@@ -18,7 +18,7 @@ import numpy as np
 
 from daco.errors import DataError, InputError
 from daco.experiments.aggregate import metrics_of, plain
-from daco.experiments.decision import Decision, decide_with
+from daco.experiments.decision import GUARDED, Decision, decide
 from daco.experiments.result import StudyResult
 from daco.experiments.study_tables import (
     DOCUMENTS,
@@ -29,8 +29,10 @@ from daco.experiments.study_tables import (
 )
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.method.config import DEFAULT_CONFIG
+from daco.method.criterion import Floor
 from daco.method.grid_table import Table, column, config_names, numbers
 from daco.method.selection import select_by_dev_score
+from daco.method.viability import Viability
 from daco.version import __version__
 
 if TYPE_CHECKING:
@@ -189,22 +191,51 @@ def derived(grid: Table, label_free: Mapping[str, Any] | None = None) -> Decisio
         for name in COLUMNS
     }
     dev = known["dev_omega"] if np.isfinite(known["dev_omega"]).all() else None
-    said = label_free or {"guard": "dev", "cut": None}
-    hears = None if said["cut"] is None else ~np.isin(names, said["cut"])
-    return decide_with(said["guard"], names, known["crit_dev"], dev, hears=hears)
+    if label_free is None:
+        if dev is None and DEFAULT_CONFIG in names:  # as documents without this part were made
+            return Decision(DEFAULT_CONFIG, "fixed default", "Without dev labels: the default.")
+        return decide(names, known["crit_dev"], dev)
+    return decide(
+        names,
+        known["crit_dev"],
+        dev,
+        guard=label_free["guard"],
+        viability=_viability(names, label_free),
+        # a document of an older version has no noise: its rule had none
+        floor=Floor(label_free.get("floor") or 0.0, label_free.get("noise") or 0.0),
+    )
+
+
+def _viability(names: list[str], label_free: Mapping[str, Any]) -> Viability | None:
+    """The veto of a document, as far as a choice reads it; None where it abstained."""
+    if label_free["cut"] is None:
+        return None
+    unknown, excluded = np.full(len(names), np.nan), set(label_free["cut"])
+    return Viability(
+        configs=tuple(names),
+        kept=np.array([name not in excluded for name in names]),
+        score=unknown,
+        median=np.nan,
+        plain=np.nan,
+        limit=float(label_free["limit"]),
+        basis=str(label_free["basis"]),
+        reasons={name: "" for name in names if name in excluded},
+    )
 
 
 def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What of a run's label-free veto its choice rests on; None where it rests on none."""
-    guard, veto = selection.get("guard", "dev"), selection.get("label_free_veto")
-    if guard == "dev" or not veto:
+    """The label-free veto and the noise that a run's choice rests on; None where it needs none."""
+    guard, veto = selection.get("guard", "dev"), selection.get("label_free_veto") or {}
+    chosen, floor = selection.get("chosen") or {}, selection.get("floor") or {}
+    if guard == "dev" and chosen.get("rule") in (None, GUARDED, "only configuration"):
         return None
-    abstains = veto.get("limit") is None
     return {
         "guard": guard,
         "basis": veto.get("basis"),
         "limit": veto.get("limit"),
-        "cut": None if abstains else list(veto.get("cut", {})),
+        "cut": None if veto.get("limit") is None else list(veto.get("cut", {})),
+        "floor": floor.get("mean"),
+        "noise": floor.get("sd_of_mean_reused_clips"),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from daco.errors import DacoError, DataError
 from daco.experiments.aggregate import official_scores
-from daco.experiments.choice import compare_scores
+from daco.experiments.choose import compare_scores
 from daco.experiments.prereg import (
     COLUMNS,
     KNOWN,
