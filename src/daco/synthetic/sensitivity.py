@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import ONE_DOMAIN, ClipTable, titled
+from daco.data.clips import ONE_DOMAIN, ClipTable, machine_title
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.embedding.frontend import Listener
@@ -309,7 +309,7 @@ def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
     groups = recordings.by_machine()
     if len(groups) == 1:
         return recordings
-    named = {titled(*key): table for key, table in groups.items()}
+    named = {machine_title(*key): table for key, table in groups.items()}
     plain = {key[1]: table for key, table in groups.items()}
     found = named.get(machine) or plain.get(machine)
     if found is None:
@@ -411,9 +411,9 @@ def _clean(faults: EmbeddingTable) -> NDArray[np.bool_]:
 def _recorded(faults: EmbeddingTable, machine: str) -> tuple[str, ...]:
     """Names of the machines in a table of faults, unless one of them is that of the model."""
     pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
-    if any(machine in (name, titled(year, name)) for year, name in pairs):
+    if any(machine in (name, machine_title(year, name)) for year, name in pairs):
         return ()
-    return tuple(titled(*pair) for pair in pairs)
+    return tuple(machine_title(*pair) for pair in pairs)
 
 
 def _row(found: Rate) -> dict[str, Any]:
