@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from dataclasses import dataclass, field
 
@@ -13,7 +12,7 @@ from shared_data import shared
 
 torch = pytest.importorskip("torch")
 
-from daco.backbones import beats, eat, fbank, panns  # noqa: E402
+from daco.backbones import beats, eat, panns, transformer  # noqa: E402
 from daco.backbones.network import Network  # noqa: E402
 from daco.errors import AudioError, InputError, WeightsError  # noqa: E402
 
@@ -169,7 +168,7 @@ def fbank_tolerance(rows: np.ndarray, name: str) -> np.ndarray:
     mean, scale = NORMALISATION[name]
     logarithm = rows.astype(np.float64) * scale + mean
     ratio = np.exp((logarithm.max(axis=1, keepdims=True) - logarithm) / 2)
-    ulps = 2 / (1 - fbank.PREEMPHASIS) * np.finfo(np.float32).eps
+    ulps = 2 / (1 - transformer.PREEMPHASIS) * np.finfo(np.float32).eps
     return np.minimum(ulps * (ratio + np.abs(logarithm)) / scale, FEATURE_TOLERANCE)
 
 
@@ -336,10 +335,10 @@ def test_the_position_bias_is_kept_for_each_length():
 
 def test_fbank_of_a_batch_is_that_of_its_clips():
     waveforms = torch.from_numpy(np.stack([wave("s2"), wave("silence2")]))
-    together = fbank.fbank(waveforms, "povey")
-    assert together.shape[1] == fbank.frames_in(32_000)
+    together = transformer.fbank(waveforms, "povey")
+    assert transformer.samples_for(together.shape[1]) <= 32_000
     for index in range(2):
-        alone = fbank.fbank(waveforms[index : index + 1], "povey")[0]
+        alone = transformer.fbank(waveforms[index : index + 1], "povey")[0]
         assert error(together[index].numpy(), alone.numpy()) <= 1e-5
 
 
@@ -385,12 +384,6 @@ def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
         assert np.array_equal(embedding, expected)
 
 
-def test_bfloat16_rounds_the_features_and_returns_float32():
-    embedding = tiny(precision="bf16").embed(np.full((1, 4), 1 / 3, np.float32))
-    assert embedding.dtype == np.float32
-    assert embedding[0, 0] == float(torch.tensor(1 / 3).bfloat16())
-
-
 @pytest.mark.parametrize(
     ("waveforms", "options", "message"),
     [
@@ -405,13 +398,3 @@ def test_bfloat16_rounds_the_features_and_returns_float32():
 def test_wrong_input_is_refused(waveforms, options, message):
     with pytest.raises(InputError, match=message):
         tiny(**options).embed(waveforms)
-
-
-def test_an_unknown_readout_is_refused_with_those_that_exist():
-    with pytest.raises(InputError, match="first, mean, meanstd"):
-        tiny().embed(np.zeros((1, 8), np.float32), "median")
-
-
-def test_too_short_clips_are_refused_with_the_length_in_seconds():
-    with pytest.raises(AudioError, match=re.escape("at least 4 samples (0.500 s at 8 Hz)")):
-        tiny().embed(np.zeros((1, 3), np.float32))

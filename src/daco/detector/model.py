@@ -29,7 +29,7 @@ from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
-from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
+from daco.method.config import RECOMMENDED_CONFIG, ScoreConfig
 from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
@@ -256,18 +256,16 @@ class MachineModel:
 
     def score(self, X: ArrayLike) -> ScoredClips:
         """Judge clips of unknown domain, one row of `X` each."""
-        scores = self.bank.score(X, self.config)[:, 0]
-        by = self.config if ScoreConfig.parse(self.config).assignment else DEFAULT_CONFIG
-        weights = self.bank.domain_weights(X, by)
-        nearest, distance = self.bank.nearest(X)
+        examined = self.bank.examine(X, self.config)
+        scores = examined.scores[:, 0]
         return ScoredClips(
             scores=scores,
-            p_values=self.p_values(scores, weights),
+            p_values=self.p_values(scores, examined.weights),
             alarms=scores > self.threshold,
-            weights=weights,
-            nearest=nearest,
-            nearest_distance=distance,
-            out_of_range=distance > self.reach,
+            weights=examined.weights,
+            nearest=examined.nearest,
+            nearest_distance=examined.distance,
+            out_of_range=examined.distance > self.reach,
         )
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
