@@ -17,10 +17,8 @@ import numpy as np
 
 from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
+from daco.experiments.device import banks_with_balances, require_device
 from daco.experiments.inputs import Normals, Table, normals_of
-from daco.experiments.machine import left_to_cpu, merge_configs
-from daco.experiments.onfleet import banks_with_balances, require_device
-from daco.method.bank import NormalBank
 from daco.method.choice import Choice, choose, choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
@@ -163,7 +161,7 @@ def select_label_free(
     scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
     items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
     if device != "cpu":
-        items = banks_with_balances(banks, scored, n_splits, seed, device)
+        items = banks_with_balances(banks, scored, n_splits, seed, device, table.bands(readout))
     with worker_pool(workers_for(len(banks), workers, engine), engine, address, SCORING) as pool:
         choices = _run(pool, work, items, banks, progress or (lambda *_: None))
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
@@ -193,21 +191,13 @@ def _choice(
     machine: str,
     vectors: Any,
     domains: list[str],
-    device_balance: Balance | None = None,
+    balance: Balance | None = None,
     *,
     bands: int,
     n_splits: int,
     seed: int,
 ) -> Choice:
-    """The choice for one machine; a device may have computed the criterion of some of them."""
-    bank, balance = NormalBank(vectors, domains, bands=bands), None
-    if device_balance is not None:
-        configs = parse_grid(names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG])
-        balance = device_balance
-        if rest := left_to_cpu(configs):
-            own = bank.exact_balance(rest, n_splits, seed)
-            counts = merge_configs(configs, balance.counts, own.counts, axis=0)
-            balance = Balance(counts, own.denominators)
+    """The choice for one machine; a device may have computed the criterion."""
     return choose_config(
         vectors,
         domains,
@@ -215,7 +205,6 @@ def _choice(
         bands=bands,
         n_splits=n_splits,
         seed=seed,
-        bank=bank,
         balance=balance,
     )
 

@@ -14,6 +14,13 @@ from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
 from daco.experiments.choose import noise_of, study_choice
 from daco.experiments.decision import GUARDS
+from daco.experiments.device import (
+    criteria_of_machines,
+    device_facts,
+    on_device,
+    require_device,
+    scores_of_machines,
+)
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
 from daco.experiments.frontier import frontier_table
 from daco.experiments.gridfile import read_grid
@@ -32,13 +39,6 @@ from daco.experiments.machine import (
     machine_file,
     score_machine,
     without_clips,
-)
-from daco.experiments.onfleet import (
-    criteria_of_machines,
-    device_facts,
-    on_device,
-    require_device,
-    scores_of_machines,
 )
 from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
 from daco.experiments.result import StudyResult
@@ -121,9 +121,9 @@ def study(
         Of the Ray cluster: ``auto``, ``host:6379`` or ``ray://host:10001``; by default Ray is
         started on this computer.
     device : str
-        ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
-        computed there for many machines at once (:mod:`daco.method.fleet`), equal to rounding, and
-        all others by the processes. It goes with the engine ``local``.
+        ``"cpu"``, or a torch device such as ``"cuda"``: scores and criteria are then computed
+        there for many machines at once (:mod:`daco.method.machines`), equal to rounding. It goes
+        with the engine ``local``.
     progress : callable, optional
         Called with a stage, the machines done, and their number.
 
