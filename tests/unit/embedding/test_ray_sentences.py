@@ -18,6 +18,7 @@ from daco.commands.app import app
 from daco.compute import ray as cluster
 from daco.compute import require_engine
 from daco.compute.ray import connected, explained
+from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding
@@ -174,7 +175,7 @@ def test_without_ray_the_extra_is_named(monkeypatch):
 
 
 def on_a_worker(recipe, root):
-    return embedding.Embedder(recipe).ready(root)
+    return embedding.Embedder(recipe).embed(None, ClipTable(root, ()))
 
 
 def test_recordings_that_a_worker_does_not_see_are_said(tmp_path):
@@ -202,14 +203,11 @@ def test_missing_weights_on_a_worker_are_said(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_that_a_worker_meets_is_said(tmp_path, monkeypatch):
-    worker = embedding.Embedder(embedding.Recipe("logmel"))
-    assert worker.ready(tmp_path) is None
-
     def full(*options):
         raise OSError(28, "No space left on device", str(tmp_path / "x"))
 
     monkeypatch.setattr(embedding, "embed_shard", full)
-    error = worker.embed(None, None)
+    error = on_a_worker(embedding.Recipe("logmel"), tmp_path)
     assert isinstance(error, DataError)
     assert "x: cannot be written (No space left on device). Free some space" in str(error)
 
