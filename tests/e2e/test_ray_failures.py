@@ -185,9 +185,7 @@ def test_every_worker_has_a_gpu_of_its_own_or_says_that_it_cannot_use_it(
         )
         try:
             with pytest.raises(DataError, match="enough"):
-                list(
-                    place.shards(job, ClipTable(seen, clips.clips), [(i, i + 1) for i in range(4)])
-                )
+                list(place.shards(job, ClipTable(seen, clips.clips), spans))
         finally:
             ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         assert sorted(each.name for each in seen.iterdir()) == ["0", "1", "2", "3"]

@@ -1,15 +1,16 @@
 """Shards of an embedding run made by actors of a Ray cluster, each with a network of its own.
 
-A shard is the unit of work, and its bytes do not depend on who makes it: Ray restarts a lost
-actor elsewhere and repeats its shard.
+A shard is the unit of work, and its bytes do not depend on who makes it: the shard of a lost
+actor is made again by another.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,10 +107,10 @@ def _run_actors(
     gpus = int(recipe.device == "cuda")
     cpus = 1 if gpus else recipe.cores
     require_node(ray, cpus, gpus)
-    options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1}
-    kind = ray.remote(**options, max_task_retries=RETRIES)(Embedder)
+    kind = ray.remote(num_cpus=cpus, num_gpus=gpus)(Embedder)
     busy: dict[Any, tuple[Any, Span]] = {}
     idle: list[Any] = []
+    losses = Counter[Span]()
     failed: tuple[Span, DacoError] | None = None
     try:
         while waiting or busy:
@@ -119,14 +120,21 @@ def _run_actors(
                 part = ClipTable(table.root, table.clips[slice(*span)])
                 busy[actor.embed.remote(job, part)] = actor, span
             while idle:  # their places may be needed by actors that were lost
-                ray.kill(idle.pop())
+                _kill(ray, idle.pop())
             (ref,), _ = ray.wait(list(busy))
             actor, span = busy.pop(ref)
-            idle.append(actor)
             try:
                 outcome = ray.get(ref)
-            except ray.exceptions.RayError as error:
+            except ray.exceptions.RayTaskError as error:
                 raise explained(error) from None
+            except ray.exceptions.RayError as error:  # the actor or its node is gone
+                losses[span] += 1
+                if losses[span] == RETRIES:
+                    raise explained(error) from None
+                _kill(ray, actor)
+                waiting.appendleft(span)
+                continue
+            idle.append(actor)
             if isinstance(outcome, Shard):
                 _require_visible(outcome, table.root)
                 yield replace(outcome, start=span[0], stop=span[1])
@@ -137,7 +145,12 @@ def _run_actors(
             raise failed[1]
     finally:
         for actor in [*idle, *(actor for actor, _ in busy.values())]:
-            ray.kill(actor)
+            _kill(ray, actor)
+
+
+def _kill(ray: Any, actor: Any) -> None:
+    with contextlib.suppress(Exception):  # it may be gone, and its node with it
+        ray.kill(actor)
 
 
 class Embedder:
