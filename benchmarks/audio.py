@@ -19,10 +19,10 @@ CLIPS, SECONDS, RATE = 20, 10.0, 16000
 
 
 def write_clips(folder: Path, extension: str) -> list[Path]:
-    plan = ("", "gearbox", "train", "source", 0)
+    plan = ("", "gearbox", SECONDS, RATE, 2, 1.0, 0, False, "train", "source", 0)
     paths = []
     for number in range(CLIPS):
-        samples = record(ClipPlan(*plan, number, SECONDS, RATE, 2, 1.0, 0, False))
+        samples = record(ClipPlan(*plan, number))
         paths.append(folder / f"{number}{extension}")
         soundfile.write(paths[-1], samples, RATE)
     return paths

@@ -156,7 +156,9 @@ def main() -> None:
         tensors = weights(name)
         exact = MODULES[name].build(tensors, options.device, "fp32").embed(waveforms[:CHECKED])
         for precision in options.precisions.split(","):
-            net = MODULES[name].build(tensors, options.device, precision, compile=options.compile)
+            net = MODULES[name].build(tensors, options.device, precision)
+            if options.compile:
+                net.encoder.compile(dynamic=False)
             with attention(options.attention):
                 ours = net.embed(waveforms[:CHECKED])
                 lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(exact, axis=1)

@@ -120,9 +120,8 @@ def show_bases(grid, machines: dict[str, Machine]) -> None:
             else ""
         )
         print(f"| `{base.name}` | {' | '.join(cells)} | {omega:.1f} | {span} | {cut} |")
-    print(
-        f"\nVeto ({veto.basis}): limit {100 * veto.limit:.1f}; cut: {', '.join(veto.cut) or 'none'}"
-    )
+    excluded = ", ".join(veto.excluded) or "none"
+    print(f"\nVeto ({veto.basis}): limit {100 * veto.limit:.1f}; excluded: {excluded}")
 
 
 def main() -> None:

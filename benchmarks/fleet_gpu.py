@@ -26,18 +26,21 @@ import numpy as np
 import torch
 
 import daco
-from daco.method.fleet import Evaluated, Fleet, staging
-from daco.method.fleet.work import Work
+from daco.method import _kernels_torch
+from daco.method import machines as method_machines
+from daco.method.batch import BankBatch
+from daco.method.machines import MachineScores, evaluate_machines
 
 GRID = daco.paper_grid()
 DOMAINS = np.array(["source"] * 990 + ["target"] * 10)
 STAGES = {
-    "upload": (staging.Stager, "load"),
-    "distances": (Fleet, "_banks"),
-    "scores": (Work, "scores"),
-    "criterion": (Work, "criterion"),
-    "download": (staging.Stager, "file"),
+    "upload": (method_machines, "load"),
+    "leave-one-out": (BankBatch, "leave_one_out"),
+    "scores": (BankBatch, "score"),
+    "criterion": (BankBatch, "criterion"),
+    "download": (_kernels_torch, "to_host"),
 }
+SPLITS = 10
 
 
 def machines(count: int, device: str) -> tuple[np.ndarray, np.ndarray]:
@@ -70,15 +73,15 @@ def timed(function: Callable[[], Any], device: str) -> float:
     return time.perf_counter() - start
 
 
-def run(X: np.ndarray, tests: np.ndarray, device: str) -> list[Evaluated]:
-    return Fleet(X, DOMAINS, device=device).evaluate(tests, GRID)
+def run(X: np.ndarray, tests: np.ndarray, device: str) -> list[MachineScores]:
+    return evaluate_machines(X, [DOMAINS] * len(X), tests, GRID, SPLITS, device=device)
 
 
 def breakdown(X: np.ndarray, tests: np.ndarray, device: str) -> dict[str, float]:
     """Seconds in each stage, waiting after each: nothing overlaps here."""
     seconds = dict.fromkeys(STAGES, 0.0)
 
-    def clocked(stage: str, owner: type, name: str) -> Any:
+    def clocked(stage: str, owner: Any, name: str) -> Any:
         original = getattr(owner, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -93,14 +96,12 @@ def breakdown(X: np.ndarray, tests: np.ndarray, device: str) -> dict[str, float]
 
     class InTurn(ThreadPoolExecutor):
         def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-            if self._max_workers > 1:
-                return super().submit(work, *arguments)
             done: Future[Any] = Future()
             done.set_result(work(*arguments))
             return done
 
     patches = [clocked(stage, *target) for stage, target in STAGES.items()]
-    patches.append(mock.patch.object(staging, "ThreadPoolExecutor", InTurn))
+    patches.append(mock.patch.object(method_machines, "ThreadPoolExecutor", InTurn))
     for patch in patches:
         patch.start()
     try:
@@ -111,7 +112,9 @@ def breakdown(X: np.ndarray, tests: np.ndarray, device: str) -> dict[str, float]
     return seconds
 
 
-def agreement(X: np.ndarray, tests: np.ndarray, found: list[Evaluated], sample: list[int]) -> None:
+def agreement(
+    X: np.ndarray, tests: np.ndarray, found: list[MachineScores], sample: list[int]
+) -> None:
     worst = own = 0.0
     integers = differing = 0
     start = time.perf_counter()
@@ -121,7 +124,7 @@ def agreement(X: np.ndarray, tests: np.ndarray, found: list[Evaluated], sample: 
         worst = max(worst, float((np.abs(found[m].scores - expected) / spread(expected)).max()))
         expected = bank.leave_one_out(GRID)
         own = max(own, float((np.abs(found[m].own - expected) / spread(expected)).max()))
-        counts = bank.exact_balance(GRID).counts
+        counts = bank.exact_balance(GRID, SPLITS).counts
         differing += int((found[m].balance.counts != counts).sum())
         integers += counts.size
     each = (time.perf_counter() - start) / len(sample)
@@ -149,7 +152,9 @@ def golden(folder: Path, device: str) -> None:
         made = recipe.make_machine(**json.loads(str(stored["recipe_json"])))
         for prefix, dtype in (("", np.float32), ("f64_", np.float64)):
             X, tests = made[0].astype(dtype), made[2].astype(dtype)
-            found = Fleet(X[None], [made[1]], device=device).evaluate(tests[None], GRID)[0]
+            found = evaluate_machines(X[None], [made[1]], tests[None], GRID, SPLITS, device=device)[
+                0
+            ]
             expected = stored[prefix + "scores"].T
             error = np.abs(found.scores - expected) / spread(expected)
             criterion = np.abs(found.balance.values - stored[prefix + "balance_ks"])

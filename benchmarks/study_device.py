@@ -60,9 +60,9 @@ def one_study(folder: Path, device: str, workers: int | None) -> None:
     from daco.experiments.run import study
 
     if device != "cpu":  # a GPU's first work loads its libraries; once per process
-        from daco.method.fleet import Fleet
+        from daco.method.bank import NormalBank
 
-        Fleet(np.random.default_rng(0).normal(size=(1, 60, 8)), device=device).leave_one_out(
+        NormalBank(np.random.default_rng(0).normal(size=(60, 8)), device=device).leave_one_out(
             "raw-k1"
         )
     marks: dict[str, list[float]] = {}

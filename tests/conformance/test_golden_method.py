@@ -142,7 +142,7 @@ def test_other_scorers(machine64):
 
 def test_blockwise_distances_change_nothing(machine, monkeypatch):
     """A bank over its memory budget gives the golden criterion as well."""
-    monkeypatch.setattr("daco.method.distances.TILE", 37)
+    monkeypatch.setattr("daco.method._kernels_numpy.TILE", 37)
     bank = machine.bank(memory_budget=0)
     got = bank.score(machine.X_test, machine.names).T
     assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance

@@ -14,11 +14,12 @@ import published_runs as published
 import pytest
 
 from daco.evaluation.statistics import partial_spearman
-from daco.experiments.choice import choose
+from daco.experiments.choose import study_choice
 from daco.experiments.frontier import frontier_table
 from daco.experiments.report.summary import tables_of
 from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
+from daco.method.floor import study_floor
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def test_the_frontier():
 
 @pytest.fixture(scope="module")
 def choice():
-    return choose(*published.tables("beats"), n_source=990, n_target=10, n_splits=10)
+    return study_choice(*published.tables("beats"), floor=study_floor([[990, 10]] * 7, n_splits=10))
 
 
 def test_the_choice_of_2025(choice):
@@ -203,7 +204,7 @@ def test_the_differences_of_2025(choice):
 def test_the_choices_of_every_machine_and_year():
     for year in ("2023", "2024", "2025"):
         printed = published.statistics("stats_yearly.json")[year]["per_machine_blind"]
-        found = choose(*published.tables(year))
+        found = study_choice(*published.tables(year))
         assert found["per_machine_blind"]["choices"] == printed["choices"]
         row = next(r for r in found["rows"] if r["rule"] == "per-machine blind")
         assert row["eval_omega"] == pytest.approx(printed["omega"], abs=0.01)
@@ -221,12 +222,14 @@ def test_the_floor_of_the_criterion(choice):
 
 def test_the_neighbours_of_the_transfer_studys_pick_are_noise():
     """The two smallest criteria differ by 0.004, inside the noise: the pick can flip."""
-    found = choose(
-        *published.tables("45"), veto=[True] * 45, n_source=990, n_target=10, n_splits=10
-    )
-    assert found["chosen"]["config"] == "conf-soft-m0-k1"
-    assert "conf-hard-m0-k1" in found["within_noise"]
-    assert "raw-k1" not in found["within_noise"]
+    grid, per_machine = published.tables("45")
+    floor = study_floor([[990, 10]] * 7, n_splits=10)
+    found = study_choice(grid, per_machine, floor=floor)
+    picks = {row["rule"]: row["config"] for row in found["rows"]}
+    criterion = grid.set_index("config")["crit_dev"]
+    excess = criterion - criterion[picks["criterion"]]
+    assert picks["criterion"] == "conf-soft-m0-k1"
+    assert excess["conf-hard-m0-k1"] < floor["sd_of_mean_reused_clips"] < excess["raw-k1"]
 
 
 def test_every_number_of_splits_picks_the_same_as_published():
@@ -259,7 +262,7 @@ def report_of(setting):
         grid, per_machine, diagnostics=published.read("diagnostics.csv"), n_draws=200
     )
     result = replace(
-        published.result(grid, per_machine), stats=stats, selection=choose(grid, per_machine)
+        published.result(grid, per_machine), stats=stats, selection=study_choice(grid, per_machine)
     )
     return {name: table.as_dict()["rows"] for name, table in tables_of(result).items()}
 

@@ -66,7 +66,7 @@ def test_injected_faults_cut_the_degenerate_configuration_alone(
 ):
     found = heard_faults(machine, embeddings, per_domain, levels)
     veto = viability_veto(found)
-    assert veto.cut == (DEGENERATE,)
+    assert veto.excluded == (DEGENERATE,)
     assert veto.basis == "injected faults"
     advantage = (veto.score - 0.5) / (min(veto.median, veto.plain) - 0.5)
     cut = GRID.index(DEGENERATE)
@@ -77,7 +77,7 @@ def test_injected_faults_cut_the_degenerate_configuration_alone(
 def test_the_modulation_embedding_does_not_hold_steady_faults():
     for machine in MACHINES:
         found = heard_faults(machine, "logmel_mod", 10, (-18.0, -10.0, -4.0))
-        assert found.heard == ("impacts", "tones", "rub", "modulation")
+        assert found.detectable == ("impacts", "tones", "rub", "modulation")
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -85,7 +85,7 @@ def test_the_modulation_embedding_does_not_hold_steady_faults():
 def test_the_fallback_without_recordings_cuts_it_too(machine, embeddings):
     X, domains, _ = normals(machine, embeddings)
     veto = viability_veto(pseudo_scores(X, domains, moved_normals(X, domains), GRID))
-    assert veto.cut == (DEGENERATE,)
+    assert veto.excluded == (DEGENERATE,)
     assert veto.basis == "embedding-space pseudo-anomalies"
     advantage = (veto.score - 0.5) / (min(veto.median, veto.plain) - 0.5)
     assert advantage[GRID.index(DEGENERATE)] < 0.3

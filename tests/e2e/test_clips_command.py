@@ -5,23 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import soundfile
-import typer
+from command_line import refused, said
+from command_line import run as run_command
 from shared_data import shared
-from typer.testing import CliRunner
 
-from daco.commands.clips import clips
 from daco.data.sources import read_clips
-from daco.errors import DataError
-
-app = typer.Typer()
-app.command()(clips)
 
 
 def run(*arguments):
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(each) for each in arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
+    result = run_command("clips", *arguments)
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines if str(arguments[0].parent) not in line)
@@ -74,16 +66,20 @@ def test_an_evaluation_set_with_and_without_truth(tmp_path):
     assert words(lines, "test") == "test source 1 1 - 0.1 16k 1"
     assert lines[-1] == "Nothing odd."
     next(root.glob("*/test/*_0003.wav")).unlink()
-    with pytest.raises(DataError, match="section_00_0003"):
-        run(root, "--truth", truth)
+    assert "section_00_0003" in str(refused("clips", root, "--truth", truth))
+    assert "does not exist" in str(refused("clips", tmp_path / "nowhere"))
 
 
-def test_two_years_are_two_tables(tmp_path):
+def test_two_years_are_two_tables_and_can_be_written(tmp_path):
     for year in (2023, 2026):
         evaluation_set(tmp_path / f"dcase{year}t2", "ToyDrone")
     lines = run(tmp_path)
     assert [line.strip() for line in lines if line.strip() in ("2023", "2026")] == ["2023", "2026"]
     assert "20 clips of 2 machines" in lines[0]
+    out = tmp_path / "clips.parquet"
+    run(evaluation_set(tmp_path / "set"), "--manifest", out, "--year", 2026)
+    assert {clip.year for clip in read_clips(out)} == {2026}
+    assert len(read_clips(out)) == 10
 
 
 def test_what_only_the_recordings_tell(tmp_path):
@@ -93,9 +89,8 @@ def test_what_only_the_recordings_tell(tmp_path):
         wav(root / "new" / f"{i}.wav", seconds=0.25, rate=44100, channels=2)
     (root / "new" / "[bold]broken.wav").write_bytes(b"no sound")
     (root / "new" / "empty.wav").write_bytes(b"")
-    lines = run(root, "--probe")
-    assert words(lines, "pump") == "pump train new - - 5 0.25 44.1k 2"
-    text = " ".join(" ".join(lines).split())
+    text = said("clips", root, "--probe")
+    assert "pump train new - - 5 0.25 44.1k 2" in text
     assert "- 1 clip of zero bytes: new/empty.wav." in text
     assert "- 1 clip cannot be read: " in text
     assert "[bold]broken.wav" in text.replace(" ", "")
@@ -112,26 +107,13 @@ def test_long_names_still_fit(tmp_path):
     run(tmp_path / "a machine with a name of forty characters")
 
 
-def test_the_table_can_be_written(tmp_path):
-    root = evaluation_set(tmp_path / "set")
-    out = tmp_path / "clips.parquet"
-    run(root, "--manifest", out, "--year", 2026)
-    assert {clip.year for clip in read_clips(out)} == {2026}
-    assert len(read_clips(out)) == 10
-
-
-def test_mistakes_are_daco_errors(tmp_path):
-    with pytest.raises(DataError, match="does not exist"):
-        run(tmp_path / "nowhere")
-
-
-def test_dates_are_said_to_be_no_domains_and_the_level_is_an_option(tmp_path):
+def test_dates_are_not_domains_unless_the_level_is_given(tmp_path):
     root = tmp_path / "pump"
     for day in (1, 2):
         for i in range(2):
             wav(root / f"2026-05-0{day}" / f"{day}-{i}.wav")
-    text = " ".join(run(root))
-    assert "Folder level 1 has dates (2026-05-01, 2026-05-02), so all clips are one domain." in text
+    dates = "Folder level 1 has dates (2026-05-01, 2026-05-02), so all clips are one domain."
+    assert dates in said("clips", root)
     lines = run(root, "--domain-level", "1")
     assert words(lines, "pump") == "pump train 2026-05-01 - - 2 0.1 16k 1"
     assert "Domains come from folder level 1: 2026-05-01 (2 clips)" in " ".join(lines)

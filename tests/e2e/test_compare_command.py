@@ -6,20 +6,8 @@ import json
 
 import published_runs as published
 import pytest
-import typer
+from command_line import refused, run, said
 from small_runs import small_study
-from typer.testing import CliRunner
-
-from daco.commands.compare import compare
-from daco.errors import DacoError
-
-APP = typer.Typer()
-APP.command()(compare)
-
-
-def run(*arguments):
-    command = [str(argument) for argument in arguments]
-    return CliRunner().invoke(APP, command, env={"COLUMNS": "80"}, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +18,7 @@ def folders(tmp_path_factory):
 
 def test_four_runs_fit_a_terminal(folders, tmp_path):
     names = ("2023", "2024", "beats", "ch0")
-    result = run(*(folders[name] for name in names), "--out", tmp_path / "tables")
-    assert result.exit_code == 0, result.output
+    result = run("compare", *(folders[name] for name in names), "--out", tmp_path / "tables")
     lines = result.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
     guarded = next(line for line in lines if line.startswith("guarded criterion"))
@@ -41,8 +28,7 @@ def test_four_runs_fit_a_terminal(folders, tmp_path):
 
 
 def test_seven_runs_are_shown_in_blocks(folders):
-    result = run(*folders.values())
-    lines = result.stdout.splitlines()
+    lines = run("compare", *folders.values()).stdout.splitlines()
     assert all(len(line) <= 80 for line in lines)
     oracle = [line.split()[1:] for line in lines if line.startswith("oracle")]
     assert oracle[0] == ["64.14", "60.11", "61.05", "59.76"]
@@ -50,39 +36,34 @@ def test_seven_runs_are_shown_in_blocks(folders):
     assert oracle[2] == ["60.02", "7"]
 
 
-def test_json_is_what_is_written(folders, tmp_path):
-    result = run(folders["eat"], folders["panns"], "--json", "--out", tmp_path)
-    document = json.loads(result.stdout)
+def test_json_is_what_is_written_and_runs_have_names(folders, tmp_path):
+    runs = (folders["eat"], folders["panns"], "--json")
+    document = json.loads(run("compare", *runs, "--out", tmp_path).stdout)
     assert document == json.loads((tmp_path / "compare.json").read_text())
     assert document["runs"] == ["eat", "panns"]
+    renamed = run("compare", *runs, "--name", "EAT", "--name", "PANNs").stdout
+    assert json.loads(renamed)["runs"] == ["EAT", "PANNs"]
 
 
-def test_names_of_ones_own(folders):
-    result = run(folders["eat"], folders["panns"], "--name", "EAT", "--name", "PANNs", "--json")
-    assert json.loads(result.stdout)["runs"] == ["EAT", "PANNs"]
-
-
-def test_runs_of_one_name_are_told_apart(folders):
-    with pytest.raises(DacoError, match=r"called 'eat'\. Tell them apart with --name"):
-        run(folders["eat"], folders["eat"])
-    with pytest.raises(DacoError, match="2 runs and 1 names"):
-        run(folders["eat"], folders["panns"], "--name", "EAT")
-
-
-def test_a_folder_without_a_run(tmp_path):
-    with pytest.raises(DacoError, match="not a finished run"):
-        run(tmp_path)
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (("eat", "eat"), (), "called 'eat'. Tell them apart with --name"),
+        (("eat", "panns"), ("--name", "EAT"), "2 runs and 1 names"),
+        ((".",), (), "not a finished run"),
+    ],
+)
+def test_mistakes_are_named(folders, names, options, message, tmp_path):
+    runs = (folders.get(name, tmp_path) for name in names)
+    assert message in str(refused("compare", *runs, *options))
 
 
 def test_a_study_of_ones_own_beside_a_published_one(folders, tmp_path):
     small_study(tmp_path / "open")
     small_study(tmp_path / "known", labelled=True)
-    result = run(
-        *(tmp_path / "open" / "run", tmp_path / "known" / "run", folders["beats"]),
+    text = said(
+        *("compare", tmp_path / "open" / "run", tmp_path / "known" / "run", folders["beats"]),
         *("--name", "open", "--name", "known", "--name", "published"),
     )
-    assert result.exit_code == 0, result.output
-    text = " ".join(result.stdout.split())
     assert "open has no evaluation labels" in text
     assert "different grids (open 4, known 4, published 51 configurations" in text
-    assert all(len(line) <= 80 for line in result.stdout.splitlines())

@@ -6,14 +6,10 @@ import json
 
 import pandas as pd
 import pytest
-import typer
+from command_line import refused, run
 from synthetic_machines import synthetic_machine, synthetic_table
 from tolerances import of_distances
-from typer.testing import CliRunner
 
-from daco.commands.select import select
-from daco.commands.study import study
-from daco.errors import DacoError
 from daco.experiments.result import StudyResult
 
 torch = pytest.importorskip("torch")
@@ -21,16 +17,6 @@ torch = pytest.importorskip("torch")
 
 # Float32 distances of another library, divided by spreads of a hundredth and more.
 TOLERANCE = 100 * of_distances(8)
-
-APP = typer.Typer()
-APP.command()(study)
-APP.command()(select)
-
-
-def run(*arguments):
-    result = CliRunner().invoke(APP, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +47,10 @@ def test_a_study_on_a_device_files_what_the_cpu_engine_files(folder):
 
 
 def test_a_choice_without_labels_is_the_same_on_a_device(folder):
-    said = [
-        run("select", "--train", folder / "dev.parquet", "--json", "--device", device).stdout
-        for device in ("cpu", "cpu:0")
-    ]
-    assert json.loads(said[0])["machines"]
-    assert said[0] == said[1]
+    options = ("--train", folder / "dev.parquet", "--json", "--device")
+    printed = [run("select", *options, device).stdout for device in ("cpu", "cpu:0")]
+    assert json.loads(printed[0])["machines"]
+    assert printed[0] == printed[1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this computer has a GPU")
@@ -74,8 +58,7 @@ def test_a_choice_without_labels_is_the_same_on_a_device(folder):
 def test_a_gpu_that_is_not_there_is_one_sentence(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name, option, *rest = command
-    result = CliRunner().invoke(APP, [name, option, "absent.parquet", *rest, "--device", "cuda"])
-    assert isinstance(result.exception, DacoError)  # 'daco' prints it and exits with 2
-    assert "The device 'cuda' cannot be used" in str(result.exception)
-    assert "absent.parquet" not in str(result.exception)  # it was not looked for
+    message = str(refused(name, option, "absent.parquet", *rest, "--device", "cuda"))
+    assert "The device 'cuda' cannot be used" in message
+    assert "absent.parquet" not in message  # it was not looked for
     assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data.table import EmbeddingTable
-from daco.experiments.choice import choose
+from daco.experiments.choose import study_choice
 from daco.experiments.frontier import frontier_table
 from daco.experiments.result import StudyResult
 from daco.experiments.run import study
@@ -68,7 +68,7 @@ def published_study(folder: Path, *, clips: bool = True) -> StudyResult:
     tables = published_tables()
     for name, table in tables.items():
         write_csv_table(table, folder / f"{name}.csv")
-    write_json(choose(tables["grid"], tables["per_machine"]), folder / "selection.json")
+    write_json(study_choice(tables["grid"], tables["per_machine"]), folder / "selection.json")
     stats = transfer_statistics(
         tables["grid"],
         tables["per_machine"],

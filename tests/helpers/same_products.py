@@ -1,4 +1,4 @@
-"""Lets a fleet start from the distances of `NormalBank`."""
+"""Lets tensors start from the distances of `NormalBank`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ def same_products():
     """
     import torch
 
-    def rows(X):
+    def rows(X, order=None):
         return torch.from_numpy(np.stack([unit_rows(each) for each in X.numpy()]))
 
     def products(A, B):
-        pairs = zip(A.numpy(), B.numpy(), strict=True)
         if A is B:
-            return torch.from_numpy(np.stack([a @ a.T for a, _ in pairs]))
-        # As the bank multiplies: its own rows stand on the left.
-        return torch.from_numpy(np.stack([b @ a.T for a, b in pairs])).mT.contiguous()
+            return torch.from_numpy(np.stack([a @ a.T for a in A.numpy()]))
+        pairs = zip(A.numpy(), B.numpy(), strict=True)
+        return torch.from_numpy(np.stack([a @ b.T for a, b in pairs]))
 
     with (
-        mock.patch("daco.method.fleet.scores.unit_rows", rows),
-        mock.patch("daco.method.fleet.scores._products", products),
+        mock.patch("daco.method._kernels_torch.unit_rows", rows),
+        mock.patch("daco.method._kernels_torch.products", products),
     ):
         yield

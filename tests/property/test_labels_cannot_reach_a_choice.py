@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import daco
 from daco.data.table import EmbeddingTable
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments import aggregate, decision, hearing, labelfree
-from daco.experiments.choice import choose
+from daco.experiments import aggregate, decision, labelfree, veto
+from daco.experiments.choose import study_choice
 from daco.experiments.labelfree import select_label_free
 from daco.experiments.stability import stability_table
-from daco.method import floor, viability
+from daco.method import choice, floor, viability
 from daco.method import pseudo_anomalies as pseudo
 from daco.method.config import paper_grid
 
@@ -27,8 +27,9 @@ FORBIDDEN = ("label", "truth", "eval", "anomal", "score")
 def test_what_decides_has_no_argument_for_an_evaluation_label():
     for function in (
         decision.decide,
-        decision.decide_with,
-        hearing.hearing_arrays,
+        choice.choose,
+        choice.choose_config,
+        veto.pseudo_arrays,
         aggregate.pool_within,
         floor.bank_floor,
         floor.study_floor,
@@ -45,7 +46,7 @@ def test_what_vetoes_without_labels_has_no_argument_for_one():
         pseudo.moved_normals,
         viability.pseudo_scores,
         viability.viability_veto,
-        hearing.study_veto,
+        veto.study_veto,
     ):
         for parameter in inspect.signature(function).parameters:
             assert not any(word in parameter for word in ("label", "truth", "eval", "test"))
@@ -75,7 +76,7 @@ def study(seed):
 
 
 def choices(grid, per_machine):
-    found = choose(grid, per_machine, n_source=40, n_target=8, n_splits=2)
+    found = study_choice(grid, per_machine, floor=floor.study_floor([[40, 8]] * 2, n_splits=2))
     picks = {r["rule"]: r["config"] for r in found["rows"] if r["labels"] != "evaluation"}
     picks.pop("random", None)
     chosen = {key: found["chosen"][key] for key in ("config", "rule", "reason", "crit_dev")}
@@ -145,7 +146,7 @@ def test_test_clips_move_no_label_free_choice(seed, other):
     )
 
 
-HEARD = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
+CANDIDATES = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
 
 
 @settings(max_examples=5, deadline=None)
@@ -172,7 +173,7 @@ def test_test_labels_and_test_domains_move_no_label_free_veto(seed, other, remov
 
     def found(changes=None):
         tables = machines("dev", changes), machines("eval", changes)
-        result = daco.study(*tables, grid=HEARD, veto="faults", n_splits=2, workers=1)
+        result = daco.study(*tables, grid=CANDIDATES, veto="faults", n_splits=2, workers=1)
         chosen = {key: result.selection["chosen"][key] for key in ("config", "rule", "reason")}
         return result.viability, chosen, result.selection["label_free_veto"]
 

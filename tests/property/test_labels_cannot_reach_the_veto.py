@@ -35,7 +35,8 @@ def veto_of(table, faults, readout=None):
     X, domains = train.matrix(), train.column("domain").astype(str)
     names = train.column("path").tolist()
     made = moved_normals(X, domains) if faults is None else injected(faults, names, domains)
-    return viability_veto(pseudo_scores(X, domains, made, GRID)).to_dict()
+    veto = viability_veto(pseudo_scores(X, domains, made, GRID))
+    return {name: repr(value) for name, value in vars(veto).items()}
 
 
 @settings(max_examples=8)

@@ -7,29 +7,36 @@ weight norm of the position convolution, the gate of the relative position bias,
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.fbank import HOP, SAMPLE_RATE, fbank, samples_for
 from daco.backbones.network import Network
 from daco.backbones.transformer import (
+    BANDS,
+    FRAME_RATE,
     HEADS,
     HIDDEN,
     LAYERS,
+    PATCH,
+    SAMPLE_RATE,
     WIDTH,
     Block,
+    Output,
+    TokenEncoder,
+    fbank,
     linear,
     named_linear,
     named_norm,
+    patches_of,
+    samples_for,
 )
+from daco.backbones.weights import model_of
 from daco.errors import WeightsError
 
-PATCH = 16
-BANDS = 8
 EMBED = 512
 BUCKETS = 320
 MAX_DISTANCE = 800
@@ -52,9 +59,7 @@ CONFIG = {
 }
 
 
-def build(
-    state_dict: Mapping[str, Tensor], device: str, precision: str, *, compile: bool = False
-) -> Network:
+def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
     """The network of a cleaned state dict. ``embed`` gives the mean over tokens, 768 values."""
     return Network(
         "beats",
@@ -64,10 +69,9 @@ def build(
         shortest=samples_for(PATCH),
         default_readout="mean",
         frequencies=BANDS,
-        frame_rate=SAMPLE_RATE / (HOP * PATCH),
+        frame_rate=FRAME_RATE,
         device=device,
         precision=precision,
-        compile=compile,
     )
 
 
@@ -111,13 +115,10 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint: without its wrapper, and without a classifier head.
+    """The tensors of a checkpoint without its wrapper and classifier head.
 
-    Raises
-    ------
-    WeightsError
-        When the wrapper's configuration is another network's, or the position bias, which all
-        layers share, is not the same in all of them.
+    A WeightsError is raised when the wrapper's configuration is another network's, or the layers
+    do not share one position bias.
     """
     config = state_dict.get("cfg")
     if isinstance(config, Mapping):
@@ -127,7 +128,7 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
                     f"The checkpoint is of another kind of BEATs: its cfg has {key} = "
                     f"{config[key]!r} where iter3+ has {value!r}. Use BEATs_iter3_plus_AS2M.pt."
                 )
-    model = state_dict["model"] if isinstance(state_dict.get("model"), Mapping) else state_dict
+    model = model_of(state_dict)
     tensors = {key: value for key, value in model.items() if not key.startswith("predictor.")}
     first = tensors.get(HEAD_BIAS.format(0))
     for number in range(1, LAYERS):
@@ -140,10 +141,8 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-class Encoder(nn.Module):
+class Encoder(TokenEncoder):
     """Filter banks (B, frames, 128) to the grid of tokens (B, frames // 16, 8, 768)."""
-
-    depth = LAYERS
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -158,28 +157,15 @@ class Encoder(nn.Module):
         self.head_bias = nn.Parameter(weights[HEAD_BIAS.format(0)], requires_grad=False)
         self._position_bias: dict[int, Tensor] = {}
 
-    def forward(self, features: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The grid; BEATs has no readout of its own."""
-        return self.at_layers(features, {LAYERS})[LAYERS]
-
-    def at_layers(
-        self, features: Tensor, wanted: Collection[int]
-    ) -> dict[int, tuple[Tensor, dict[str, Tensor]]]:
-        """The grid after each wanted layer, counted from 1; none is computed beyond the last."""
-        batch, steps = len(features), features.shape[1] // PATCH
-        x = features[:, : steps * PATCH].view(batch, steps, PATCH, BANDS, PATCH)
-        x = self.patches(x.transpose(2, 3).reshape(batch, steps * BANDS, PATCH * PATCH))
-        x = self.projection(self.patch_norm(x))
+    def tokens(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Embedded patches with their positions, and the ungated position bias."""
+        x = self.projection(self.patch_norm(self.patches(patches_of(features))))
         x = self.norm(x + functional.gelu(self.position_conv(x)))
-        position_bias = self.position_bias(steps * BANDS)
-        found: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
-        for number, layer in enumerate(self.layers, start=1):
-            x = layer(x, position_bias)
-            if number in wanted:
-                found[number] = (x.view(batch, steps, BANDS, WIDTH), {})
-            if number == max(wanted):
-                break
-        return found
+        return x, self.position_bias(x.shape[1])
+
+    def output(self, tokens: Tensor) -> Output:
+        """The grid; BEATs has no readout of its own."""
+        return tokens.view(len(tokens), -1, BANDS, WIDTH), {}
 
     def position_bias(self, tokens: int) -> Tensor:
         """P[head, i, j], the bias between two tokens before it is gated; kept for each length."""

@@ -6,38 +6,44 @@ are padded with zeros, longer ones lose what comes after 10.255 seconds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.fbank import FRAME, HOP, SAMPLE_RATE, fbank, samples_for
 from daco.backbones.network import Network
 from daco.backbones.transformer import (
+    BANDS,
+    FRAME,
+    FRAME_RATE,
     HIDDEN,
     LAYERS,
+    PATCH,
+    SAMPLE_RATE,
     WIDTH,
     Block,
+    Output,
+    TokenEncoder,
+    fbank,
     linear,
     named_linear,
     named_norm,
+    patches_of,
+    samples_for,
 )
+from daco.backbones.weights import model_of
 
 FRAMES = 1024
-PATCH = 16
 STEPS = FRAMES // PATCH
-BANDS = 8
 TABLE_STEPS = 768
 EPS = 1e-6
 MEAN, TWICE_STD = -4.268, 9.138
 POSITIONS = "model.fixed_positional_encoder.positions"
 
 
-def build(
-    state_dict: Mapping[str, Tensor], device: str, precision: str, *, compile: bool = False
-) -> Network:
+def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
     """The network of a cleaned state dict. ``embed`` gives the CLS token, 768 values."""
     return Network(
         "eat",
@@ -48,10 +54,9 @@ def build(
         own_readouts=("cls",),
         default_readout="cls",
         frequencies=BANDS,
-        frame_rate=SAMPLE_RATE / (HOP * PATCH),
+        frame_rate=FRAME_RATE,
         device=device,
         precision=precision,
-        compile=compile,
     )
 
 
@@ -93,10 +98,9 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
 
     The position table is a formula, so it may be missing.
     """
-    wrapped = state_dict.get("model")
-    model = wrapped if isinstance(wrapped, Mapping) else state_dict
     tensors = {
-        key if key.startswith("model.") else f"model.{key}": value for key, value in model.items()
+        key if key.startswith("model.") else f"model.{key}": value
+        for key, value in model_of(state_dict).items()
     }
     tensors.setdefault(POSITIONS, positions())
     return tensors
@@ -115,10 +119,8 @@ def _waves(position: Tensor, frequency: Tensor) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=1)
 
 
-class Encoder(nn.Module):
+class Encoder(TokenEncoder):
     """Filter banks (B, 1024, 128) to the grid (B, 64, 8, 768) and the CLS token."""
-
-    depth = LAYERS
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -133,27 +135,14 @@ class Encoder(nn.Module):
             _block(weights, f"model.blocks.{number}.") for number in range(LAYERS)
         )
 
-    def forward(self, features: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The grid without the CLS token, and that token as ``"cls"``."""
-        return self.at_layers(features, {LAYERS})[LAYERS]
+    def tokens(self, features: Tensor) -> tuple[Tensor, None]:
+        """The CLS token, and embedded patches with their positions."""
+        x = self.patches(patches_of(features)) + self.positions
+        return self.norm(torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)), None
 
-    def at_layers(
-        self, features: Tensor, wanted: Collection[int]
-    ) -> dict[int, tuple[Tensor, dict[str, Tensor]]]:
-        """The same after each wanted layer, counted from 1; none is computed beyond the last."""
-        batch = len(features)
-        x = features.view(batch, STEPS, PATCH, BANDS, PATCH).transpose(2, 3)
-        x = self.patches(x.reshape(batch, STEPS * BANDS, PATCH * PATCH)) + self.positions
-        x = self.norm(torch.cat([self.cls.expand(batch, -1, -1), x], dim=1))
-        found: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
-        for number, layer in enumerate(self.layers, start=1):
-            x = layer(x)
-            if number in wanted:
-                grid = x[:, 1:].reshape(batch, STEPS, BANDS, WIDTH)
-                found[number] = (grid, {"cls": x[:, 0]})
-            if number == max(wanted):
-                break
-        return found
+    def output(self, tokens: Tensor) -> Output:
+        """The grid without the CLS token, and that token as ``"cls"``."""
+        return tokens[:, 1:].reshape(len(tokens), STEPS, BANDS, WIDTH), {"cls": tokens[:, 0]}
 
 
 def _block(weights: Mapping[str, Tensor], prefix: str) -> Block:

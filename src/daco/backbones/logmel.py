@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.backbones.modulation import MIN_MODULATION_FRAMES
+from daco.backbones.pooling import MIN_MODULATION_FRAMES
 from daco.backbones.protocol import Backbone
 from daco.backbones.readout import pool
 from daco.errors import InputError

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from daco.backbones.network import Network
+from daco.backbones.network import Network, batch_norm
+from daco.backbones.transformer import mel_bank, named_linear
+from daco.backbones.weights import model_of
 
 SAMPLE_RATE = 32_000
 N_FFT, WINDOW, HOP = 1024, 800, 320
@@ -143,18 +145,14 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors of a checkpoint without its classifier and its training's batch counters."""
-    wrapped = state_dict.get("model")
-    model = wrapped if isinstance(wrapped, Mapping) else state_dict
     return {
         name: value
-        for name, value in model.items()
+        for name, value in model_of(state_dict).items()
         if not name.startswith("classifier.") and not name.endswith("num_batches_tracked")
     }
 
 
-def build(
-    state_dict: Mapping[str, Tensor], device: str, precision: str, *, compile: bool = False
-) -> Network:
+def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
     """The network of a cleaned state dict. ``embed`` gives the mean of the grid, 384 values.
 
     The grid is (B, T, 4, 384) with 3.125 steps per second.
@@ -173,7 +171,6 @@ def build(
         # Its published embeddings of 16 kHz recordings were made with a short polyphase filter,
         # whose faint images above 8 kHz the network hears: soxr moves them by up to 0.012 (1-cos).
         resampler="polyphase",
-        compile=compile,
     )
 
 
@@ -224,8 +221,8 @@ class SqueezeExcitation(nn.Module):
 
     def __init__(self, name: str, state_dict: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.fc1 = _linear(f"{name}.fc1", state_dict)
-        self.fc2 = _linear(f"{name}.fc2", state_dict)
+        self.fc1 = named_linear(state_dict, f"{name}.fc1")
+        self.fc2 = named_linear(state_dict, f"{name}.fc2")
 
     def forward(self, x: Tensor) -> Tensor:
         """The input with its channels weighed."""
@@ -233,22 +230,10 @@ class SqueezeExcitation(nn.Module):
         return x * weights[:, :, None, None]
 
 
-def _linear(name: str, state_dict: Mapping[str, Tensor]) -> nn.Linear:
-    weight = state_dict[f"{name}.weight"].float()
-    linear = nn.Linear(weight.shape[1], weight.shape[0])
-    linear.weight = nn.Parameter(weight)
-    linear.bias = nn.Parameter(state_dict[f"{name}.bias"].float())
-    return linear
-
-
 def _folded(layer: Layer, state_dict: Mapping[str, Tensor]) -> nn.Conv2d:
     """The convolution with its batch norm folded into kernel and bias."""
     kernel = state_dict[f"{layer.name}.0.weight"].double()
-    weight, bias, mean, variance = (
-        state_dict[f"{layer.name}.1.{entry}"].double()
-        for entry in ("weight", "bias", "running_mean", "running_var")
-    )
-    scale = weight / (variance + BATCH_NORM_EPS).sqrt()
+    scale, shift = batch_norm(state_dict, f"{layer.name}.1", BATCH_NORM_EPS)
     convolution = nn.Conv2d(
         layer.inputs,
         layer.outputs,
@@ -258,7 +243,7 @@ def _folded(layer: Layer, state_dict: Mapping[str, Tensor]) -> nn.Conv2d:
         groups=layer.groups,
     )
     convolution.weight = nn.Parameter((kernel * scale[:, None, None, None]).float())
-    convolution.bias = nn.Parameter((bias - mean * scale).float())
+    convolution.bias = nn.Parameter(shift.float())
     return convolution
 
 
@@ -278,17 +263,7 @@ def log_mel(waveforms: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    # Made on the CPU wherever they are used: a logarithm of another device could move a triangle.
+    # Computed on the CPU for every device: another rounding of a logarithm could move a triangle.
     window = torch.hann_window(WINDOW, periodic=False)
-    return window.to(device), _mel_bank().to(device)
-
-
-def _mel_bank() -> Tensor:
-    """Kaldi's triangles in mel as rows, (128, 513); the Nyquist bin belongs to none."""
-    step = 1127.0 * math.log(1.0 + HIGHEST_HZ / 700.0) / (N_MELS + 1)
-    left = torch.arange(N_MELS)[:, None] * step
-    hertz = SAMPLE_RATE / N_FFT * torch.arange(N_FFT // 2)
-    mel = 1127.0 * (1.0 + hertz / 700.0).log()
-    bank = torch.zeros(N_MELS, N_FFT // 2 + 1)
-    bank[:, :-1] = torch.minimum((mel - left) / step, (left + 2 * step - mel) / step).clamp(min=0)
-    return bank
+    bank = mel_bank(SAMPLE_RATE, N_FFT, N_MELS, 0.0, HIGHEST_HZ)
+    return window.to(device), bank.T.contiguous().to(device)

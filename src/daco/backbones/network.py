@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,6 @@ class Network(Backbone):
     frame_rate : time steps of the grid per second; the readout ``mod`` needs it
     device, precision : see ``Backbone``
     resampler : how recordings of another rate should be resampled
-    compile : hand the encoder to ``torch.compile``: slow to start, once for every clip length
     """
 
     takes_int16 = True
@@ -57,7 +56,6 @@ class Network(Backbone):
         device: str = "cpu",
         precision: str = "fp32",
         resampler: str = "soxr",
-        compile: bool = False,
     ) -> None:
         if precision not in PRECISIONS:
             raise InputError(
@@ -77,8 +75,6 @@ class Network(Backbone):
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.parameters = sum(parameter.numel() for parameter in encoder.parameters())
         self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
-        if compile:
-            self.encoder.compile(dynamic=False)
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """Several readouts of one forward pass, of as many layers as they name."""
@@ -158,3 +154,13 @@ def _tensor(waveforms: Any) -> Tensor:
 
 def _numpy(values: Tensor) -> NDArray[np.float32]:
     return values.float().cpu().numpy()
+
+
+def batch_norm(weights: Mapping[str, Tensor], name: str, eps: float) -> tuple[Tensor, Tensor]:
+    """Scale and shift of a BatchNorm with fixed statistics, in float64."""
+    weight, bias, mean, variance = (
+        weights[f"{name}.{field}"].double()
+        for field in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = weight / (variance + eps).sqrt()
+    return scale, bias - mean * scale

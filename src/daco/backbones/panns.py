@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.network import Network
+from daco.backbones.network import Network, batch_norm
+from daco.backbones.weights import model_of
 from daco.compute.device import torch_device
 from daco.errors import WeightsError
 
@@ -31,13 +32,11 @@ IMAGINARY = "spectrogram_extractor.stft.conv_imag.weight"
 MEL = "logmel_extractor.melW"
 
 
-def build(
-    state_dict: Mapping[str, Tensor], device: str, precision: str, *, compile: bool = False
-) -> Network:
+def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
     """The network of a cleaned state dict. ``embed`` gives relu(fc1(max + mean)), 2048 values."""
     place = torch_device(device)
     mel, scale, shift = (
-        value.float().to(place) for value in (state_dict[MEL], *_batch_norm(state_dict, "bn0"))
+        value.float().to(place) for value in (state_dict[MEL], *batch_norm(state_dict, "bn0", EPS))
     )
     return Network(
         "panns",
@@ -51,7 +50,6 @@ def build(
         frame_rate=SAMPLE_RATE / (HOP * 2**HALVINGS),
         device=device,
         precision=precision,
-        compile=compile,
     )
 
 
@@ -105,8 +103,7 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     Left out are the classifier, the counters of BatchNorm and the two kernels of the Fourier
     transform, which is computed faster; a WeightsError is raised where they are anything else.
     """
-    wrapped = state_dict.get("model")
-    model = wrapped if isinstance(wrapped, Mapping) else state_dict
+    model = model_of(state_dict)
     for name, kernel in stft_kernels().items():
         if name in model and (
             model[name].shape != kernel.shape
@@ -162,7 +159,7 @@ class Convolution(nn.Module):
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, norm: str) -> None:
         super().__init__()
-        scale, shift = _batch_norm(weights, norm)
+        scale, shift = batch_norm(weights, norm, EPS)
         weight = (weights[f"{name}.weight"].double() * scale[:, None, None, None]).float()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = nn.Parameter(shift.float(), requires_grad=False)
@@ -175,13 +172,3 @@ class Convolution(nn.Module):
                 x, self.weight, self.bias, (1, 1), (1, 1), (1, 1), 1
             )
         return functional.conv2d(x, self.weight, self.bias, padding=1).relu_()
-
-
-def _batch_norm(weights: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
-    """Scale and shift of a BatchNorm with fixed statistics, in float64."""
-    weight, bias, mean, variance = (
-        weights[f"{name}.{field}"].double()
-        for field in ("weight", "bias", "running_mean", "running_var")
-    )
-    scale = weight / (variance + EPS).sqrt()
-    return scale, bias - mean * scale

@@ -1,6 +1,7 @@
-"""Readouts: a network's frame grid (clips, time, frequency, features) -> one vector per clip.
+"""Readouts: a network's frame grid (clips, time, frequency, features) to one vector per clip.
 
-A name says all: ``mean``, ``rdp-g4``, ``gem-p3@L9``. `parse_readout` reads it, `pool` does it.
+A name such as ``mean``, ``rdp-g4`` or ``gem-p3@L9`` says how. `parse_readout` reads it and `pool`
+computes it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.backbones.modulation import modulation, modulation_bands
 from daco.backbones.pooling import (
     band_max,
     band_mean,
@@ -20,19 +20,11 @@ from daco.backbones.pooling import (
     generalised_mean,
     mean,
     mean_and_deviation,
+    modulation,
     weighted_mean,
 )
 from daco.errors import InputError
 from daco.text import closest
-
-__all__ = [
-    "PATTERNS",
-    "READOUTS",
-    "Readout",
-    "modulation_bands",
-    "parse_readout",
-    "pool",
-]
 
 READOUTS = ("mean", "meanstd", "mod", "band", "max")
 """Readouts of a grid that have no number in their name."""
@@ -179,7 +171,7 @@ def pool(grid: Any, name: str, *, frame_rate: float | None = None) -> Any:
     name : str
         ``mean``: over time and frequency, (B, D).
         ``meanstd``: temporal mean, then temporal standard deviation, of every (F, D).
-        ``mod``: modulation spectrum, see `daco.backbones.modulation.modulation`; its order is
+        ``mod``: modulation spectrum, see `daco.backbones.pooling.modulation`; its order is
         (modulation band, group of frequencies, feature).
 
         All others have a part of D values for each band, band 0 first, (B, F D).
@@ -222,19 +214,18 @@ def pool(grid: Any, name: str, *, frame_rate: float | None = None) -> Any:
 
 
 def _banded(grid: Any, readout: Readout) -> Any:
-    """What has a vector for each band, (B, F, D) float32."""
+    """A vector for each band, (B, F, D) float32."""
     if isinstance(grid, np.ndarray):
-        clips = [_pooled(clip[None], readout) for clip in grid]
-        return np.concatenate(clips, dtype=np.float32)
+        return np.concatenate([_pool_bands(clip[None], readout) for clip in grid], dtype=np.float32)
     if grid.device.type == "cpu" and len(grid) > 1:
         import torch
 
-        # One by one, what is computed on the way stays in the cache: a third of the time.
-        return torch.cat([_pooled(clip[None], readout) for clip in grid])
-    return _pooled(grid, readout)
+        # One by one, intermediate results stay in the cache: a third of the time.
+        return torch.cat([_pool_bands(clip[None], readout) for clip in grid])
+    return _pool_bands(grid, readout)
 
 
-def _pooled(grid: Any, readout: Readout) -> Any:
+def _pool_bands(grid: Any, readout: Readout) -> Any:
     kind, number = readout.kind, readout.number or 0.0
     if kind == "band":
         return band_mean(grid)

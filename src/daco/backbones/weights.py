@@ -1,4 +1,4 @@
-"""Checkpoints: where they come from, their pins, where they lie, and how they are read safely."""
+"""Checkpoints: their sources and pins, where they are found, and safe reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from daco.errors import MissingExtraError, WeightsError
+from daco.errors import WeightsError
 from daco.files.download import WEIGHTS_DIR_VARIABLE, WeightSource, weights_dir
 from daco.text import closest
 
@@ -106,9 +106,9 @@ def load_weights(
     weights: str | os.PathLike[str] | Mapping[str, Any] | None,
     *,
     expected: Shapes,
-    clean: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    clean: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
 ) -> Checkpoint:
-    """A checkpoint found, verified against its pin, read safely and checked key by key.
+    """A checkpoint, verified against its pin, read safely and checked key by key.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def load_weights(
         have the published SHA-256; any other file is taken as the user's own.
     expected : mapping of name to shape
         What the network needs, after `clean`.
-    clean : callable, optional
+    clean : callable
         Takes a checkpoint as it was saved, bare or under ``model``, to the tensors the network
         needs; drops what else it may hold, such as a classifier.
     """
@@ -129,51 +129,66 @@ def load_weights(
         path = find_weights(name, weights)
         checkpoint, sha256 = _read_verified(name, path)
         where = str(path)
-    checkpoint = _unwrapped(checkpoint, where)
-    state_dict = _tensors_only(checkpoint if clean is None else clean(checkpoint), where)
-    check_state_dict(state_dict, expected, where, name)
+    state_dict = dict(clean(_unwrap(checkpoint, where)))
+    _check_state_dict(state_dict, expected, where, name)
     return Checkpoint(state_dict, sha256)
 
 
-def file_sha256(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return _hash(file)
+def model_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state dict of a checkpoint, which may be under ``model``."""
+    model = checkpoint.get("model")
+    return model if isinstance(model, Mapping) else checkpoint
 
 
-def check_state_dict(
+def _check_state_dict(
     state_dict: Mapping[str, Any], expected: Shapes, where: str, name: str
 ) -> None:
     """Raise a WeightsError that names missing, unexpected and mis-shaped entries."""
+    import torch
+
+    odd = [key for key, value in state_dict.items() if not isinstance(value, torch.Tensor)]
+    if odd:
+        raise WeightsError(
+            f"{where} is no state dict: {_list('not tensors', odd)}. Save network.state_dict() "
+            "and give that file."
+        )
     missing = [key for key in expected if key not in state_dict]
-    unexpected = [key for key in state_dict if key not in expected]
+    unexpected = [
+        key + _nearest(key, missing or expected) for key in state_dict if key not in expected
+    ]
+    shapes = {key: tuple(value.shape) for key, value in state_dict.items()}
     misshaped = [
-        key
+        f"{key} {shapes[key]}, not {tuple(shape)}"
         for key, shape in expected.items()
-        if key in state_dict and tuple(state_dict[key].shape) != tuple(shape)
+        if key in shapes and shapes[key] != tuple(shape)
     ]
-    if not (missing or unexpected or misshaped):
-        return
-    parts = [
-        _some("missing", missing, lambda key: key),
-        _some("unexpected", unexpected, lambda key: key + _nearest(key, missing or expected)),
-        _some(
-            "of another shape",
-            misshaped,
-            lambda key: f"{key} {tuple(state_dict[key].shape)}, not {tuple(expected[key])}",
-        ),
-    ]
-    raise WeightsError(
-        f"{where} does not fit the network {name!r} ({len(expected)} entries): "
-        f"{'; '.join(part for part in parts if part)}. Give a checkpoint of this network, for "
-        f"instance {SOURCES[name].file_name}."
-    )
+    if missing or unexpected or misshaped:
+        parts = (
+            _list("missing", missing),
+            _list("unexpected", unexpected),
+            _list("of another shape", misshaped),
+        )
+        raise WeightsError(
+            f"{where} does not fit the network {name!r} ({len(expected)} entries): "
+            f"{'; '.join(filter(None, parts))}. Give a checkpoint of this network, for instance "
+            f"{SOURCES[name].file_name}."
+        )
+
+
+def _list(what: str, keys: list[str]) -> str:
+    more = f", and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    return f"{len(keys)} {what}: {', '.join(keys[:_SHOWN])}{more}" if keys else ""
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    near = closest(key, known, cutoff=0.5)
+    return f" (nearest known: {near})" if near else ""
 
 
 def _read_verified(name: str, path: Path) -> tuple[Any, str]:
     pin = SOURCES[name].sha256 if path.name == SOURCES[name].file_name else None
     with path.open("rb") as file:  # one handle: what was hashed is what is read
-        sha256 = _hash(file)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if pin is not None and sha256 != pin:
             raise WeightsError(
                 f"{path} is not the published {name!r} checkpoint and was not opened. "
@@ -181,13 +196,14 @@ def _read_verified(name: str, path: Path) -> tuple[Any, str]:
                 f"the file and run `daco download weights {name}`; if it is a checkpoint of "
                 "your own, give it another file name."
             )
+        file.seek(0)
         return _read(file, path), sha256
 
 
-def _unwrapped(checkpoint: Any, where: str) -> dict[str, Any]:
+def _unwrap(checkpoint: Any, where: str) -> dict[str, Any]:
     """A checkpoint with tensors instead of arrays, out of the wrappers that training adds.
 
-    ``model`` stays, because what lies beside it says which network it is.
+    ``model`` stays, because the entries beside it say which network it is.
     """
     for key in _WRAPPERS:
         if isinstance(checkpoint, Mapping) and isinstance(checkpoint.get(key), Mapping):
@@ -212,32 +228,21 @@ def _as_tensor(value: Any) -> Any:
     return torch.from_numpy(np.require(value, requirements=["C", "W"])) if numeric else value
 
 
-def _tensors_only(state_dict: Mapping[str, Any], where: str) -> dict[str, Any]:
-    import torch
-
-    odd = [key for key, value in state_dict.items() if not isinstance(value, torch.Tensor)]
-    if odd:
-        raise WeightsError(
-            f"{where} is no state dict: {_some('not tensors', odd, str)}. Save "
-            "network.state_dict() and give that file."
-        )
-    return dict(state_dict)
-
-
-def _hash(file: BufferedReader) -> str:
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-    file.seek(0)
-    return digest
-
-
 def _read(file: BufferedReader, path: Path) -> Any:
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     head = file.read(9)
     file.seek(0)
     # By content, because the same suffix is used for every format.
     if head[8:9] == b"{":
-        return _read_safetensors(file, path)
-    import torch
-
+        try:
+            return load(file.read())
+        except SafetensorError as error:
+            raise WeightsError(
+                f"{path} is damaged: {error}. Fetch or save the file again."
+            ) from None
     try:
         with _numpy_allowed():
             return torch.load(file, map_location="cpu", weights_only=True)
@@ -254,22 +259,8 @@ def _read(file: BufferedReader, path: Path) -> Any:
         ) from error
 
 
-def _read_safetensors(file: BufferedReader, path: Path) -> Any:
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-    except ImportError:
-        raise MissingExtraError(
-            f"{path} is a safetensors file; reading it needs `pip install safetensors`."
-        ) from None
-    try:
-        return load(file.read())
-    except SafetensorError as error:
-        raise WeightsError(f"{path} is damaged: {error}. Fetch or save the file again.") from None
-
-
 def _numpy_allowed() -> AbstractContextManager[Any]:
-    """Arrays and numbers of NumPy, which training scripts leave beside the weights, can be read."""
+    """Allow arrays and numbers of NumPy, which training scripts leave beside the weights."""
     import numpy as np
     import torch
     from numpy._core import multiarray
@@ -279,15 +270,3 @@ def _numpy_allowed() -> AbstractContextManager[Any]:
     renamed = [(each, f"numpy.core.multiarray.{each.__name__}") for each in functions]
     dtypes = [type(np.dtype(code)) for code in "?bhilqBHILQefdSU"]
     return torch.serialization.safe_globals([*functions, *renamed, np.ndarray, np.dtype, *dtypes])
-
-
-def _some(what: str, keys: list[str], show: Callable[[str], str]) -> str:
-    if not keys:
-        return ""
-    more = f", and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    return f"{len(keys)} {what}: {', '.join(show(key) for key in keys[:_SHOWN])}{more}"
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = closest(key, known, cutoff=0.5)
-    return f" (nearest known: {near})" if near else ""

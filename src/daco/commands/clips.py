@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 from rich.text import Text
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, new_table, progress_bars
 from daco.commands.options import Location, flag, location_option
 from daco.errors import DacoError
@@ -32,14 +32,14 @@ Group = tuple[int | None, str, str, str | None]
 
 
 def clips(
-    source: option.Clips,
-    truth: option.Truth = None,
-    year: option.Year = None,
+    source: shared.Clips,
+    truth: shared.Truth = None,
+    year: shared.Year = None,
     probe: Annotated[bool, flag("--probe", "Open every clip, not a few of each kind.")] = False,
     manifest: Annotated[
         Location | None, location_option("Also write the table to this .csv or .parquet file.")
     ] = None,
-    domain_level: option.DomainLevel = None,
+    domain_level: shared.DomainLevel = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
     from daco.data.sources import read_clips

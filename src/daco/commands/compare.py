@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 
 from daco.commands.console import Output, print_json
-from daco.commands.options import AsJson
+from daco.commands.options import AsJson, argument, option
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,13 +24,12 @@ _CORRELATIONS = "Rank correlation with the evaluation score"
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished studies.")],
+    runs: Annotated[list[Path], argument("Folders of finished studies.")],
     name: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a run; once per run. Default: the folders' names."),
+        list[str] | None, option("Name of a run; once per run. Default: the folders' names.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the tables: CSV, Markdown, LaTeX and JSON.")
+        Path | None, option("Folder for the tables: CSV, Markdown, LaTeX and JSON.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -10,14 +10,13 @@ from typing import Annotated
 import typer
 
 from daco.commands.console import Output, progress_bars
+from daco.commands.options import option
 from daco.errors import InputError
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for recordings and results.")] = Path(
-        "daco-demo"
-    ),
-    seed: Annotated[int, typer.Option(help="Seed; another one gives other machines.", min=0)] = 0,
+    out: Annotated[Path, option("Folder for recordings and results.")] = Path("daco-demo"),
+    seed: Annotated[int, option("Seed; another one gives other machines.", min=0)] = 0,
     open_page: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Show the report. Default: in a terminal."),

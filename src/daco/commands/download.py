@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from daco.commands.console import Output, progress_bars
-from daco.commands.options import flag
+from daco.commands.options import argument, flag, option
 from daco.errors import DownloadError, InputError
 from daco.text import quantity, suggestion
 
@@ -45,18 +45,16 @@ class Split(StrEnum):
 
 
 def download(
-    what: Annotated[What, typer.Argument(help="What to fetch.")],
-    target: Annotated[
-        str, typer.Argument(help="weights: a backbone, or 'all'. dataset: the folder to fill.")
-    ],
-    year: Annotated[int | None, typer.Option(help="dataset: the DCASE year.")] = None,
+    what: Annotated[What, argument("What to fetch.")],
+    target: Annotated[str, argument("weights: a backbone, or 'all'. dataset: the folder to fill.")],
+    year: Annotated[int | None, option("dataset: the DCASE year.")] = None,
     machine: Annotated[
-        list[str] | None, typer.Option(help="dataset: only this machine; repeat for more.")
+        list[str] | None, option("dataset: only this machine; repeat for more.")
     ] = None,
     split: Annotated[
         list[Split] | None,
-        typer.Option(
-            help="dataset: only dev (development), train (additional training) or test "
+        option(
+            "dataset: only dev (development), train (additional training) or test "
             "(evaluation); repeat for more."
         ),
     ] = None,

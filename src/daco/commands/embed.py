@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars, show_skipped
-from daco.commands.options import Location, OnError, flag, require_folder
+from daco.commands.options import Location, OnError, flag, option, require_folder
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
 
 
 def embed(
-    clips: option.Clips,
-    out: option.OutTable,
-    backbone: option.Backbone = "logmel",
-    weights: option.Weights = None,
-    device: option.Device = "cpu",
-    precision: option.Precision = "fp32",
-    readout: option.Readouts = None,
-    channel: option.Channel = "0",
-    batch_size: Annotated[int, typer.Option(help="Clips per forward pass.", min=1)] = 32,
+    clips: shared.Clips,
+    out: shared.OutTable,
+    backbone: shared.Backbone = "logmel",
+    weights: shared.Weights = None,
+    device: shared.Device = "cpu",
+    precision: shared.Precision = "fp32",
+    readout: shared.Readouts = None,
+    channel: shared.Channel = "0",
+    batch_size: Annotated[int, option("Clips per forward pass.", min=1)] = 32,
     workers: Annotated[
-        int | None,
-        typer.Option(help="Threads that read files. Default: one per core, 16 for s3://.", min=1),
+        int | None, option("Threads that read files. Default: one per core, 16 for s3://.", min=1)
     ] = None,
-    on_error: option.OnErrorOption = OnError.fail,
-    truth: option.Truth = None,
-    engine: option.Engine = "local",
-    address: option.Address = None,
-    domain_level: option.DomainLevel = None,
+    on_error: shared.OnErrorOption = OnError.fail,
+    truth: shared.Truth = None,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    domain_level: shared.DomainLevel = None,
     force: Annotated[bool, flag("--force", "Embed again, and replace a finished table.")] = False,
 ) -> None:
     """Embed recordings: one row per clip, with its vectors and where they came from.
@@ -87,7 +86,7 @@ def embed(
     console.write(f"{result.out}: {counted}.", wrap=False)
     show_skipped(console, result.skipped, "; the table's metadata daco.skipped lists all")
     if result.skipped:
-        raise typer.Exit(option.SKIPPED_EXIT)
+        raise typer.Exit(shared.SKIPPED_EXIT)
 
 
 def load_network(
@@ -142,5 +141,5 @@ def _is_finished(
         wrap=False,
     )
     if left_out:
-        raise typer.Exit(option.SKIPPED_EXIT)
+        raise typer.Exit(shared.SKIPPED_EXIT)
     return True

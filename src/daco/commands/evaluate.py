@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, new_table, print_json
-from daco.commands.options import AsJson, Truth, Year, flag
+from daco.commands.options import AsJson, Truth, Year, argument, flag, option
 from daco.errors import DataError
 from daco.text import quantity
 
@@ -39,17 +38,13 @@ _RANKED = {
 
 
 def evaluate(
-    scores: Annotated[
-        Path, typer.Argument(help="Folder of score files, or of several systems' folders.")
-    ],
+    scores: Annotated[Path, argument("Folder of score files, or of several systems' folders.")],
     truth: Truth = None,
     year: Year = None,
     partial: Annotated[
         bool, flag("--partial", "Evaluate the machines that are there; others may be missing.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the metrics of all machines here (.csv).")
-    ] = None,
+    out: Annotated[Path | None, option("Write the metrics of all machines here (.csv).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Official AUC, pAUC, official score and F1 of score files, matched by the clips' names.

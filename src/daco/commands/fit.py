@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import (
     Output,
     interruptible,
@@ -27,6 +27,7 @@ from daco.commands.options import (
     OnError,
     location_argument,
     location_option,
+    option,
     require_folder,
 )
 from daco.errors import DacoError, DataError, InputError
@@ -49,29 +50,28 @@ def fit(
         ),
     ],
     out: Annotated[Location, location_option("The model file; a folder for several machines.")],
-    backbone: option.Backbone = "logmel",
-    weights: option.Weights = None,
+    backbone: shared.Backbone = "logmel",
+    weights: shared.Weights = None,
     config: Annotated[
-        str,
-        typer.Option(help="Configuration: auto chooses it from the normals; recommended; a name."),
+        str, option("Configuration: auto chooses it from the normals; recommended; a name.")
     ] = "auto",
     false_alarm_rate: Annotated[
-        float, typer.Option(help="Share of the normals of each domain that may be flagged.")
-    ] = option.FALSE_ALARM_RATE,
+        float, option("Share of the normals of each domain that may be flagged.")
+    ] = shared.FALSE_ALARM_RATE,
     readout: Annotated[
-        str | None, typer.Option(help="How frames become a vector. Default: the network's own.")
+        str | None, option("How frames become a vector. Default: the network's own.")
     ] = None,
-    channel: option.Channel = "0",
-    device: option.Device = "cpu",
-    on_error: option.OnErrorOption = OnError.fail,
+    channel: shared.Channel = "0",
+    device: shared.Device = "cpu",
+    on_error: shared.OnErrorOption = OnError.fail,
     keep_embeddings: Annotated[
         Location | None,
         location_option("Parquet file that keeps the embeddings; an interrupted fit continues it."),
     ] = None,
-    workers: option.FleetProcesses = None,
-    engine: option.Engine = "local",
-    address: option.Address = None,
-    domain_level: option.DomainLevel = None,
+    workers: shared.FleetProcesses = None,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    domain_level: shared.DomainLevel = None,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
@@ -114,7 +114,7 @@ def fit(
     if failures:
         raise _failure(failures, len(targets))
     if gathered.skipped:
-        raise typer.Exit(option.SKIPPED_EXIT)
+        raise typer.Exit(shared.SKIPPED_EXIT)
 
 
 def model_paths(machines: Sequence[str], out: Location) -> list[Location]:

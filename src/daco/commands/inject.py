@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars
 from daco.commands.embed import load_network
-from daco.commands.options import require_folder
+from daco.commands.options import option, require_folder
 from daco.text import quantity
 
 
 def inject(
-    clips: option.Clips,
-    out: option.OutTable,
-    backbone: option.Backbone = "logmel",
-    weights: option.Weights = None,
-    device: option.Device = "cpu",
-    precision: option.Precision = "fp32",
-    readout: option.Readouts = None,
-    channel: option.Channel = "0",
-    per_domain: option.PerDomain = 20,
+    clips: shared.Clips,
+    out: shared.OutTable,
+    backbone: shared.Backbone = "logmel",
+    weights: shared.Weights = None,
+    device: shared.Device = "cpu",
+    precision: shared.Precision = "fp32",
+    readout: shared.Readouts = None,
+    channel: shared.Channel = "0",
+    per_domain: shared.PerDomain = 20,
     level: Annotated[
-        list[float] | None,
-        typer.Option(help="Fault level in dB relative to the recording; repeat for more."),
+        list[float] | None, option("Fault level in dB relative to the recording; repeat for more.")
     ] = None,
-    fault: option.Faults = None,
-    seed: option.FaultSeed = 0,
-    domain_level: option.DomainLevel = None,
+    fault: shared.Faults = None,
+    seed: shared.FaultSeed = 0,
+    domain_level: shared.DomainLevel = None,
 ) -> None:
     """Add synthetic faults to normal recordings and embed both.
 

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, print_json, printable, show_domains
-from daco.commands.options import AsJson, Location, ModelLocation
+from daco.commands.options import AsJson, Location, ModelLocation, option
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -33,7 +32,7 @@ def inspect(
     model: ModelLocation,
     as_json: AsJson = False,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the calibration maps: a .svg or .png file.")
+        Path | None, option("Draw the calibration maps: a .svg or .png file.")
     ] = None,
 ) -> None:
     """Show what is in a model: machine, network, normals, configuration, threshold, history."""

@@ -56,6 +56,21 @@ def require_folder(*paths: Location | None) -> None:
             raise InputError(f"{path.parent} is not a folder. Create it, or choose another file.")
 
 
+def option(help: str, **settings: Any) -> Any:
+    """An option with its help text."""
+    return typer.Option(help=help, **settings)
+
+
+def argument(help: str, **settings: Any) -> Any:
+    """An argument with its help text."""
+    return typer.Argument(help=help, **settings)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=help)
+
+
 def location_option(help: str) -> Any:
     """An option that takes a local or remote path."""
     return typer.Option(help=help, parser=as_location)
@@ -64,11 +79,6 @@ def location_option(help: str) -> Any:
 def location_argument(help: str) -> Any:
     """An argument that takes a local or remote path."""
     return typer.Argument(help=help, parser=as_location)
-
-
-def flag(name: str, help: str) -> Any:
-    """An option without a value."""
-    return typer.Option(name, help=help)
 
 
 # Recordings and embeddings
@@ -84,20 +94,17 @@ DomainLevel = Annotated[
     ),
 ]
 Truth = Annotated[
-    Path | None,
-    typer.Option(help="Checkout of the official evaluator, or its CSV files: test labels."),
+    Path | None, option("Checkout of the official evaluator, or its CSV files: test labels.")
 ]
 Year = Annotated[
-    int | None, typer.Option(help="Year of the data set. Default: read from its folders.", min=2000)
+    int | None, option("Year of the data set. Default: read from its folders.", min=2000)
 ]
 
 # Networks
-Backbone = Annotated[str, typer.Option(help="Frozen network, such as beats or mn04.")]
-Weights = Annotated[
-    Path | None, typer.Option(help="Checkpoint file. Default: the downloaded weights.")
-]
-Device = Annotated[str, typer.Option(help="Device of the network: cpu, cuda or cuda:1.")]
-Precision = Annotated[str, typer.Option(help="Precision of the network: fp32, tf32 or bf16.")]
+Backbone = Annotated[str, option("Frozen network, such as beats or mn04.")]
+Weights = Annotated[Path | None, option("Checkpoint file. Default: the downloaded weights.")]
+Device = Annotated[str, option("Device of the network: cpu, cuda or cuda:1.")]
+Precision = Annotated[str, option("Precision of the network: fp32, tf32 or bf16.")]
 Readouts = Annotated[
     list[str] | None,
     typer.Option(
@@ -113,53 +120,40 @@ Channel = Annotated[
     ),
 ]
 OnErrorOption = Annotated[
-    OnError, typer.Option(help="At a recording that cannot be used: stop, or leave it out.")
+    OnError, option("At a recording that cannot be used: stop, or leave it out.")
 ]
 
 # Machines and workers
-Engine = Annotated[
-    str, typer.Option(help="Where the work runs: local, or ray for a cluster of computers.")
-]
+Engine = Annotated[str, option("Where the work runs: local, or ray for a cluster of computers.")]
 Address = Annotated[
-    str | None, typer.Option(help="Address of the Ray cluster: auto, host:6379, ray://host:10001.")
+    str | None, option("Address of the Ray cluster: auto, host:6379, ray://host:10001.")
 ]
-Processes = Annotated[
-    int | None, typer.Option(help="Number of processes. Default: one per core.", min=1)
-]
+Processes = Annotated[int | None, option("Number of processes. Default: one per core.", min=1)]
 FleetProcesses = Annotated[
-    int | None,
-    typer.Option(help="Number of processes. Default: one per core from 40 machines on.", min=1),
+    int | None, option("Number of processes. Default: one per core from 40 machines on.", min=1)
 ]
 CriterionDevice = Annotated[
-    str,
-    typer.Option(help="Device of the criterion: cpu, or cuda or cuda:1 with the local engine."),
+    str, option("Device of the criterion: cpu, or cuda or cuda:1 with the local engine.")
 ]
-CriterionSeed = Annotated[int, typer.Option(help="Seed of the criterion's random splits.", min=0)]
-Splits = Annotated[int, typer.Option(help="Number of random splits of the criterion.", min=1)]
-Grid = Annotated[
-    str,
-    typer.Option(help="Candidates: 9, 45, 51, frontier, or a file with one name per line."),
-]
+CriterionSeed = Annotated[int, option("Seed of the criterion's random splits.", min=0)]
+Splits = Annotated[int, option("Number of random splits of the criterion.", min=1)]
+Grid = Annotated[str, option("Candidates: 9, 45, 51, frontier, or a file with one name per line.")]
 
 # Models and verdicts
-ModelPath = Annotated[Path, typer.Argument(help="Model file, written by daco fit.")]
+ModelPath = Annotated[Path, argument("Model file, written by daco fit.")]
 ModelLocation = Annotated[Location, location_argument("Model file, written by daco fit.")]
-Window = Annotated[
-    float | None, typer.Option(help="Cut recordings into windows of this many seconds.")
-]
+Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
 Hop = Annotated[
-    float | None,
-    typer.Option(help="Seconds between the starts of two windows. Default: the window's length."),
+    float | None, option("Seconds between the starts of two windows. Default: the window's length.")
 ]
 Aggregate = Annotated[
-    str, typer.Option(help="Which windows count: max, mean, or top3 for the three worst ones.")
+    str, option("Which windows count: max, mean, or top3 for the three worst ones.")
 ]
 Rate = Annotated[
-    float | None,
-    typer.Option(help="False-alarm rate in place of the model's own; the model is not refitted."),
+    float | None, option("False-alarm rate in place of the model's own; the model is not refitted.")
 ]
 Database = Annotated[
-    str | None, typer.Option(help="Database URL. Default: daco.db in the folder of the models.")
+    str | None, option("Database URL. Default: daco.db in the folder of the models.")
 ]
 AlarmRuleOption = Annotated[
     str,
@@ -167,19 +161,15 @@ AlarmRuleOption = Annotated[
         help="k/n raises an alarm when k of the last n clips are anomalous; off: at every one."
     ),
 ]
-KeepDays = Annotated[
-    float | None, typer.Option(help="Delete clips and alarms after this many days.", min=0)
-]
+KeepDays = Annotated[float | None, option("Delete clips and alarms after this many days.", min=0)]
 
 # Faults
-Faults = Annotated[
-    list[str] | None, typer.Option(help="Kind of fault; repeat for more. Default: all.")
-]
+Faults = Annotated[list[str] | None, option("Kind of fault; repeat for more. Default: all.")]
 PerDomain = Annotated[
-    int, typer.Option(help="Largest number of recordings of each machine and domain.", min=1)
+    int, option("Largest number of recordings of each machine and domain.", min=1)
 ]
-FaultSeed = Annotated[int, typer.Option(help="Seed that draws recordings and faults.", min=0)]
+FaultSeed = Annotated[int, option("Seed that draws recordings and faults.", min=0)]
 
 # Output
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
-RunFolder = Annotated[Path, typer.Argument(help="Folder that daco study has written.")]
+RunFolder = Annotated[Path, argument("Folder that daco study has written.")]

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, print_json, progress_bars
-from daco.commands.options import AsJson, flag, require_folder
+from daco.commands.options import AsJson, flag, option, require_folder
 from daco.version import __version__
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def paper(
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write a Markdown document here, and Figures 1 to 3 beside it."),
+        Path | None, option("Write a Markdown document here, and Figures 1 to 3 beside it.")
     ] = None,
 ) -> None:
     """Recompute the paper: each printed value beside what the artifacts say, and the errata.

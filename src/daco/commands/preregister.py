@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from daco.commands.console import Output, new_table, print_json
-from daco.commands.options import AsJson, RunFolder
+from daco.commands.options import AsJson, RunFolder, argument, option
 from daco.errors import DataError
 from daco.text import quantity
 
@@ -24,10 +24,8 @@ _STYLE = {"ok": "green", "changed": "bold red", "unknown": "yellow"}
 
 def freeze(
     run: RunFolder,
-    out: Annotated[Path, typer.Option(help="The JSON file to write.")],
-    date: Annotated[
-        str | None, typer.Option(help="Date to record, such as 2026-06-01. Default: now.")
-    ] = None,
+    out: Annotated[Path, option("The JSON file to write.")],
+    date: Annotated[str | None, option("Date to record, such as 2026-06-01. Default: now.")] = None,
 ) -> None:
     """Freeze a run's choice: configuration, rule, seeds, and SHA-256 of all it rests on.
 
@@ -59,13 +57,11 @@ def freeze(
 
 
 def verify(
-    prereg: Annotated[Path, typer.Argument(help="File that daco freeze has written.")],
+    prereg: Annotated[Path, argument("File that daco freeze has written.")],
     run: Annotated[
-        Path | None, typer.Option(help="A later run, with evaluation labels, to score it on.")
+        Path | None, option("A later run, with evaluation labels, to score it on.")
     ] = None,
-    frozen: Annotated[
-        Path | None, typer.Option(help="The frozen run, if it was moved since.")
-    ] = None,
+    frozen: Annotated[Path | None, option("The frozen run, if it was moved since.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a preregistration, and score the frozen pick against dev pick and default.

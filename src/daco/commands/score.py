@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, new_table, printable, progress_bars
-from daco.commands.options import Location, as_location, flag
+from daco.commands.options import Location, argument, as_location, flag
 from daco.errors import AudioError, DataError, InputError
 
 if TYPE_CHECKING:
@@ -34,19 +34,18 @@ class Failed:
 
 
 def score(
-    model: option.ModelLocation,
+    model: shared.ModelLocation,
     recordings: Annotated[
-        list[str],
-        typer.Argument(help="Files, folders, - for one recording on stdin, or embeddings."),
+        list[str], argument("Files, folders, - for one recording on stdin, or embeddings.")
     ],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
-    window: option.Window = None,
-    hop: option.Hop = None,
-    aggregate: option.Aggregate = "max",
-    rate: option.Rate = None,
-    weights: option.Weights = None,
-    device: option.Device = "cpu",
+    window: shared.Window = None,
+    hop: shared.Hop = None,
+    aggregate: shared.Aggregate = "max",
+    rate: shared.Rate = None,
+    weights: shared.Weights = None,
+    device: shared.Device = "cpu",
     exit_code: Annotated[
         bool, flag("--exit-code", "Exit with 3 if a recording is anomalous.")
     ] = False,
@@ -88,9 +87,9 @@ def score(
         _show(console, loaded, verdicts, failures)
     errors.notes(loaded.cautions(), "caution")
     if exit_code and any(verdict.alarm for verdict in verdicts):
-        raise typer.Exit(option.ALARM_EXIT)
+        raise typer.Exit(shared.ALARM_EXIT)
     if failures:
-        raise typer.Exit(option.SKIPPED_EXIT)
+        raise typer.Exit(shared.SKIPPED_EXIT)
 
 
 def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Location | None]]:

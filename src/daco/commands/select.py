@@ -8,17 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.markup import escape
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, new_table, print_json, progress_bars
-from daco.commands.options import Location, location_option
+from daco.commands.options import Location, location_option, option
 from daco.text import name_list
 
 if TYPE_CHECKING:
-    from daco.experiments.balanced import LabelFreeChoice
-    from daco.experiments.labelfree import LabelFreeSelection
+    from daco.experiments.labelfree import LabelFreeChoice, LabelFreeSelection
 
 _SHOWN = 4
 
@@ -28,21 +26,20 @@ def select(
         Location, location_option("Embedding table; only clips of the split train are used.")
     ],
     dev_grid: Annotated[
-        Path | None,
-        typer.Option(help="grid.csv of a study of labelled machines, to veto broken candidates."),
+        Path | None, option("grid.csv of a study of labelled machines, to veto broken candidates.")
     ] = None,
-    grid: option.Grid = "9",
+    grid: shared.Grid = "9",
     readout: Annotated[
-        str | None, typer.Option(help="Which vectors of the table. Default: its first.")
+        str | None, option("Which vectors of the table. Default: its first.")
     ] = None,
-    seed: option.CriterionSeed = 0,
-    splits: option.Splits = option.SPLITS,
-    as_json: option.AsJson = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
-    workers: option.FleetProcesses = None,
-    engine: option.Engine = "local",
-    address: option.Address = None,
-    device: option.CriterionDevice = "cpu",
+    seed: shared.CriterionSeed = 0,
+    splits: shared.Splits = shared.SPLITS,
+    as_json: shared.AsJson = False,
+    out: Annotated[Path | None, option("Also write the JSON to this file.")] = None,
+    workers: shared.FleetProcesses = None,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    device: shared.CriterionDevice = "cpu",
 ) -> None:
     """Choose a configuration without labels, and say whether the choice means anything.
 
@@ -53,10 +50,10 @@ def select(
     """
     from daco.compute import require_engine
     from daco.detector.normals import left_out
+    from daco.experiments.device import require_device
     from daco.experiments.gridfile import read_grid
     from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
-    from daco.experiments.onfleet import require_device
     from daco.experiments.study_tables import read_csv_table, write_json
 
     errors = Output(stderr=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, new_table, printable, progress_bars
-from daco.commands.options import Location, location_argument, require_folder
+from daco.commands.options import Location, location_argument, option, require_folder
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,30 +21,28 @@ _COLUMNS = 9
 
 
 def sensitivity(
-    model: option.ModelPath,
+    model: shared.ModelPath,
     normals: Annotated[
         Location, location_argument("Normal recordings of the model's machine, as for daco fit.")
     ],
-    out: Annotated[Path | None, typer.Option(help="Write all rates to this JSON file.")] = None,
+    out: Annotated[Path | None, option("Write all rates to this JSON file.")] = None,
     as_csv: Annotated[
         Path | None, typer.Option("--csv", help="Write all rates to this CSV file.")
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the rates: a .png or .svg file.")
-    ] = None,
+    picture: Annotated[Path | None, option("Draw the rates: a .png or .svg file.")] = None,
     levels: Annotated[
-        str | None, typer.Option(help="Fault levels in dB, such as -24,-12,0. Default: by 3 dB.")
+        str | None, option("Fault levels in dB, such as -24,-12,0. Default: by 3 dB.")
     ] = None,
-    fault: option.Faults = None,
+    fault: shared.Faults = None,
     detect: Annotated[
-        float, typer.Option(help="Share of recordings from which on a fault counts as caught.")
+        float, option("Share of recordings from which on a fault counts as caught.")
     ] = 0.9,
-    per_domain: option.PerDomain = 20,
-    rate: option.Rate = None,
-    weights: option.Weights = None,
-    device: option.Device = "cpu",
-    seed: option.FaultSeed = 0,
-    domain_level: option.DomainLevel = None,
+    per_domain: shared.PerDomain = 20,
+    rate: shared.Rate = None,
+    weights: shared.Weights = None,
+    device: shared.Device = "cpu",
+    seed: shared.FaultSeed = 0,
+    domain_level: shared.DomainLevel = None,
 ) -> None:
     """Measure what a model catches: synthetic faults in normal recordings, by kind and level.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from daco.commands.options import AlarmRuleOption, Database, KeepDays
+from daco.commands.options import AlarmRuleOption, Database, KeepDays, argument, option
 from daco.errors import InputError, MissingExtraError
 
 
@@ -22,49 +22,43 @@ class KeepAudio(StrEnum):
 
 
 def serve(
-    models: Annotated[Path, typer.Argument(help="Folder of model files, *.daco.")],
+    models: Annotated[Path, argument("Folder of model files, *.daco.")],
     db: Database = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this computer's needs a token.")
+        str, option("Address to listen on; any but this computer's needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8477,
+    port: Annotated[int, option("Port; 0 takes a free one.")] = 8477,
     token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the access token. Default: the variable DACO_TOKEN."),
+        Path | None, option("File with the access token. Default: the variable DACO_TOKEN.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name of a proxy on this computer; repeat for more."),
+        list[str] | None, option("Host name of a proxy on this computer; repeat for more.")
     ] = None,
     clips: Annotated[
-        Path | None,
-        typer.Option(help="Folder for uploaded recordings. Default: clips beside the models."),
+        Path | None, option("Folder for uploaded recordings. Default: clips beside the models.")
     ] = None,
     keep_audio: Annotated[
-        KeepAudio, typer.Option(help="Which uploads are kept: anomalous ones, all, or none.")
+        KeepAudio, option("Which uploads are kept: anomalous ones, all, or none.")
     ] = KeepAudio.alarms,
     audio_mb: Annotated[
-        int, typer.Option(help="Megabytes of uploads to keep; the oldest are deleted first.", min=1)
+        int, option("Megabytes of uploads to keep; the oldest are deleted first.", min=1)
     ] = 2000,
     keep_days: KeepDays = None,
     normals: Annotated[
-        Path | None, typer.Option(help="Folder of the normal recordings that the page plays.")
+        Path | None, option("Folder of the normal recordings that the page plays.")
     ] = None,
     watched: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of daco watch whose recordings the page plays; repeat for more."),
+        option("Folder of daco watch whose recordings the page plays; repeat for more."),
     ] = None,
     alarm: AlarmRuleOption = "3/5",
     workers: Annotated[
-        int | None,
-        typer.Option(help="Number of scoring processes. Default: one per core.", min=1),
+        int | None, option("Number of scoring processes. Default: one per core.", min=1)
     ] = None,
-    max_body: Annotated[
-        int, typer.Option(help="Largest upload, in megabytes.", min=1, max=1000)
-    ] = 32,
+    max_body: Annotated[int, option("Largest upload, in megabytes.", min=1, max=1000)] = 32,
     weights: Annotated[
         list[str] | None,
-        typer.Option(help="NETWORK=FILE: a checkpoint that was not downloaded; repeat for more."),
+        option("NETWORK=FILE: a checkpoint that was not downloaded; repeat for more."),
     ] = None,
 ) -> None:
     """Score recordings over HTTP, store the results, raise alarms, and show a page at /.

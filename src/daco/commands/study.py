@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.markup import escape
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, new_table, progress_bars
-from daco.commands.options import Location, location_option
+from daco.commands.options import Location, location_option, option
 from daco.errors import InputError
 from daco.text import name_list, quantity
 
@@ -34,38 +33,35 @@ def study(
     eval: Annotated[
         Location | None, location_option("Embeddings of the evaluation machines.")
     ] = None,
-    truth: option.Truth = None,
+    truth: shared.Truth = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of score files of another system; repeat for more systems."),
+        option("Folder of score files of another system; repeat for more systems."),
     ] = None,
-    grid: option.Grid = "51",
+    grid: shared.Grid = "51",
     faults: Annotated[
         list[Location] | None,
         location_option("Table of daco inject, for the label-free veto; repeat for more."),
     ] = None,
     veto: Annotated[
-        str,
-        typer.Option(help="What guards the choice: dev (scores), faults (no labels), or both."),
+        str, option("What guards the choice: dev (scores), faults (no labels), or both.")
     ] = "dev",
     readout: Annotated[
-        list[str] | None,
-        typer.Option(help="Which vectors; repeat to compare. Default: the table's first."),
+        list[str] | None, option("Which vectors; repeat to compare. Default: the table's first.")
     ] = None,
-    seed: option.CriterionSeed = 0,
-    splits: option.Splits = option.SPLITS,
+    seed: shared.CriterionSeed = 0,
+    splits: shared.Splits = shared.SPLITS,
     false_alarm_rate: Annotated[
-        float, typer.Option(help="False-alarm rate of the thresholds.")
-    ] = option.FALSE_ALARM_RATE,
-    workers: option.Processes = None,
+        float, option("False-alarm rate of the thresholds.")
+    ] = shared.FALSE_ALARM_RATE,
+    workers: shared.Processes = None,
     scores: Annotated[
-        list[str] | None,
-        typer.Option(help="Write score files of a configuration: chosen, all, or a name."),
+        list[str] | None, option("Write score files of a configuration: chosen, all, or a name.")
     ] = None,
-    report: Annotated[bool, typer.Option(help="Write the report.")] = True,
-    engine: option.Engine = "local",
-    address: option.Address = None,
-    device: option.CriterionDevice = "cpu",
+    report: Annotated[bool, option("Write the report.")] = True,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    device: shared.CriterionDevice = "cpu",
 ) -> None:
     """Study a grid of configurations: choose one, and see how far to trust the choice.
 

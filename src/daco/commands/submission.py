@@ -5,26 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from daco.commands.console import Output
-from daco.commands.options import RunFolder
+from daco.commands.options import RunFolder, option
 from daco.text import quantity
 
 
 def submission(
     run: RunFolder,
-    label: Annotated[str, typer.Option(help="Label of the system, such as Kato_Hitachi_task2_1.")],
-    out: Annotated[Path, typer.Option(help="The zip file to write.")],
-    config: Annotated[
-        str | None, typer.Option(help="Configuration. Default: the one the run chose.")
-    ] = None,
-    authors: Annotated[
-        Path | None, typer.Option(help="JSON list of authors for the meta file.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Technical report (PDF).")] = None,
+    label: Annotated[str, option("Label of the system, such as Kato_Hitachi_task2_1.")],
+    out: Annotated[Path, option("The zip file to write.")],
+    config: Annotated[str | None, option("Configuration. Default: the one the run chose.")] = None,
+    authors: Annotated[Path | None, option("JSON list of authors for the meta file.")] = None,
+    report: Annotated[Path | None, option("Technical report (PDF).")] = None,
     false_alarm_rate: Annotated[
-        float | None, typer.Option(help="False-alarm rate of the decisions. Default: the run's.")
+        float | None, option("False-alarm rate of the decisions. Default: the run's.")
     ] = None,
 ) -> None:
     """Write the challenge package: scores and decisions of all evaluation machines, meta file.

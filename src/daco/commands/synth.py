@@ -6,10 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from daco.commands.console import Output, progress_bars
-from daco.commands.options import Processes
+from daco.commands.options import Processes, argument, option
 from daco.text import quantity
 
 
@@ -22,28 +20,22 @@ class Split(StrEnum):
 
 
 def synth(
-    directory: Annotated[Path, typer.Argument(help="Where to write; created if missing.")],
+    directory: Annotated[Path, argument("Where to write; created if missing.")],
     machine: Annotated[
-        list[str] | None, typer.Option(help="A kind of machine; repeat for more. Default: all.")
+        list[str] | None, option("A kind of machine; repeat for more. Default: all.")
     ] = None,
-    year: Annotated[
-        int, typer.Option(help="Year of the layout, 2023 to 2026; 2026 is stereo.")
-    ] = 2025,
+    year: Annotated[int, option("Year of the layout, 2023 to 2026; 2026 is stereo.")] = 2025,
     split: Annotated[
-        Split, typer.Option(help="dev has labelled test names, eval anonymous ones; both: halves.")
+        Split, option("dev has labelled test names, eval anonymous ones; both: halves.")
     ] = Split.dev,
-    source: Annotated[int, typer.Option(help="Source training clips per machine.")] = 990,
-    target: Annotated[int, typer.Option(help="Target training clips per machine.")] = 10,
-    test: Annotated[int, typer.Option(help="Test clips per machine, a multiple of 4.")] = 200,
-    supplemental: Annotated[
-        int, typer.Option(help="Clips of the machine or the noise alone; only 2025.")
-    ] = 0,
-    seconds: Annotated[float, typer.Option(help="Length of a clip.")] = 10.0,
-    sample_rate: Annotated[int, typer.Option(help="Sample rate in Hz.")] = 16000,
-    severity: Annotated[
-        float, typer.Option(help="Strength of faults: 0 none, 1 hard to hear, 3 easy.")
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed; another one gives other machines.")] = 0,
+    source: Annotated[int, option("Source training clips per machine.")] = 990,
+    target: Annotated[int, option("Target training clips per machine.")] = 10,
+    test: Annotated[int, option("Test clips per machine, a multiple of 4.")] = 200,
+    supplemental: Annotated[int, option("Clips of the machine or the noise alone; only 2025.")] = 0,
+    seconds: Annotated[float, option("Length of a clip.")] = 10.0,
+    sample_rate: Annotated[int, option("Sample rate in Hz.")] = 16000,
+    severity: Annotated[float, option("Strength of faults: 0 none, 1 hard to hear, 3 easy.")] = 1.0,
+    seed: Annotated[int, option("Seed; another one gives other machines.")] = 0,
     workers: Processes = None,
 ) -> None:
     """Write recordings of synthetic machines, with faults and a domain shift, in DCASE layout.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars, show_domains, show_skipped
-from daco.commands.options import Location, OnError, flag, location_argument
+from daco.commands.options import Location, OnError, flag, location_argument, option
 from daco.errors import DataError, InputError
 from daco.text import name_list, quantity
 
@@ -20,20 +20,18 @@ if TYPE_CHECKING:
 
 
 def update(
-    model: option.ModelPath,
+    model: shared.ModelPath,
     normals: Annotated[
         Location,
         location_argument("New normal recordings: a file, folder or manifest; or embeddings."),
     ],
-    domain: Annotated[str, typer.Option(help="Domain of the new clips, known or new.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Write the model here instead of replacing MODEL.")
-    ] = None,
+    domain: Annotated[str, option("Domain of the new clips, known or new.")],
+    out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     force: Annotated[bool, flag("--force", "Also add clips that sound anomalous.")] = False,
-    weights: option.Weights = None,
-    device: option.Device = "cpu",
-    on_error: option.OnErrorOption = OnError.fail,
-    domain_level: option.DomainLevel = None,
+    weights: shared.Weights = None,
+    device: shared.Device = "cpu",
+    on_error: shared.OnErrorOption = OnError.fail,
+    domain_level: shared.DomainLevel = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
@@ -82,7 +80,7 @@ def update(
     _show(console, before, after, target)
     show_skipped(console, gathered.skipped)
     if gathered.skipped:
-        raise typer.Exit(option.SKIPPED_EXIT)
+        raise typer.Exit(shared.SKIPPED_EXIT)
 
 
 @dataclass(frozen=True)

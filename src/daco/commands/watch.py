@@ -16,13 +16,13 @@ import typer
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from daco.commands import options as option
+from daco.commands import options as shared
 from daco.commands.console import Output, printable
-from daco.commands.options import flag
+from daco.commands.options import argument, flag, option
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
-    from daco.monitoring.notify import Courier
+    from daco.monitoring.notify import WebhookSender
     from daco.monitoring.store import Added, Store
     from daco.monitoring.watch import Event, ModelInUse, ScoredRecording, Watcher
 
@@ -39,17 +39,15 @@ class Tell(StrEnum):
 
 
 def watch(
-    model: option.ModelPath,
-    folder: Annotated[
-        Path, typer.Argument(help="Folder in which recordings arrive, at any depth.")
-    ],
-    db: option.Database = None,
-    alarm: option.AlarmRuleOption = "3/5",
+    model: shared.ModelPath,
+    folder: Annotated[Path, argument("Folder in which recordings arrive, at any depth.")],
+    db: shared.Database = None,
+    alarm: shared.AlarmRuleOption = "3/5",
     recovery: Annotated[
-        int | None, typer.Option(help="Normal clips in a row that end an alarm. Default: n of k/n.")
+        int | None, option("Normal clips in a row that end an alarm. Default: n of k/n.")
     ] = None,
     webhook: Annotated[
-        str | None, typer.Option(help="Web address that gets messages about clips and alarms.")
+        str | None, option("Web address that gets messages about clips and alarms.")
     ] = None,
     webhook_secret: Annotated[
         str | None,
@@ -57,21 +55,19 @@ def watch(
             envvar="DACO_WEBHOOK_SECRET", help="Secret that signs the messages.", metavar="TEXT"
         ),
     ] = None,
-    tell: Annotated[Tell, typer.Option(help="Which messages the webhook gets.")] = Tell.all,
+    tell: Annotated[Tell, option("Which messages the webhook gets.")] = Tell.all,
     settle: Annotated[
-        float, typer.Option(help="Seconds without a change after which a file is complete.", min=0)
+        float, option("Seconds without a change after which a file is complete.", min=0)
     ] = 2.0,
-    poll: Annotated[
-        float, typer.Option(help="Seconds between two looks at the folder.", min=0.01)
-    ] = 1.0,
+    poll: Annotated[float, option("Seconds between two looks at the folder.", min=0.01)] = 1.0,
     once: Annotated[bool, flag("--once", "Score the recordings that are there, then end.")] = False,
     exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
-    window: option.Window = None,
-    hop: option.Hop = None,
-    aggregate: option.Aggregate = "max",
-    weights: option.Weights = None,
-    device: option.Device = "cpu",
-    keep_days: option.KeepDays = None,
+    window: shared.Window = None,
+    hop: shared.Hop = None,
+    aggregate: shared.Aggregate = "max",
+    weights: shared.Weights = None,
+    device: shared.Device = "cpu",
+    keep_days: shared.KeepDays = None,
 ) -> None:
     """Score every recording that arrives in a folder, exactly once, and raise alarms.
 
@@ -86,7 +82,7 @@ def watch(
     from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
     from daco.monitoring.alarms import AlarmRule
-    from daco.monitoring.notify import Courier, Webhook
+    from daco.monitoring.notify import Webhook, WebhookSender
     from daco.monitoring.store import Store
     from daco.monitoring.watch import ModelInUse, Watcher
 
@@ -105,7 +101,7 @@ def watch(
         if target is not None:
             outbox = store.outbox.of(in_use.machine)
             courier = stack.enter_context(
-                Courier(outbox, target, lambda sentence: errors.notes([sentence]))
+                WebhookSender(outbox, target, lambda sentence: errors.notes([sentence]))
             )
         ending = stack.enter_context(_ending_signals())
         session = _Session(console, errors, watcher, courier, keep_days)
@@ -115,7 +111,7 @@ def watch(
             session.keep_on(poll, ending)
         session.conclude(ending)
     if exit_code and session.opened:
-        raise typer.Exit(option.ALARM_EXIT)
+        raise typer.Exit(shared.ALARM_EXIT)
 
 
 class _Session:
@@ -126,7 +122,7 @@ class _Session:
         console: Output,
         errors: Output,
         watcher: Watcher,
-        courier: Courier | None,
+        courier: WebhookSender | None,
         keep_days: float | None,
     ) -> None:
         self.console, self.errors = console, errors
@@ -182,7 +178,7 @@ class _Session:
                 self.console.print(line, soft_wrap=True)
             self._show_alarm(event.added)
             if self.courier is not None:
-                self.courier.hurry()
+                self.courier.wake()
         elif isinstance(event, UnusableFile):
             self.unusable += 1
             text = f" {printable(event.name)}: {printable(event.reason)}"

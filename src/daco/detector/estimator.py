@@ -21,13 +21,11 @@ from daco.detector.thresholds import (
     require_rate,
     threshold_for,
 )
-from daco.errors import DacoWarning, InputError, NotEnoughClipsError
+from daco.errors import DacoWarning, InputError
 from daco.method.bank import Domains, NormalBank
+from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
-from daco.method.pseudo_anomalies import moved_normals
-from daco.method.viability import pseudo_scores, viability_veto
-from daco.text import quantity
 from daco.validation import Float64s, Floats, as_embeddings
 
 if TYPE_CHECKING:
@@ -202,11 +200,11 @@ class DACo(_Detector):
 class LabelFreeSearch(_Detector):
     """Choose a configuration for one machine from its normal clips alone.
 
-    The configuration of smallest balance criterion wins; exact ties fall to the first. A
-    balanced configuration may still detect nothing, which the criterion cannot see: the default
-    pool therefore holds only configurations known to be viable, and a veto leaves out those
-    that hear much less than the others of pseudo-anomalies made of the normals
-    (:mod:`daco.method.viability`). It is a veto and no ranker.
+    The choice is that of :func:`daco.method.choice.choose_config`: the smallest balance criterion,
+    unless the fixed default is as good within the noise of the criterion. A balanced configuration
+    may still detect nothing, which the criterion cannot see: the default pool therefore holds only
+    configurations known to be viable, and a veto excludes those that detect much fewer
+    pseudo-anomalies, made of the normals, than the others (:mod:`daco.method.viability`).
 
     Parameters
     ----------
@@ -219,14 +217,14 @@ class LabelFreeSearch(_Detector):
     bands : int
         Of the rows of X, as for :class:`DACo`.
     veto : bool
-        Whether configurations that do not hear pseudo-anomalies are left out of the choice.
+        Whether configurations that do not detect pseudo-anomalies are excluded from the choice.
 
     Attributes
     ----------
     results_ : pandas.DataFrame
         ``config``, ``family``, ``criterion`` (its mean), ``split_sd`` (over splits), ``rank``
-        (by the criterion alone), ``pseudo_score`` (what is heard of pseudo-anomalies, chance is
-        0.5; nan without a veto) and ``vetoed``, in the order of the pool.
+        (by the criterion alone), ``pseudo_score`` (how well pseudo-anomalies are detected; chance
+        is 0.5, nan without a veto) and ``vetoed``, in the order of the pool.
     best_config_ : str
     best_detector_ : DACo
     reason_ : str
@@ -268,27 +266,23 @@ class LabelFreeSearch(_Detector):
         pool = blind_pool() if self.configs is None else parse_grid(self.configs)
         embeddings = self._embeddings(X, reset=True)
         bank = NormalBank(embeddings, domains, bands=self.bands)
-        heard, kept = np.full(len(pool), np.nan), np.ones(len(pool), bool)
-        if len(bank.domains) == 1:
-            criterion = spread = np.full(len(pool), np.nan)
-            names = [config.name for config in pool]
-            best = names.index(DEFAULT_CONFIG) if DEFAULT_CONFIG in names else 0
-            taken = "the fixed default" if DEFAULT_CONFIG in names else "the first of the pool"
-            self.reason_ = f"one domain: nothing to balance, {taken} is used (no veto)"
-            rank = criterion
-        else:
-            balance = bank.exact_balance(pool, self.n_splits, self.seed)
-            criterion, spread = balance.values, balance.splits.std(axis=1)
-            order = sorted(range(len(pool)), key=balance.exact().__getitem__)
-            rank = np.argsort(order) + 1.0
-            said = "no veto"
-            if self.veto:
-                heard, kept, said = self._hears(embeddings, domains, pool)
-            best = next(at for at in order if kept[at])
-            self.reason_ = (
-                f"smallest balance criterion of {quantity(int(kept.sum()), 'configuration')}: "
-                f"{criterion[best]:.4f} ({said})"
-            )
+        choice = choose_config(
+            embeddings,
+            domains,
+            pool,
+            bands=self.bands,
+            n_splits=self.n_splits,
+            seed=self.seed,
+            veto=self.veto,
+            bank=bank,
+        )
+        criterion = spread = rank = pseudo = np.full(len(pool), np.nan)
+        if choice.balance is not None:
+            criterion = choice.balance.values[: len(pool)]
+            spread = choice.balance.splits[: len(pool)].std(axis=1)
+            rank = np.argsort(np.argsort(list(choice.criterion.values()), kind="stable")) + 1.0
+        if choice.pseudo is not None:
+            pseudo = choice.pseudo.score
         self.results_: pd.DataFrame = pd.DataFrame(
             {
                 "config": [config.name for config in pool],
@@ -296,11 +290,11 @@ class LabelFreeSearch(_Detector):
                 "criterion": criterion,
                 "split_sd": spread,
                 "rank": rank,
-                "pseudo_score": heard,
-                "vetoed": ~kept,
+                "pseudo_score": pseudo,
+                "vetoed": [config.name in choice.vetoed for config in pool],
             }
         )
-        self.best_config_ = pool[best].name
+        self.best_config_, self.reason_ = choice.config, choice.reason
         self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate, self.bands)._fit_bank(
             bank
         )
@@ -308,25 +302,6 @@ class LabelFreeSearch(_Detector):
         self.threshold_ = self.best_detector_.threshold_
         self.domains_ = bank.domains
         return self
-
-    def _hears(
-        self, X: ArrayLike, domains: Domains | None, pool: list[ScoreConfig]
-    ) -> tuple[Float64s, NDArray[np.bool_], str]:
-        """Pseudo scores, what the veto keeps, and what to say about it."""
-        try:
-            made = moved_normals(X, domains, seed=self.seed)
-            scores = pseudo_scores(X, domains, made, pool, bands=self.bands)
-        except NotEnoughClipsError:
-            unknown = np.full(len(pool), np.nan)
-            return unknown, np.ones(len(pool), bool), "no veto: too few clips"
-        veto = viability_veto(scores)
-        if np.isnan(veto.limit):
-            said = "the veto abstains: pseudo-anomalies are hardly heard"
-        elif veto.cut:
-            said = f"the veto cut {', '.join(veto.cut)}"
-        else:
-            said = "the veto cut none"
-        return veto.score, veto.kept, said
 
     def fit_predict(
         self, X: ArrayLike, y: object = None, *, domains: Domains | None = None

@@ -29,7 +29,7 @@ from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Domains, NormalBank
-from daco.method.config import DEFAULT_CONFIG, RECOMMENDED_CONFIG, ScoreConfig
+from daco.method.config import RECOMMENDED_CONFIG, ScoreConfig
 from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
@@ -174,7 +174,7 @@ class MachineModel:
             Row numbers by default.
         config : str or ScoreConfig
             ``"auto"`` chooses from the normals alone, see
-            :func:`daco.method.autoconfig.choose_config`; ``"recommended"`` is
+            :func:`daco.method.choice.choose_config`; ``"recommended"`` is
             `daco.method.config.RECOMMENDED_CONFIG`.
         false_alarm_rate : float in (0, 1)
             The share of normals of each domain that may be flagged.
@@ -186,7 +186,7 @@ class MachineModel:
         clip_sha256 : N texts, optional
             SHA-256 of each recording.
         """
-        from daco.method.autoconfig import choose_config
+        from daco.method.choice import choose_config
 
         require_rate(false_alarm_rate)
         embeddings = as_float32(as_embeddings(X), "X")
@@ -194,7 +194,7 @@ class MachineModel:
         bank = NormalBank(embeddings, domains, bands=bands)
         selection = None
         if config == AUTO:
-            choice = choose_config(bank)
+            choice = choose_config(embeddings, domains, bands=bands, bank=bank)
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config == RECOMMENDED:
             name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"
@@ -256,18 +256,16 @@ class MachineModel:
 
     def score(self, X: ArrayLike) -> ScoredClips:
         """Judge clips of unknown domain, one row of `X` each."""
-        scores = self.bank.score(X, self.config)[:, 0]
-        by = self.config if ScoreConfig.parse(self.config).assignment else DEFAULT_CONFIG
-        weights = self.bank.domain_weights(X, by)
-        nearest, distance = self.bank.nearest(X)
+        examined = self.bank.examine(X, self.config)
+        scores = examined.scores[:, 0]
         return ScoredClips(
             scores=scores,
-            p_values=self.p_values(scores, weights),
+            p_values=self.p_values(scores, examined.weights),
             alarms=scores > self.threshold,
-            weights=weights,
-            nearest=nearest,
-            nearest_distance=distance,
-            out_of_range=distance > self.reach,
+            weights=examined.weights,
+            nearest=examined.nearest,
+            nearest_distance=examined.distance,
+            out_of_range=examined.distance > self.reach,
         )
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:

@@ -20,7 +20,7 @@ from daco.backbones import load
 from daco.backbones.protocol import Backbone
 from daco.compute.ray import RETRIES, connected, explained, other_version, require_node, slots
 from daco.data.clips import ClipTable
-from daco.embedding.embed import Job, embed_shard
+from daco.embedding.embed import Job, make_shards
 from daco.embedding.shards import NO_RECORDING, Shard, Span
 from daco.errors import DacoError, DataError, InputError, WeightsError
 from daco.files.atomic import write_error
@@ -169,7 +169,8 @@ class Embedder:
         except DacoError as error:
             return type(error)(f"{worker}: {error}")
         try:
-            return embed_shard(job, self._net, table)
+            (shard,) = make_shards(job, self._net, table, [(0, len(table))])
+            return shard
         except DacoError as error:
             return error
         except OSError as error:

@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.audio.decode import Waveforms
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
@@ -42,7 +41,7 @@ from daco.embedding.shards import (
 )
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.files.remote import REMOTE_THREADS, Location
-from daco.validation import Float32s, require_whole
+from daco.validation import Float32s, Indices, require_whole
 
 BATCH_SIZE = 32
 SHARD_SIZE = 256
@@ -63,7 +62,7 @@ class EmbedReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is asked of whoever makes a shard; `settings` is what its vectors depend on."""
+    """How shards are made; `settings` is everything their vectors depend on."""
 
     readouts: tuple[str, ...]
     channel: int | str
@@ -74,20 +73,10 @@ class Job:
     settings: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run(Job):
-    """What stays the same over all shards."""
-
-    table: ClipTable
-    net: Backbone
-    dims: dict[str, int] = field(default_factory=dict)
-
-
 class Engine(Protocol):
-    """A place other than this process where shards are made, by networks of its own."""
+    """Makes shards outside this process, with networks of its own on a device."""
 
     device: str
-    """What they compute on."""
 
     def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
         """The shards of these spans, in any order."""
@@ -158,11 +147,8 @@ def embed_clips(
     names = checked_readouts(net, readouts)
     channel = parse_channel(channel)
     workers = _default_workers(table.root) if workers is None else workers
-    for name, count in [
-        ("batch_size", batch_size),
-        ("workers", workers),
-        ("shard_size", shard_size),
-    ]:
+    counts = {"batch_size": batch_size, "workers": workers, "shard_size": shard_size}
+    for name, count in counts.items():
         require_whole(count, name)
     if on_error not in ("fail", "skip"):
         raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
@@ -189,13 +175,16 @@ def embed_clips(
         reused = len(table) - fresh
         report_progress(reused, len(table))
 
-        def tell(clips: int) -> None:
+        def done_now(clips: int) -> None:
             report_progress(reused + clips, len(table))
 
-        if engine is None:
-            _embed_spans(_Run(**vars(job), table=table, net=net), folder, todo, tell)
-        elif todo:
-            _collect(engine.shards(job, table, todo), folder, tell)
+        if todo:
+            shards = (
+                make_shards(job, net, table, todo, done_now)
+                if engine is None
+                else engine.shards(job, table, todo)
+            )
+            _write_shards(shards, folder, done_now)
         rows, skipped = write_table(table, folder, spans, out, origin, settings)
     begun = {start for start, _ in todo}
     missed_now = sum(row - row % shard_size in begun for row, _, _ in skipped)
@@ -216,109 +205,104 @@ def _default_workers(root: Location) -> int:
     return min(6, cores or 1)  # on 16 cores, 8 and 16 threads were slower than 4 and 6
 
 
-def embed_shard(job: Job, net: Backbone, table: ClipTable) -> Shard:
-    """All clips of a table as one shard, with the batches that it has in a run here."""
+def make_shards(
+    job: Job,
+    net: Backbone,
+    table: ClipTable,
+    spans: list[Span],
+    done: Callable[[int], None] = lambda clips: None,
+) -> Iterator[Shard]:
+    """The shards of these spans, embedded here; the recordings of later ones are read meanwhile.
+
+    `done` is called with the number of clips embedded, after every batch.
+    """
     stop = threading.Event()
-    run = _Run(**vars(job), table=table, net=net)
-    ready = prefetched(_made_ready(run, [(0, len(table))], stop), stop)
-    with contextlib.closing(ready) as stream:
-        for shard, rows, waves in stream:
+    embedded = finished = 0
+    batches_ahead = prefetched(_batches(job, net, table, spans, stop), stop)
+    with contextlib.closing(batches_ahead) as stream:
+        for builder, rows, waves in stream:
             if len(rows):
-                shard.embed(rows, waves)
-    return shard.finish()
+                builder.embed(rows, waves)
+                embedded += len(rows)
+                done(embedded)
+            else:
+                embedded = finished = finished + builder.stop - builder.start  # and the skipped
+                yield builder.shard()
 
 
-def _collect(shards: Iterator[Shard], folder: Location, done: Callable[[int], None]) -> None:
+def _write_shards(shards: Iterator[Shard], folder: Location, done: Callable[[int], None]) -> None:
+    """Write each shard while the next is made, one at a time: a kill must not cost more."""
     finished = 0
-    with contextlib.ExitStack() as stack:
-        if isinstance(shards, Generator):  # now, not when somebody forgets the error raised here
+    written: Future[None] | None = None
+    with ThreadPoolExecutor(1, "daco-writer") as writer, contextlib.ExitStack() as stack:
+        if isinstance(shards, Generator):  # its threads end now, not when it is collected
             stack.callback(shards.close)
         for shard in shards:
-            write_shard(folder, shard)
+            if written is not None:
+                written.result()
+            written = writer.submit(write_shard, folder, shard)
             finished += shard.stop - shard.start
             done(finished)
+        if written is not None:
+            written.result()
 
 
-def _embed_spans(
-    run: _Run, folder: Location, spans: list[Span], done: Callable[[int], None]
-) -> None:
-    """Embed one shard after the other; later ones are read and earlier ones kept meanwhile."""
-    stop = threading.Event()
-    finished = embedded = 0
-    written: Future[None] = Future()
-    written.set_result(None)
-    with (
-        ThreadPoolExecutor(1, thread_name_prefix="daco-writer") as writer,
-        contextlib.closing(prefetched(_made_ready(run, spans, stop), stop)) as stream,
-    ):
-        for shard, rows, waves in stream:
-            if len(rows):
-                shard.embed(rows, waves)
-                embedded += len(rows)
-            else:
-                written.result()  # one at a time: a kill must not cost more
-                written = writer.submit(write_shard, folder, shard.finish())
-                embedded = finished = finished + shard.stop - shard.start  # with the skipped ones
-            done(embedded)
-        written.result()
+def _batches(
+    job: Job, net: Backbone, table: ClipTable, spans: list[Span], stop: threading.Event
+) -> Generator[tuple[_ShardBuilder, Indices, Waveforms], None, None]:
+    """The batches of each shard, rows and waveforms, and one without rows at its end."""
+    decoder = decoder_of(net, job.channel, job.limits)
 
+    def load(row: int, path: Location) -> Loaded:
+        recording, content = read_recording(path)
+        try:
+            return Loaded(row, recording, decoder.read(path, content))
+        except AudioError as error:
+            return Loaded(row, recording, reason=error.reason)
 
-def _made_ready(
-    run: _Run, spans: list[Span], stop: threading.Event
-) -> Generator[tuple[_ShardInTheMaking, NDArray[np.intp], Waveforms], None, None]:
-    """The batches of each shard, rows and waveforms, and one without rows where it ends."""
-    items = (
-        (row, run.table.root / run.table.clips[row].path) for span in spans for row in range(*span)
-    )
-    buffers = BatchBuffers(int16=run.net.takes_int16)
-    ahead = load_ahead(
-        items, lambda *item: _load(run, *item), workers=run.workers, ahead=run.batch_size, stop=stop
-    )
+    dims: dict[str, int] = {}
+    items = ((row, table.root / table.clips[row].path) for span in spans for row in range(*span))
+    buffers = BatchBuffers(int16=net.takes_int16)
+    ahead = load_ahead(items, load, workers=job.workers, ahead=job.batch_size, stop=stop)
     with contextlib.closing(ahead):
         for span in spans:
-            shard = _ShardInTheMaking(run, span)
-            clips = shard.note(islice(ahead, span[1] - span[0]))
-            for batch in batches(clips, run.batch_size):
+            builder = _ShardBuilder(job, net, table, span, dims)
+            clips = builder.record(islice(ahead, span[1] - span[0]))
+            for batch in batches(clips, job.batch_size):
                 rows, waves = np.array([each.row for each in batch]), buffers.stack(batch)
                 batch.clear()  # and with it the memory of its recordings
-                yield shard, rows, waves
-            yield shard, np.empty(0, np.intp), np.empty((0, 0), np.float32)
+                yield builder, rows, waves
+            yield builder, np.empty(0, np.intp), np.empty((0, 0), np.float32)
 
 
-def _load(run: _Run, row: int, path: Location) -> Loaded:
-    recording, content = read_recording(path)
-    try:
-        wave = decoder_of(run.net, run.channel, run.limits).read(path, content)
-    except AudioError as error:
-        return Loaded(row, recording, reason=error.reason)
-    return Loaded(row, recording, wave)
+class _ShardBuilder:
+    """Collects the recordings, reasons and vectors of one shard; `dims` is shared by all."""
 
-
-class _ShardInTheMaking:
-    """The recordings, reasons and vectors of one shard as they come in."""
-
-    def __init__(self, run: _Run, span: Span) -> None:
-        self.run, (self.start, self.stop) = run, span
+    def __init__(
+        self, job: Job, net: Backbone, table: ClipTable, span: Span, dims: dict[str, int]
+    ) -> None:
+        self.job, self.net, self.table, self.dims = job, net, table, dims
+        self.start, self.stop = span
         self.recordings: list[Recording] = []
         self.reasons: list[str | None] = [None] * (self.stop - self.start)
         self.vectors: dict[str, Float32s] = {}
 
-    def note(self, stream: Iterator[Loaded]) -> Iterator[Loaded]:
-        """Pass the clips on, and keep what is known about their recordings."""
+    def record(self, stream: Iterator[Loaded]) -> Iterator[Loaded]:
+        """Pass the clips on, and store what is known about their recordings."""
         for each in stream:
             self.recordings.append(each.recording)
             if each.reason is not None:
-                self._miss(each.row, each.reason)
+                self._skip(each.row, each.reason)
             yield each
 
-    def embed(self, rows: NDArray[np.intp], waves: Waveforms) -> None:
+    def embed(self, rows: Indices, waves: Waveforms) -> None:
         """Put the vectors of a batch in their rows."""
         try:
-            found = embed_waves(self.run.net, waves, self.run.readouts, self.run.channel)
+            found = embed_waves(self.net, waves, self.job.readouts, self.job.channel)
         except DacoError as error:
             if len(rows) == 1:
-                self._miss(int(rows[0]), error.reason)
-            else:  # one clip may spoil it for all: find out which
+                self._skip(int(rows[0]), error.reason)
+            else:  # one clip may be the cause: find out which
                 for index in range(len(rows)):
                     self.embed(rows[index : index + 1], waves[index : index + 1])
             return
@@ -326,37 +310,42 @@ class _ShardInTheMaking:
             if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
                 raise
             raise InputError(
-                f"{self.run.net.name} ran out of memory on a batch of {len(rows)} clips of "
+                f"{self.net.name} ran out of memory on a batch of {len(rows)} clips of "
                 f"{waves.shape[-1]} samples. Choose a smaller --batch-size; finished work is kept."
             ) from None
         finite = np.ones(len(rows), dtype=bool)
-        for name in self.run.readouts:
-            matrix = self._checked(name, found[name], rows)
-            finite &= np.isfinite(matrix).all(axis=1)
+        for name in self.job.readouts:
+            self._check_size(name, found[name], rows)
+            finite &= np.isfinite(found[name]).all(axis=1)
         for row in rows[~finite].tolist():
-            self._miss(row, f"the {self.run.net.name} embedding of it has NaN or inf")
-        for name in self.run.readouts:
+            self._skip(row, f"the {self.net.name} embedding of it has NaN or inf")
+        for name in self.job.readouts:
             self.vectors[name][rows[finite] - self.start] = found[name][finite]
 
-    def _checked(self, name: str, matrix: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
-        dim = self.run.dims.setdefault(name, matrix.shape[1])
+    def _check_size(self, name: str, matrix: Float32s, rows: Indices) -> None:
+        dim = self.dims.setdefault(name, matrix.shape[1])
         if matrix.shape != (len(rows), dim):
-            path = self.run.table.clips[int(rows[0])].path
             raise DataError(
-                f"{path}: readout {name!r} of {self.run.net.name} has {matrix.shape[1]} values, "
-                f"for clips before it {dim}. Embed clips of different lengths separately."
+                f"{self.table.clips[int(rows[0])].path}: readout {name!r} of {self.net.name} has "
+                f"{matrix.shape[1]} values, for clips before it {dim}. Embed clips of different "
+                "lengths separately."
             )
         if name not in self.vectors:
             self.vectors[name] = np.zeros((self.stop - self.start, dim), np.float32)
-        return matrix
 
-    def _miss(self, row: int, reason: str) -> None:
-        if not self.run.skip:
-            path = self.run.table.root / self.run.table.clips[row].path
-            raise AudioError(reason, path=path)
+    def _skip(self, row: int, reason: str) -> None:
+        if not self.job.skip:
+            raise AudioError(reason, path=self.table.root / self.table.clips[row].path)
         self.reasons[row - self.start] = reason
 
-    def finish(self) -> Shard:
-        paths = [clip.path for clip in self.run.table.clips[self.start : self.stop]]
-        start, stop, settings = self.start, self.stop, self.run.settings
-        return Shard(start, stop, paths, self.recordings, self.reasons, self.vectors, settings)
+    def shard(self) -> Shard:
+        """The shard, when all its batches are embedded."""
+        return Shard(
+            self.start,
+            self.stop,
+            [clip.path for clip in self.table.clips[self.start : self.stop]],
+            self.recordings,
+            self.reasons,
+            self.vectors,
+            self.job.settings,
+        )

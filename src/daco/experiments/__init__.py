@@ -4,9 +4,9 @@
 Inside, data flow one way::
 
     gridfile, inputs -> machine -> workers -> assembly     from tables to tables, by machine
-    faultfiles, hearing                                    what is heard of pseudo-anomalies
-    aggregate -> frontier, stability, statistics           what the tables say (E2, E3)
-    floor, decision, guards -> choice                      what to use, and how far to trust it
-    provenance, result <- run                              all of it, filed in a folder
-    comparison; balanced -> labelfree                      several runs; machines without labels
+    faultfiles, veto                                       detection of pseudo-anomalies
+    aggregate -> frontier, statistics                      correlations, gains (E2, E3)
+    decision -> choose, stability                          what to use, and how far to trust it
+    study_tables -> report -> result <- run                all of it, written to a folder
+    comparison; labelfree                                  several runs; machines without labels
 """

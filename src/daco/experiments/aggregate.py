@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
+from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.grid_table import (
     column,
     composed_score,
-    config_names,
     numbers,
     pivot_machines,
-    require_known,
 )
 from daco.validation import Float64s
 
@@ -23,16 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RAW = "raw-k1"
-CRITERION_DIGITS = 12
-"""Criteria are means of exact fractions whose steps are above 1e-8: equal ones agree to here."""
 
 
-def pool_within(
-    names: Collection[str], pool: Iterable[str | ScoreConfig] | None = None
-) -> list[str]:
+def pool_within(names: Collection[str]) -> list[str]:
     """The candidates for choosing per machine: of the paper's nine those that the grid has.
-
-    A `pool` of one's own must be in the grid.
 
     Examples
     --------
@@ -40,11 +33,7 @@ def pool_within(
     >>> pool_within(["raw-k1", "raw-k2", "conf-soft-m0-k1"])
     ['raw-k1', 'conf-soft-m0-k1']
     """
-    if pool is None:
-        return [config.name for config in blind_pool() if config.name in names]
-    candidates = config_names(pool)
-    require_known(candidates, names, "The grid")
-    return candidates
+    return [config.name for config in blind_pool() if config.name in names]
 
 
 def rows_of(per_machine: pd.DataFrame, split: str) -> pd.DataFrame:

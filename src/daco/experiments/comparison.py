@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from daco.errors import DacoError, DataError, InputError
 from daco.evaluation.intervals import too_few_machines
 from daco.experiments.aggregate import plain
-from daco.experiments.choice import choose, compare_scores
+from daco.experiments.choose import compare_scores, study_choice
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
-from daco.experiments.hearing import Hearing
 from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import write_json
 from daco.experiments.tables import Key, to_csv, to_latex, to_markdown, written
+from daco.experiments.veto import StudyVeto
 from daco.files.atomic import atomic_write
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 
@@ -41,7 +41,7 @@ RULES = {
 }
 """Rules of the table, as selection rows call them, and how the table calls them."""
 
-WITH_HEARING = (TWICE_GUARDED, LABEL_FREE)
+WITH_VETO = (TWICE_GUARDED, LABEL_FREE)
 """Rules of runs that computed the label-free veto; left out where no run has."""
 
 HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibration on LDN"}
@@ -173,8 +173,8 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
             deltas += _deltas(name, run, choice["chosen"]["config"], picks)
         except DacoError as error:
             raise DataError(f"Run {name!r}: {error}") from None
-    heard = {row["rule"] for row in rules if row["config"] is not None}
-    rules = [r for r in rules if r["rule"] in heard or r["rule"] not in WITH_HEARING]
+    known = {row["rule"] for row in rules if row["config"] is not None}
+    rules = [r for r in rules if r["rule"] in known or r["rule"] not in WITH_VETO]
     return Comparison(
         selection=_selection_table(list(runs), rules, correlations),
         rules=pd.DataFrame(rules, columns=["run", "rule", "config", "eval_omega", "sd", "labels"]),
@@ -200,9 +200,13 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
 def _choice(run: StudyResult) -> dict[str, Any]:
     """The choice again, from the run's tables and under the vetoes it was made with."""
     stored = run.selection.get("label_free_veto")
-    hearing = None if stored is None else Hearing.from_dict(stored)
-    guard = run.selection.get("guard", "dev")
-    return choose(run.grid, run.per_machine, hearing=hearing, guard=guard)
+    return study_choice(
+        run.grid,
+        run.per_machine,
+        veto=None if stored is None else StudyVeto.from_dict(stored),
+        guard=run.selection.get("guard", "dev"),
+        floor=run.selection.get("floor"),
+    )
 
 
 def _rules(name: str, run: StudyResult, choice: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -6,36 +6,34 @@ Nothing here has an argument that could carry an evaluation label.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.experiments.aggregate import CRITERION_DIGITS, pool_within
+from daco.experiments.aggregate import pool_within
+from daco.method.choice import CRITERION_DIGITS, choose
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
+from daco.method.criterion import Floor
 from daco.method.grid_table import config_names, numbers
-from daco.method.selection import (
-    Veto,
-    guarded_selection,
-    select_by_criterion,
-    select_by_dev_score,
-    viable,
-)
+from daco.method.selection import guarded_selection, select_by_dev_score, viable
+from daco.method.viability import Viability
 from daco.text import quantity
+from daco.validation import Float64s
 
 GUARDED = "guarded criterion"
 LABEL_FREE = "criterion, label-free veto"
 TWICE_GUARDED = "criterion, both vetoes"
 GUARDS = {"dev": GUARDED, "faults": LABEL_FREE, "both": TWICE_GUARDED}
-"""Which veto guards a choice, and what the rule is then called."""
+"""Which veto guards a choice, and the name of the rule."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A choice, and the rule and reason it was made by.
+    """A choice with its rule and reason.
 
-    ``vetoed`` are the configurations that the veto removed, None where none was possible;
+    ``vetoed`` are the configurations that the veto excludes, None where there was no veto;
     ``floor`` is the dev score at or below which they lie, where the veto is the paper's.
     """
 
@@ -51,17 +49,17 @@ def decide(
     criterion: ArrayLike,
     dev_omega: ArrayLike | None,
     *,
-    veto: Veto = viable,
-    pool: Iterable[str | ScoreConfig] | None = None,
-    by: str = "the veto leaves",
-    unguarded: str = "Without dev labels nothing vetoes degenerate configurations",
+    guard: str = "dev",
+    viability: Viability | None = None,
+    floor: Floor | None = None,
 ) -> Decision:
     """Choose from criteria and dev scores; no argument could carry an evaluation label.
 
-    With dev scores: the smallest criterion among the viable (Algorithm 1 of the paper).
-    Without them nothing would veto a configuration that is balanced and detects nothing, so
-    the fixed default is taken where the grid has it, else the smallest criterion of the
-    paper's pool for choosing without labels, whose members are known to be viable.
+    With dev scores, ``"dev"`` and ``"both"`` take the smallest criterion among the configurations
+    that the veto leaves (the paper's Algorithm 1). ``"faults"``, and every guard without dev
+    scores, is the label-free choice of :func:`daco.method.choice.choose`: in the whole grid where
+    the label-free veto was asked for, else in the paper's pool of configurations that are known to
+    detect something.
 
     Parameters
     ----------
@@ -69,13 +67,12 @@ def decide(
     criterion : array-like
         On the dev machines; nan where it is not defined.
     dev_omega : array-like or None
-    veto : callable or array of bool
-        As for :func:`daco.method.selection.guarded_selection`; a mask needs no dev scores.
-    pool : iterable of str or ScoreConfig, optional
-        As for :func:`daco.experiments.aggregate.pool_within`.
-    by, unguarded : str
-        Words of the reason: what leaves the configurations to choose from, and why there is no
-        veto where there is none.
+    guard : {"dev", "faults", "both"}
+        The veto by dev scores, the label-free one, or both.
+    viability : Viability, optional
+        The label-free veto of these configurations.
+    floor : Floor, optional
+        Of the criterion; its sd is the noise of a label-free choice.
 
     Examples
     --------
@@ -84,128 +81,66 @@ def decide(
     >>> decide(grid, [0.62, 0.49, 0.45], [58.7, 56.3, 50.4]).config
     'conf-soft-m0-k1'
     >>> decide(grid, [0.62, 0.49, 0.45], None).rule
-    'fixed default'
-    """
-    names = config_names(configs)
-    balance = numbers("crit_dev", criterion, len(names), allow_nan=True)
-    balance = np.round(balance, CRITERION_DIGITS)
-    ranked = bool(np.isfinite(balance).any())
-    if len(names) == 1:
-        return Decision(names[0], "only configuration", "The grid has no other.")
-    dev = None if dev_omega is None else numbers("dev_omega", dev_omega, len(names))
-    if ranked and (dev is not None or not callable(veto)):
-        keep = np.asarray(veto(dev) if callable(veto) and dev is not None else veto)
-        # a mask of another shape is refused by guarded_selection
-        if keep.shape != balance.shape or np.isfinite(balance[keep]).any():
-            pick = guarded_selection({"config": names, "crit_dev": balance}, keep)
-            reason = (
-                f"The smallest criterion, {balance[names.index(pick)]:.4f}, of the "
-                f"{quantity(int(keep.sum()), 'configuration')} that {by}."
-            )
-            removed = tuple(name for name, kept in zip(names, keep, strict=True) if not kept)
-            floor = float(np.quantile(dev, 0.10)) if dev is not None and veto is viable else None
-            return Decision(pick, GUARDED, reason, removed, floor)
-        why = "The veto leaves no configuration with a criterion"
-    elif dev is not None:
-        why = "The criterion is not defined: the dev machines do not have two domains"
-    else:
-        why = unguarded
-    if DEFAULT_CONFIG in names:
-        return Decision(DEFAULT_CONFIG, "fixed default", f"{why}: the default is kept.")
-    candidates = pool_within(names, pool)
-    within = np.where(np.isin(names, candidates), balance, np.nan)
-    if np.isfinite(within).any():
-        reason = f"{why}, and the default is not in the grid: the pool of known viable ones is."
-        return Decision(select_by_criterion(names, within), "criterion in the pool", reason)
-    if dev is not None:
-        return Decision(select_by_dev_score(names, dev), "dev score", f"{why}.")
-    if ranked:
-        reason = (
-            f"{why}, and the grid has neither the default nor a configuration of the pool: the "
-            "smallest criterion is taken unguarded, and may detect nothing."
-        )
-        return Decision(select_by_criterion(names, balance), "criterion", reason)
-    return Decision(names[0], "first of the grid", "Neither dev scores nor criteria are known.")
-
-
-def decide_with(
-    guard: str,
-    configs: Iterable[str | ScoreConfig],
-    criterion: ArrayLike,
-    dev_omega: ArrayLike | None,
-    *,
-    veto: Veto = viable,
-    hears: ArrayLike | None = None,
-    pool: Iterable[str | ScoreConfig] | None = None,
-) -> Decision:
-    """As :func:`decide`, guarded by the dev veto, by the label-free one, or by both.
-
-    Parameters
-    ----------
-    guard : {"dev", "faults", "both"}
-    configs, criterion, dev_omega, veto, pool
-        As for `decide`.
-    hears : array of bool, optional
-        What the label-free veto keeps; None where it says nothing. ``"faults"`` then keeps the
-        fixed default, and ``"both"`` is the dev veto alone.
-
-    Examples
-    --------
-    >>> from daco.experiments.decision import decide_with
-    >>> grid, dev = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"], [50.4, 56.3, 58.7]
-    >>> [decide_with(guard, grid, [0.62, 0.49, 0.45], dev, hears=[True, True, False]).config
-    ...  for guard in ("dev", "faults", "both")]
-    ['ldn-diff-K16', 'conf-soft-m0-k1', 'conf-soft-m0-k1']
+    'criterion in the pool'
     """
     if guard not in GUARDS:
-        known = ", ".join(GUARDS)
-        raise InputError(f"The veto of a choice is one of {known}. Got {guard!r}.")
-    if guard == "dev":
-        return decide(configs, criterion, dev_omega, veto=veto, pool=pool)
-    if hears is None:
-        if guard == "both":
-            return decide(configs, criterion, dev_omega, veto=veto, pool=pool)
-        why = "The label-free veto says nothing about these machines"
-        return decide(configs, criterion, None, pool=pool, unguarded=why)
-    keep = np.asarray(hears, dtype=bool)
-    if guard == "faults":
-        found = _by_hearing(configs, criterion, keep, pool, "the label-free veto leaves")
-    else:
-        why = "Without dev labels there is no dev veto"
-        both = _intersection(veto, keep)
-        by = "both vetoes leave"
-        found = decide(configs, criterion, dev_omega, veto=both, pool=pool, by=by, unguarded=why)
-        if found.rule == "criterion":  # no default, no pool: the one veto there is guards alone
-            by = "the label-free veto leaves (without dev labels there is no dev veto)"
-            found, guard = _by_hearing(configs, criterion, keep, pool, by), "faults"
-    return replace(found, rule=GUARDS[guard]) if found.rule == GUARDED else found
-
-
-def _by_hearing(
-    configs: Iterable[str | ScoreConfig],
-    criterion: ArrayLike,
-    keep: NDArray[np.bool_],
-    pool: Iterable[str | ScoreConfig] | None,
-    by: str,
-) -> Decision:
-    """The choice of the label-free veto; dev scores, which are made of labels, have no way in."""
+        raise InputError(f"The veto of a choice is one of {', '.join(GUARDS)}. Got {guard!r}.")
     names = config_names(configs)
-    found = decide(names, criterion, None, veto=keep, pool=pool, by=by)
-    if found.rule == "criterion" and keep.any():
-        kept = names[int(np.argmax(keep))]
-        reason = "None that the label-free veto leaves has a criterion: the first of them."
-        return Decision(kept, "first of the grid", reason)
-    return found
-
-
-def veto_of(guard: str, hears: NDArray[np.bool_] | None, veto: Veto = viable) -> Veto | None:
-    """The veto that `guard` names; None where the label-free one was asked and says nothing."""
+    if len(names) == 1:
+        return Decision(names[0], "only configuration", "The grid has no other.")
+    balance = numbers("crit_dev", criterion, len(names), allow_nan=True).round(CRITERION_DIGITS)
+    dev = None if dev_omega is None else numbers("dev_omega", dev_omega, len(names))
+    asked = guard != "dev" and viability is not None and not viability.abstains
     if guard == "faults":
-        return hears
-    return veto if guard == "dev" or hears is None else _intersection(veto, hears)
+        dev, why = None, "" if asked else "The label-free veto says nothing about these machines. "
+    elif dev is None:
+        why = "Without dev labels there is no dev veto. "
+    else:
+        keep = viable(dev)
+        if asked and viability is not None:
+            keep &= _kept(viability, names)
+        if np.isfinite(balance[keep]).any():
+            pick = guarded_selection({"config": names, "crit_dev": balance}, keep)
+            by = "both vetoes leave" if asked else "the veto leaves"
+            count = quantity(int(keep.sum()), "configuration")
+            return Decision(
+                pick,
+                TWICE_GUARDED if asked else GUARDED,
+                f"The smallest criterion, {balance[names.index(pick)]:.4f}, of the {count} that "
+                f"{by}.",
+                tuple(name for name, stays in zip(names, keep, strict=True) if not stays),
+                None if asked else float(np.quantile(dev, 0.10)),
+            )
+        why = "The veto leaves no configuration with a criterion. "
+    return _label_free(names, balance, dev, asked, viability, floor, why)
 
 
-def _intersection(veto: Veto, keep: NDArray[np.bool_]) -> Veto:
-    if not callable(veto):
-        return np.asarray(veto) & keep
-    return lambda dev: np.asarray(veto(dev) & keep)
+def _label_free(
+    names: list[str],
+    balance: Float64s,
+    dev: Float64s | None,
+    asked: bool,
+    viability: Viability | None,
+    floor: Floor | None,
+    why: str,
+) -> Decision:
+    pool = pool_within(names)
+    if not np.isfinite(balance).any() and DEFAULT_CONFIG in names:
+        return Decision(DEFAULT_CONFIG, "fixed default", f"{why}No criterion: the fixed default.")
+    if dev is not None and (not pool or not np.isfinite(balance).any()):
+        return Decision(select_by_dev_score(names, dev), "dev score", f"{why}The best dev score.")
+    if not np.isfinite(balance).any():
+        return Decision(names[0], "first of the grid", "Neither dev scores nor criteria are known.")
+    candidates = names if asked or not pool else pool
+    values = balance[[names.index(name) for name in candidates]]
+    choice = choose(candidates, values, floor, viability)
+    rule = LABEL_FREE if asked else "criterion in the pool" if pool else "criterion"
+    unguarded = not asked and not pool and not choice.vetoed
+    risk = " Nothing guards this choice, and it may detect nothing." if unguarded else ""
+    reason = f"{why}{choice.reason[0].upper()}{choice.reason[1:]}.{risk}"
+    return Decision(choice.config, rule, reason, tuple(choice.vetoed) if asked else None)
+
+
+def _kept(viability: Viability, names: list[str]) -> NDArray[np.bool_]:
+    kept = dict(zip(viability.configs, viability.kept.tolist(), strict=True))
+    return np.array([kept[name] for name in names])

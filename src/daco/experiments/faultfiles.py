@@ -11,9 +11,17 @@ import numpy as np
 
 from daco.data.table import EmbeddingTable
 from daco.errors import DacoError, DataError, InputError
-from daco.experiments.hearing import ROLES
-from daco.experiments.inputs import DomainNames, MachineData, Source, read_table, renamed
-from daco.experiments.shelf import Shelf, Table, rows_by_machine
+from daco.experiments.inputs import (
+    DomainNames,
+    MachineData,
+    Source,
+    Table,
+    VectorReader,
+    read_table,
+    renamed,
+    rows_by_machine,
+)
+from daco.experiments.veto import ROLES
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import is_remote, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies, injected
@@ -128,11 +136,11 @@ class _Given:
         self.title, self.table, self.names = title, table, names
         self.rows = rows_by_machine(table)
         self.found: list[Indices] = []
-        self._shelves: dict[str, Shelf] = {}
+        self._readers: dict[str, VectorReader] = {}
 
-    def shelf(self, readout: str) -> Shelf:
+    def reader(self, readout: str) -> VectorReader:
         """Of the machines found in the order of the study."""
-        return self._shelves.setdefault(readout, Shelf(self.table, readout, self.found))
+        return self._readers.setdefault(readout, VectorReader(self.table, readout, self.found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +162,14 @@ class _Faults:
         table, rows = self.given.table, self.given.found[self.index]
         columns = {name: values[rows] for name, values in table.columns.items()}
         columns["domain"] = renamed(columns["domain"], self.given.names).astype(object)
-        bands, shelf = table.bands(self.readout), self.given.shelf(self.readout)
-        if bands != machine.bands or shelf.dim != machine.dim:
+        bands, reader = table.bands(self.readout), self.given.reader(self.readout)
+        if bands != machine.bands or reader.dim != machine.dim:
             raise InputError(
-                f"readout {self.readout!r} has {shelf.dim} values in {quantity(bands, 'band')}, "
+                f"readout {self.readout!r} has {reader.dim} values in {quantity(bands, 'band')}, "
                 f"and {machine.dim} in {machine.bands} in the study. Inject faults with the "
                 "readout of the study."
             )
-        vectors = shelf.vectors(self.index)
+        vectors = reader.vectors(self.index)
         mine = EmbeddingTable(columns, {self.readout: vectors})
         made = injected(mine, machine.normals, machine.domains, readout=self.readout, X=machine.X)
         strange = ~np.isin(made.domains, machine.domains)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
-from daco.data.lazy_table import open_table
+from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
-from daco.experiments.shelf import Shelf, Table, rows_by_machine
 from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
@@ -31,17 +30,65 @@ UNKNOWN_LABEL = -1
 Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
+BUDGET = 256 * 2**20
+"""Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
+
+Table = EmbeddingTable | StoredTable
+
+
+@dataclass(eq=False)
+class VectorReader:
+    """Vectors of the machines of a table, given their `rows`.
+
+    A machine's vectors are read on first access, together with those of the next machines that
+    fit into `BUDGET`. A table in memory is only indexed.
+    """
+
+    table: Table
+    readout: str | None
+    rows: Sequence[Indices]
+    _loaded: range = field(default=range(0), init=False)
+    _starts: NDArray[Any] = field(default_factory=lambda: np.zeros(1, np.intp), init=False)
+    _matrix: Float32s | None = field(default=None, init=False)
+
+    @property
+    def dim(self) -> int:
+        """Values of a vector."""
+        if isinstance(self.table, StoredTable):
+            return self.table.dim(self.readout)
+        return int(self.table.matrix(self.readout).shape[1])
+
+    def vectors(self, machine: int) -> Float32s:
+        """Vectors of one machine, in the order of its rows; read-only."""
+        if isinstance(self.table, EmbeddingTable):
+            return self.table.matrix(self.readout)[self.rows[machine]]
+        if machine not in self._loaded:
+            self._fetch(machine, self.table)
+        assert self._matrix is not None
+        at = machine - self._loaded.start
+        return self._matrix[self._starts[at] : self._starts[at + 1]]
+
+    def _fetch(self, machine: int, table: StoredTable) -> None:
+        self._matrix = None  # frees the memory before the next read
+        sizes = np.cumsum([len(rows) for rows in self.rows[machine:]])
+        fitting = int(np.searchsorted(sizes * 4 * self.dim, BUDGET, side="right"))
+        self._loaded = range(machine, machine + max(1, fitting))
+        self._starts = np.concatenate([[0], sizes])
+        together = np.concatenate([self.rows[each] for each in self._loaded])
+        self._matrix = table.rows(together, self.readout)
+        self._matrix.flags.writeable = False
+
 
 @dataclass(frozen=True, eq=False)
-class Shelved:
-    """Where the vectors of a machine are until they are needed: its place on a shelf."""
+class StoredVectors:
+    """Vectors of one machine that are read when they are needed."""
 
-    shelf: Shelf
+    reader: VectorReader
     index: int
 
     def load(self) -> Float32s:
-        """Its normals, and after them its test clips."""
-        return self.shelf.vectors(self.index)
+        """Vectors of its normals, then of its test clips."""
+        return self.reader.vectors(self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +107,7 @@ class MachineData:
     machine: str
     section: str
     title: str
-    vectors: Float32s | Shelved
+    vectors: Float32s | StoredVectors
     domains: NDArray[np.str_]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
@@ -72,7 +119,7 @@ class MachineData:
     def loaded(self) -> MachineData:
         """The machine with all of its vectors in memory, as whoever works on it needs it."""
         data = self
-        if isinstance(data.vectors, Shelved):
+        if isinstance(data.vectors, StoredVectors):
             data = replace(data, vectors=data.vectors.load())
         if callable(data.pseudo):
             data = replace(data, pseudo=data.pseudo(data))
@@ -97,11 +144,11 @@ class MachineData:
     def dim(self) -> int:
         """Values of a vector."""
         vectors = self.vectors
-        return vectors.shelf.dim if isinstance(vectors, Shelved) else int(vectors.shape[1])
+        return vectors.reader.dim if isinstance(vectors, StoredVectors) else int(vectors.shape[1])
 
     @property
     def _vectors(self) -> Float32s:
-        return self.vectors.load() if isinstance(self.vectors, Shelved) else self.vectors
+        return self.vectors.load() if isinstance(self.vectors, StoredVectors) else self.vectors
 
     @property
     def labelled(self) -> bool:
@@ -219,7 +266,7 @@ def machines_of(
     sections = Counter(machine for machine, _ in rows)
     result: list[MachineData] = []
     places: list[Indices] = []
-    shelf = Shelf(table, readout, places)
+    reader = VectorReader(table, readout, places)
     for (machine, section), at in rows.items():
         part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}
         train, test = (part["split"] == which for which in ("train", "test"))
@@ -234,7 +281,7 @@ def machines_of(
                 machine=machine,
                 section=section,
                 title=title,
-                vectors=Shelved(shelf, len(result)),
+                vectors=StoredVectors(reader, len(result)),
                 domains=renamed(part["domain"][train], names),
                 names=_file_names(where, part["path"][test].tolist()),
                 labels=np.array(
@@ -253,8 +300,8 @@ def machines_of(
 class Normals(Sequence[tuple[str, Any, list[str]]]):
     """Title, vectors and domains of each machine's training clips, read when asked for."""
 
-    def __init__(self, shelf: Shelf, titles: list[str], domains: list[list[str]]) -> None:
-        self.shelf, self.titles, self.domains = shelf, titles, domains
+    def __init__(self, reader: VectorReader, titles: list[str], domains: list[list[str]]) -> None:
+        self.reader, self.titles, self.domains = reader, titles, domains
 
     def __len__(self) -> int:
         return len(self.titles)
@@ -262,7 +309,7 @@ class Normals(Sequence[tuple[str, Any, list[str]]]):
     def __getitem__(self, at: Any) -> Any:
         if not 0 <= at < len(self):
             raise IndexError(at)
-        return self.titles[at], self.shelf.vectors(at), self.domains[at]
+        return self.titles[at], self.reader.vectors(at), self.domains[at]
 
 
 def normals_of(table: Table, readout: str | None) -> Normals:
@@ -292,7 +339,7 @@ def normals_of(table: Table, readout: str | None) -> Normals:
         rows.setdefault(key, []).append(row)
     table.bands(readout)  # names an unknown readout
     return Normals(
-        Shelf(table, readout, [train[mine] for mine in rows.values()]),
+        VectorReader(table, readout, [train[mine] for mine in rows.values()]),
         _titles(list(rows)),
         [[domains[row] for row in mine] for mine in rows.values()],
     )
@@ -346,3 +393,13 @@ def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
             "Scores are filed by clip name: give each test clip one row and a name of its own."
         )
     return np.array(names, dtype=np.str_)
+
+
+def rows_by_machine(table: Table) -> dict[tuple[str, str], Indices]:
+    """Indices of every machine and section, in order of appearance."""
+    columns = table.columns
+    found: dict[tuple[str, str], list[int]] = {}
+    keys = zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True)
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return {key: np.array(rows, np.intp) for key, rows in found.items()}

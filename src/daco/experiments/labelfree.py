@@ -1,17 +1,15 @@
-"""Label-free choice for machines of which there are only normal recordings.
+"""Label-free choice for machines of which there are only normal recordings (``daco select``).
 
-Only training clips and their domains are read. A balanced configuration may still detect
-nothing, which no label-free criterion can see; the candidates are therefore the paper's pool
-of known viable ones, unless a dev grid is there to veto the others. What the label-free veto cuts,
-because it does not detect pseudo-anomalies, is not taken in any case.
+Only training clips and their domains are read; every machine is chosen for by
+:func:`daco.method.choice.choose_config`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
-from fractions import Fraction
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +17,15 @@ import numpy as np
 
 from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
 from daco.errors import DacoError, InputError
-from daco.experiments.balanced import Balanced, Guard, LabelFreeChoice, Question, balanced, judge
-from daco.experiments.inputs import Normals, normals_of
-from daco.experiments.onfleet import banks_with_balances, require_device
-from daco.experiments.shelf import Table
+from daco.experiments.device import banks_with_balances, require_device
+from daco.experiments.inputs import Normals, Table, normals_of
+from daco.method.choice import Choice, choose, choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
-from daco.method.criterion import CHOICE_SPLITS, Floor
+from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
+from daco.method.floor import mean_floor
 from daco.method.grid_table import column, config_names, numbers
 from daco.method.selection import viable
-from daco.method.viability import PseudoScores
+from daco.method.viability import refuse_oracle, viability_veto
 from daco.text import name_list
 
 if TYPE_CHECKING:
@@ -39,11 +37,52 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
+class LabelFreeChoice:
+    """The choice for one machine, or for all of them together.
+
+    Attributes
+    ----------
+    machine : str
+    domains : dict
+        Training clips of each domain; of all machines, machines instead.
+    pick : str
+        The candidate of smallest criterion that the veto leaves.
+    use, advice : str
+        What to use and why: the default where it is as good within the noise.
+    criterion, default_criterion : float or None
+        Of the pick and of the fixed default; None where there is nothing to balance.
+    floor : Floor or None
+        Mean and sd of the criterion when the domains do not differ.
+    criteria : dict
+        The criterion of every candidate.
+    within_noise : tuple of str
+        Other candidates that cannot be told from the pick.
+    pseudo_scores : dict
+        How well every candidate detects pseudo-anomalies, in percent; empty where unknown.
+    cut : dict
+        Candidates that the label-free veto excludes, and why.
+    """
+
+    machine: str
+    domains: dict[str, int]
+    pick: str
+    use: str
+    advice: str
+    criterion: float | None
+    default_criterion: float | None
+    floor: Floor | None
+    criteria: dict[str, float]
+    within_noise: tuple[str, ...]
+    pseudo_scores: dict[str, float] = field(default_factory=dict)
+    cut: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class LabelFreeSelection:
     """A choice per machine, and one for all of them.
 
     ``common`` is None when no machine has a criterion; ``vetoed`` is None without a dev grid;
-    ``basis`` says what the label-free veto rests on, None where it could not be made.
+    ``basis`` says what the label-free veto rests on, None where there is no veto.
     """
 
     machines: tuple[LabelFreeChoice, ...]
@@ -74,7 +113,7 @@ def select_label_free(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> LabelFreeSelection:
-    """For each machine the best balanced configuration, and whether that means anything.
+    """Choose a configuration for each machine, and one for all of them.
 
     Parameters
     ----------
@@ -92,19 +131,10 @@ def select_label_free(
     workers : int, optional
         Processes; by default one per core, and this one alone for fewer than 40 machines. With
         Ray, tasks at once at most.
-    engine, address : str
-        Where machines are worked on, as of :func:`daco.experiments.run.study`. The choice is the
-        same.
-    device : str
-        ``"cpu"``, or a torch device such as ``"cuda"`` for the criterion of published
-        configurations, as of :func:`daco.experiments.run.study`.
+    engine, address, device : str
+        As of :func:`daco.experiments.run.study`. The choice is the same.
     progress : callable, optional
         Called with the machines done and their number.
-
-    Notes
-    -----
-    The label-free veto (:mod:`daco.method.viability`, on embedding-space pseudo-anomalies) is shown
-    for every candidate. What it cuts is not chosen, nor the default where it is cut.
 
     Examples
     --------
@@ -116,54 +146,86 @@ def select_label_free(
     >>> select_label_free(normals, ["raw-k1", "conf-soft-m0-k1"]).machines[0].use
     'conf-soft-m0-k1'
     """
-    names = config_names(blind_pool() if candidates is None else parse_grid(candidates))
-    for name in names:
-        if ScoreConfig.parse(name).assignment == "oracle":
-            raise InputError(
-                f"{name!r} reads true domains; selection must not. Remove it from the grid."
-            )
-    names, vetoed, notes = _guard(names, dev_grid)
+    grid = blind_pool() if candidates is None else parse_grid(candidates)
+    refuse_oracle(grid)
+    names, vetoed, notes = _apply_dev_grid(config_names(grid), dev_grid)
     require_device(device, engine)
-    banks, bands = normals_of(table, readout), table.bands(readout)
-    question = Question(tuple(names), n_splits, seed, bands)
+    banks = normals_of(table, readout)
+    work = partial(
+        _choice,
+        names,
+        bands=table.bands(readout),
+        n_splits=n_splits,
+        seed=seed,
+    )
+    scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
+    items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
+    if device != "cpu":
+        items = banks_with_balances(banks, scored, n_splits, seed, device, table.bands(readout))
     with worker_pool(workers_for(len(banks), workers, engine), engine, address, SCORING) as pool:
-        found = _all_balanced(pool, banks, question, device, progress or (lambda *_: None))
-    heard = [each.heard for each in found if each.heard is not None]
-    common = Guard.of(heard)
+        choices = _run(pool, work, items, banks, progress or (lambda *_: None))
+    pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
+    common = _common(choices, names)
+    notes += viability_veto(pseudo).notes if pseudo else ()
+    if any(choice.balance is not None for choice in choices) and not pseudo:
+        notes.append("No machine has enough normals for the label-free veto.")
+    if excluded := dict.fromkeys(name for choice in choices for name in choice.vetoed):
+        notes.append(f"Not chosen where the label-free veto excludes them: {name_list(excluded)}.")
     return LabelFreeSelection(
-        machines=tuple(each.choice for each in found),
-        common=_common(found, names, common),
+        machines=tuple(
+            _described(title, dict(sorted(Counter(domains).items())), choice)
+            for title, domains, choice in zip(banks.titles, banks.domains, choices, strict=True)
+        ),
+        common=common,
         candidates=tuple(names),
         vetoed=vetoed,
         seed=seed,
         n_splits=n_splits,
-        notes=(*notes, *_veto_notes(found, heard, common)),
-        basis=heard[0].basis if heard else None,
+        notes=tuple(notes),
+        basis=pseudo[0].basis if pseudo else None,
     )
 
 
-def _all_balanced(
+def _choice(
+    names: list[str],
+    machine: str,
+    vectors: Any,
+    domains: list[str],
+    balance: Balance | None = None,
+    *,
+    bands: int,
+    n_splits: int,
+    seed: int,
+) -> Choice:
+    """The choice for one machine; a device may have computed the criterion."""
+    return choose_config(
+        vectors,
+        domains,
+        names,
+        bands=bands,
+        n_splits=n_splits,
+        seed=seed,
+        balance=balance,
+    )
+
+
+def _run(
     pool: Executor | None,
+    work: Callable[..., Choice],
+    items: Iterable[tuple[int, tuple[Any, ...]]],
     banks: Normals,
-    question: Question,
-    device: str,
     progress: Progress,
-) -> list[Balanced]:
-    """Every machine's choice in their order; what is wrong is said of all of them."""
-    found: dict[int, Balanced] = {}
+) -> list[Choice]:
+    """The choices in the order of the machines; an error names all machines that failed."""
+    choices: dict[int, Choice] = {}
     failures: dict[int, DacoError] = {}
     progress(0, len(banks))
-    work = partial(balanced, question=question)
-    items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
-    if device != "cpu":
-        asked = question.scored, question.n_splits, question.seed, device
-        items = banks_with_balances(banks, *asked)
     for index, outcome in outcomes(pool, work, items):
         if isinstance(outcome, DacoError):
             failures[index] = outcome
         else:
-            found[index] = outcome
-        progress(len(found) + len(failures), len(banks))
+            choices[index] = outcome
+        progress(len(choices) + len(failures), len(banks))
     if failures:
         order = sorted(failures)
         if len(banks) == 1:
@@ -171,27 +233,66 @@ def _all_balanced(
         head = f"{len(failures)} of {len(banks)} machines could not be judged."
         listed = [f"{banks.titles[index]}: {failures[index]}" for index in order]
         raise type(failures[order[0]])("\n".join([head, *listed]))
-    return [found[index] for index in range(len(banks))]
+    return [choices[index] for index in range(len(banks))]
 
 
-def _veto_notes(
-    found: Sequence[Balanced],
-    heard: Sequence[PseudoScores],
-    guard: Guard,
-) -> list[str]:
-    notes = list(guard.notes)
-    if any(each.exact is not None for each in found) and not heard:
-        notes.append("No machine has enough normals for the label-free veto.")
-    cut = dict.fromkeys(name for each in found for name in each.choice.cut)
-    if cut:
-        notes.append(f"Not chosen where the label-free veto cuts them: {name_list(cut)}.")
-    return notes
+def _described(machine: str, sizes: dict[str, int], choice: Choice) -> LabelFreeChoice:
+    smallest, noise = choice.criterion.get(choice.smallest), choice.noise or 0.0
+    near = [
+        name
+        for name, value in choice.criterion.items()
+        if smallest is not None and value - smallest <= noise
+    ]
+    scores = {}
+    if choice.pseudo is not None:
+        pairs = zip(choice.pseudo.configs, choice.pseudo.score.tolist(), strict=True)
+        scores = {name: 100 * score for name, score in pairs}
+    return LabelFreeChoice(
+        machine=machine,
+        domains=sizes,
+        pick=choice.smallest,
+        use=choice.config,
+        advice=choice.reason,
+        criterion=smallest,
+        default_criterion=choice.default_criterion,
+        floor=choice.floor,
+        criteria=choice.criterion,
+        within_noise=tuple(
+            name for name in near if name != choice.smallest and name not in choice.vetoed
+        ),
+        pseudo_scores=scores,
+        cut=choice.vetoed,
+    )
 
 
-def _guard(
+def _common(choices: Sequence[Choice], names: list[str]) -> LabelFreeChoice | None:
+    """One configuration for all machines, by the mean criterion."""
+    known = [choice for choice in choices if choice.criterion]
+    if not known:
+        return None
+    means = np.mean([list(choice.criterion.values()) for choice in known], axis=0)
+    default = float(np.mean([choice.default_criterion for choice in known]))
+    floors = [choice.floor for choice in known if choice.floor is not None]
+    pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
+    viability = viability_veto(pseudo) if pseudo else None
+    choice = choose(
+        names,
+        means,
+        mean_floor(floors, independent=True),
+        viability,
+        default_criterion=default,
+    )
+    found = _described(ALL_MACHINES, {"machines": len(known)}, choice)
+    if viability is not None:
+        pairs = zip(viability.configs, viability.score.tolist(), strict=True)
+        found.pseudo_scores.update({name: 100 * score for name, score in pairs})
+    return found
+
+
+def _apply_dev_grid(
     names: list[str], dev_grid: pd.DataFrame | None
 ) -> tuple[list[str], tuple[str, ...] | None, list[str]]:
-    """The candidates that a dev grid leaves, those it vetoes, and what to say about it."""
+    """The candidates that a dev grid leaves, those it excludes, and notes about it."""
     if dev_grid is None:
         return names, None, []
     known = config_names(column(dev_grid, "config"))
@@ -211,23 +312,3 @@ def _guard(
     if vetoed:
         notes.append(f"Left out by the dev scores: {name_list(vetoed)}.")
     return left, vetoed, notes
-
-
-def _common(
-    found: Sequence[Balanced],
-    names: list[str],
-    guard: Guard,
-) -> LabelFreeChoice | None:
-    """One configuration for all machines: the smallest mean criterion."""
-    known = [(each.choice, each.exact) for each in found if each.exact is not None]
-    if not known:
-        return None
-    means = [
-        sum(column, Fraction()) / len(known) for column in zip(*(e for _, e in known), strict=True)
-    ]
-    floors = [choice.floor for choice, _ in known if choice.floor is not None]
-    floor = Floor(
-        float(np.mean([floor.mean for floor in floors])),
-        float(np.sqrt(sum(floor.sd**2 for floor in floors)) / len(floors)),
-    )
-    return judge(ALL_MACHINES, {"machines": len(known)}, names, means, floor, guard)

@@ -7,9 +7,8 @@ experiments need and takes longer. Both run in worker processes and share nothin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,13 +20,13 @@ from numpy.typing import NDArray
 from daco.embedding.cost import peak_memory
 from daco.evaluation.metrics import grid_metrics, machine_metrics
 from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
-from daco.experiments.hearing import hearing_arrays
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
-from daco.method.fleet import Evaluated, computes
+from daco.method.machines import MachineScores
 from daco.validation import Float64s
 
 HARD = "conf-hard-m0-k1"
@@ -56,17 +55,16 @@ class Settings:
 def score_machine(
     data: MachineData,
     settings: Settings,
-    evaluated: Evaluated | None = None,
+    evaluated: MachineScores | None = None,
     seconds: float = 0.0,
 ) -> Arrays:
     """Scores, metrics and criterion of every configuration; arrays as they are filed.
 
-    ``evaluated`` is what a fleet found in so many seconds for the configurations it computes; all
-    others, or all without it, are computed here.
+    ``evaluated`` is what a device computed in so many seconds; without it, it is computed here.
     """
     started = time.perf_counter()
     configs = parse_grid(settings.configs)
-    found = _evaluated(data, configs, settings, evaluated)
+    found = _evaluate(data, configs, settings) if evaluated is None else evaluated
     assert found.balance is not None
     assert found.uniformity is not None
     scores = np.empty((0, len(configs))) if found.scores is None else found.scores
@@ -97,16 +95,14 @@ def score_machine(
 def examine_machine(
     data: MachineData, settings: Settings, criteria: Float64s | None = None
 ) -> Arrays:
-    """Baselines, diagnostics of the domains, what is heard of pseudo-anomalies, other criteria.
+    """Baselines, diagnostics of the domains, pseudo scores, criteria under other seeds.
 
-    ``criteria`` are the `other_criteria` that a fleet found for the configurations it computes.
+    ``criteria`` are the `other_criteria` that a device computed.
     """
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     configs = parse_grid(settings.configs)
-    rest = configs if criteria is None else left_to_cpu(configs)
-    if rest:
-        own = other_criteria(partial(bank.exact_balance, rest), settings)
-        criteria = own if criteria is None else woven(configs, criteria, own)
+    if criteria is None:
+        criteria = other_criteria(bank, configs, settings)
     seeds, n_splits = np.array(variants(settings)).T
     return {
         "seeds": seeds,
@@ -114,7 +110,7 @@ def examine_machine(
         "balances": criteria,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
-        **hearing_arrays(
+        **pseudo_arrays(
             data.X, data.domains, configs, data.faults, bands=data.bands, seed=settings.seed
         ),
     }
@@ -152,55 +148,16 @@ def read_arrays(path: Path, key: str) -> Arrays | None:
         return None  # not a file of ours, or a damaged one: computed again
 
 
-def _evaluated(
-    data: MachineData,
-    configs: Sequence[ScoreConfig],
-    settings: Settings,
-    there: Evaluated | None,
-) -> Evaluated:
-    """Everything about the machine's clips; of a fleet's results what is missing is added."""
-    rest = configs if there is None else left_to_cpu(configs)
-    if there is not None and not rest:
-        return there
+def _evaluate(
+    data: MachineData, configs: Sequence[ScoreConfig], settings: Settings
+) -> MachineScores:
+    """Everything about the machine's clips."""
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     # First, because the last bits of band-wise scores depend on what was asked for before.
-    scores = bank.score(data.X_test, rest) if len(data.X_test) else None
-    own = bank.leave_one_out(rest)
-    balance, uniformity = bank.balance_and_uniformity(rest, settings.n_splits, settings.seed)
-    here = Evaluated(
-        own=own,
-        scores=scores,
-        balance=balance,
-        uniformity=uniformity,
-        separability=bank.separability() if there is None else there.separability,
-    )
-    if there is None:
-        return here
-    assert there.balance is not None
-    assert here.balance is not None
-    tested = there.scores is not None and here.scores is not None
-    return Evaluated(
-        own=woven(configs, there.own, here.own),
-        separability=there.separability,
-        scores=woven(configs, there.scores, here.scores) if tested else None,
-        balance=Balance(
-            woven(configs, there.balance.counts, here.balance.counts, axis=0),
-            there.balance.denominators,
-        ),
-        uniformity=woven(configs, there.uniformity, here.uniformity, axis=0),
-    )
-
-
-def left_to_cpu(configs: Sequence[ScoreConfig]) -> list[ScoreConfig]:
-    """The configurations that a fleet does not compute."""
-    return [config for config in configs if not computes(config)]
-
-
-def woven(configs: Sequence[ScoreConfig], there: Any, here: Any, axis: int = 1) -> NDArray[Any]:
-    """Results of all configurations in their order, from those of a fleet and the others."""
-    on_device = np.array([computes(config) for config in configs])
-    places = np.argsort(np.argsort(~on_device, kind="stable"))
-    return np.take(np.concatenate([there, here], axis), places, axis)
+    scores = bank.score(data.X_test, configs) if len(data.X_test) else None
+    own = bank.leave_one_out(configs)
+    balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
+    return MachineScores(own, bank.separability(), scores, balance, uniformity)
 
 
 def variants(settings: Settings) -> list[tuple[int, int]]:
@@ -209,15 +166,31 @@ def variants(settings: Settings) -> list[tuple[int, int]]:
     return list(dict.fromkeys([*numbers, *((s, settings.n_splits) for s in STABILITY_SEEDS)]))
 
 
-def other_criteria(balance: Callable[[int, int], Balance], settings: Settings) -> Float64s:
-    """The criterion under every variant: (variants, C); ``balance`` of a number and a seed.
+def other_criteria(
+    bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
+) -> Float64s:
+    """The criterion under every variant: (variants, C)."""
+    balances = {
+        seed: bank.exact_balance(configs, n_splits, seed)
+        for seed, n_splits in longest_splits(settings).items()
+    }
+    return criteria_of_balances(balances, settings)
+
+
+def longest_splits(settings: Settings) -> dict[int, int]:
+    """For each seed of the variants its largest number of splits.
 
     Splits are drawn one after the other, so the first 5 of 200 are those that a run of 5 splits
     draws, and one balance of a seed has all of its numbers of splits.
     """
     asked = variants(settings)
-    longest = {seed: max(n for s, n in asked if s == seed) for seed, _ in asked}
-    splits = {seed: balance(n_splits, seed).splits for seed, n_splits in longest.items()}
+    return {seed: max(n for s, n in asked if s == seed) for seed, _ in asked}
+
+
+def criteria_of_balances(balances: Mapping[int, Balance], settings: Settings) -> Float64s:
+    """(variants, C) from the balances of `longest_splits`."""
+    splits = {seed: balance.splits for seed, balance in balances.items()}
+    asked = variants(settings)
     return np.stack([splits[seed][:, :n_splits].mean(axis=1) for seed, n_splits in asked])
 
 

@@ -12,9 +12,8 @@ from typing import Any
 from daco.data.lazy_table import StoredTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.cost import read_cost
-from daco.experiments.inputs import DomainNames, Source
+from daco.experiments.inputs import DomainNames, Source, Table
 from daco.experiments.machine import Settings
-from daco.experiments.shelf import Table
 from daco.experiments.study_tables import DOCUMENTS, OPTIONAL_TABLES, REQUIRED_TABLES
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location

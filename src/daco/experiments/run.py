@@ -12,16 +12,22 @@ from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.baselines import baseline_inputs, baseline_rows
-from daco.experiments.choice import choose
-from daco.experiments.decision import GUARDS, veto_of
+from daco.experiments.choose import noise_of, study_choice
+from daco.experiments.decision import GUARDS
+from daco.experiments.device import (
+    criteria_of_machines,
+    device_facts,
+    on_device,
+    require_device,
+    scores_of_machines,
+)
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
 from daco.experiments.frontier import frontier_table
 from daco.experiments.gridfile import read_grid
-from daco.experiments.guards import hears_of
-from daco.experiments.hearing import hearing_of, study_veto, viability_table
 from daco.experiments.inputs import (
     MachineData,
     Source,
+    Table,
     machines_of,
     name_domains,
     read_table,
@@ -34,16 +40,8 @@ from daco.experiments.machine import (
     score_machine,
     without_clips,
 )
-from daco.experiments.onfleet import (
-    criteria_of_machines,
-    device_facts,
-    on_device,
-    require_device,
-    scores_of_machines,
-)
 from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
 from daco.experiments.result import StudyResult
-from daco.experiments.shelf import Table
 from daco.experiments.stability import choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import (
@@ -58,6 +56,7 @@ from daco.experiments.study_tables import (
     write_csv_table,
     write_json,
 )
+from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
 from daco.experiments.workers import Progress, run_machines
 from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
@@ -122,9 +121,9 @@ def study(
         Of the Ray cluster: ``auto``, ``host:6379`` or ``ray://host:10001``; by default Ray is
         started on this computer.
     device : str
-        ``"cpu"``, or a torch device such as ``"cuda"``: the published configurations are then
-        computed there for many machines at once (:mod:`daco.method.fleet`), equal to rounding, and
-        all others by the processes. It goes with the engine ``local``.
+        ``"cpu"``, or a torch device such as ``"cuda"``: scores and criteria are then computed
+        there for many machines at once (:mod:`daco.method.machines`), equal to rounding. It goes
+        with the engine ``local``.
     progress : callable, optional
         Called with a stage, the machines done, and their number.
 
@@ -201,15 +200,15 @@ def study(
             prepare=None if device == "cpu" else on_device(criteria_of_machines, device),
         )
     missing = assembly.missing_parts(machines, "eval" in tables)
-    places = [(machine.split, machine.title) for machine in machines]
-    heard = [hearing_of(arrays, settings.configs) for arrays in examined]
-    hearing, hearing_notes = study_veto(places, heard)
-    notes += hearing_notes
-    selection = choose(
+    keys = [(machine.split, machine.title) for machine in machines]
+    pseudo = [pseudo_scores_of(arrays, settings.configs) for arrays in examined]
+    label_free, veto_notes = study_veto(keys, pseudo)
+    notes += veto_notes
+    selection = study_choice(
         grid_table,
         per_machine,
         scores=scores,
-        hearing=hearing,
+        veto=label_free,
         guard=veto,
         seed=seed,
         n_splits=n_splits,
@@ -221,10 +220,15 @@ def study(
         "diagnostics": assembly.diagnostics_table(scored, examined, per_machine),
         "coverage": assembly.coverage_table(scores, chosen),
         "balances": assembly.balances_table(scored, examined),
-        "viability": viability_table(places, heard),
+        "viability": viability_table(keys, pseudo),
     }
-    guard = veto_of(veto, hears_of(hearing, list(settings.configs)))
-    found["stability"] = stability_table(per_machine, found["balances"], veto=guard)
+    found["stability"] = stability_table(
+        per_machine,
+        found["balances"],
+        guard=veto,
+        viability=None if label_free is None else label_free.viability,
+        floor=noise_of(selection["floor"]),
+    )
     rule = selection["chosen"]["rule"]
     selection["seeds"] = choice_over_seeds(found["stability"], grid_table, chosen, rule)
     sources = {"dev": dev, "eval": eval}

@@ -1,14 +1,12 @@
-"""Stability of a choice: what other seeds and numbers of splits would have picked (E3)."""
+"""Stability of a choice: the picks under other seeds and numbers of splits (E3)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.errors import InputError
 from daco.evaluation.statistics import spearman
 from daco.experiments.aggregate import (
     blind_choices,
@@ -19,10 +17,10 @@ from daco.experiments.aggregate import (
     plain,
     pool_within,
 )
-from daco.experiments.decision import GUARDS
-from daco.method.config import ScoreConfig
-from daco.method.selection import Veto, guarded_selection, select_by_criterion, viable
-from daco.validation import Float64s
+from daco.experiments.decision import GUARDS, decide
+from daco.method.criterion import Floor
+from daco.method.selection import select_by_criterion
+from daco.method.viability import Viability
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +35,11 @@ def stability_table(
     per_machine: pd.DataFrame,
     balances: pd.DataFrame,
     *,
-    veto: Veto | None = viable,
-    pool: Iterable[str | ScoreConfig] | None = None,
+    guard: str = "dev",
+    viability: Viability | None = None,
+    floor: Floor | None = None,
 ) -> pd.DataFrame:
-    """What is picked, and what it scores, under other seeds and numbers of splits.
+    """Picks under other seeds and numbers of splits, and their scores.
 
     Parameters
     ----------
@@ -48,17 +47,15 @@ def stability_table(
         The metrics, as far as they are known; its criterion is not read.
     balances : DataFrame
         ``split, machine, config, seed, n_splits, balance_ks``.
-    veto : callable or array of bool
-        As for :func:`daco.method.selection.guarded_selection`; None where there is none.
-    pool : iterable of str or ScoreConfig, optional
-        As for :func:`daco.experiments.aggregate.pool_within`.
+    guard, viability, floor
+        As for :func:`daco.experiments.decision.decide`.
 
     Returns
     -------
     DataFrame
         ``kind`` (``seeds``: other seeds at one number of splits; ``splits``: the reverse),
         ``seed, n_splits, criterion_pick, guarded_pick, guarded_eval_omega, blind_eval_omega,
-        rho_criterion``; nothing where labels are missing.
+        rho_criterion``; empty where labels are missing.
 
     Examples
     --------
@@ -77,7 +74,7 @@ def stability_table(
     if balances.empty:
         return pd.DataFrame(columns=list(COLUMNS))
     names = list(dict.fromkeys(balances["config"]))
-    candidates = pool_within(names, pool)
+    candidates = pool_within(names)
     dev, evaluation = (official_scores(per_machine, split, names) for split in ("dev", "eval"))
     rows: dict[tuple[int, int], tuple[Any, ...]] = {}
     variants = set(zip(balances["seed"].tolist(), balances["n_splits"].tolist(), strict=True))
@@ -85,35 +82,41 @@ def stability_table(
         part = balances[(balances["seed"] == seed) & (balances["n_splits"] == n_splits)]
         criterion = mean_criterion(part, "dev", names)
         pick = None if np.isnan(criterion).all() else select_by_criterion(names, criterion)
-        guarded = _guarded(names, dev, criterion, veto)
+        decision = decide(
+            names,
+            criterion,
+            None if np.isnan(dev).any() else dev,
+            guard=guard,
+            viability=viability,
+            floor=floor,
+        )
+        guarded = decision.config if decision.rule == GUARDS[guard] else None
         score = np.nan if guarded is None else evaluation[names.index(guarded)]
         choices = blind_choices(part, candidates, "eval") if candidates else {}
         blind = blind_score(per_machine, choices, "eval")
         known = np.isfinite(criterion) & np.isfinite(evaluation)
         rho = spearman(-criterion[known], evaluation[known]) if known.any() else np.nan
         rows[seed, n_splits] = (pick, guarded, plain(score), blind, plain(rho))
-    base_splits = _most_varied([n_splits for _, n_splits in rows])
-    base_seed = _most_varied([seed for seed, _ in rows])
-    found = [("seeds", *key, *rows[key]) for key in rows if key[1] == base_splits]
-    found += [("splits", *key, *rows[key]) for key in rows if key[0] == base_seed]
-    return pd.DataFrame(found, columns=list(COLUMNS))
+    base_splits = _most_frequent([n_splits for _, n_splits in rows])
+    base_seed = _most_frequent([seed for seed, _ in rows])
+    table = [("seeds", *key, *rows[key]) for key in rows if key[1] == base_splits]
+    table += [("splits", *key, *rows[key]) for key in rows if key[0] == base_seed]
+    return pd.DataFrame(table, columns=list(COLUMNS))
 
 
 def choice_over_seeds(
     stability: pd.DataFrame, grid: pd.DataFrame, config: str, rule: str | None
 ) -> dict[str, Any] | None:
-    """How often other seeds choose the same configuration, and what their choices score.
+    """How often other seeds choose the same configuration, and the scores of their choices.
 
     Parameters
     ----------
     stability : DataFrame
-        As :func:`stability_table` returns it.
+        Of :func:`stability_table`.
     grid : DataFrame
         ``config``, and the official scores as far as they are known.
-    config : str
-        The configuration that was chosen.
-    rule : str or None
-        The rule that chose it.
+    config, rule : str
+        The chosen configuration and the rule that chose it.
 
     Returns
     -------
@@ -143,15 +146,6 @@ def choice_over_seeds(
     }
 
 
-def _guarded(names: list[str], dev: Float64s, criterion: Float64s, veto: Veto | None) -> str | None:
-    if veto is None or (callable(veto) and np.isnan(dev).any()):
-        return None
-    try:
-        return guarded_selection({"config": names, "dev_omega": dev, "crit_dev": criterion}, veto)
-    except InputError:  # the veto leaves nothing that has a criterion
-        return None
-
-
-def _most_varied(values: list[int]) -> int:
-    """The setting that was held while the other one moved: the most frequent, else the first."""
+def _most_frequent(values: list[int]) -> int:
+    """The setting that was held while the other one changed; the first of equals."""
     return max(dict.fromkeys(values), key=values.count)

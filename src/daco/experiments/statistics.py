@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from daco.evaluation.intervals import Interval, family_block_bootstrap, machine_bootstrap
 from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
 from daco.experiments.aggregate import (
-    CRITERION_DIGITS,
     criteria_of,
     metrics_of,
     plain,
     rows_of,
 )
+from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.grid_table import column, numbers
 from daco.text import quantity

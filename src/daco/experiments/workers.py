@@ -13,6 +13,7 @@ from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays, Settings, machine_file, read_arrays, write_arrays
 from daco.version import __version__
 
+_LAYOUT = 2  # of the arrays in a file; files of another layout are computed again
 _NAMED = 20  # machines that failed, in one message
 
 Work = Callable[..., Arrays]
@@ -82,7 +83,7 @@ def run_machines(
 
 
 def _key(data: MachineData, settings: Settings) -> str:
-    return f"{__version__}/{settings.key()}/{data.fingerprint()}"
+    return f"{__version__}/{_LAYOUT}/{settings.key()}/{data.fingerprint()}"
 
 
 def _alone(loaded: Loaded, settings: Settings) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -1,25 +1,43 @@
-"""The hot loops compiled by numba; the machine code is cached on disk."""
+"""The NumPy kernels with their four hot loops compiled by numba; machine code is cached on disk."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from daco.validation import Floats
+from daco.method import _kernels_numpy
+from daco.validation import Bools, Float64s, Floats, Indices
+
+
+def __getattr__(name: str) -> Any:
+    """All other kernels are the NumPy ones."""
+    return getattr(_kernels_numpy, name)
 
 
 def subset_sums(
+    lists: _kernels_numpy.NearestLists,
+    members: Bools,
+    orders: Sequence[int],
+    orders_outside: int,
+    distances_of: Callable[[Indices], Floats] | None,
+) -> tuple[Floats, NDArray[np.int32]]:
+    """As the NumPy kernel."""
+    return _kernels_numpy.subset_sums(
+        lists, members, orders, orders_outside, distances_of, _sums_of_subset
+    )
+
+
+def _sums_of_subset(
     distance: Floats,
     index: NDArray[np.int32],
-    member: NDArray[np.bool_],
-    orders: NDArray[np.intp],
+    member: Bools,
+    orders: Indices,
     orders_outside: int,
-) -> tuple[Floats, NDArray[np.int32], NDArray[np.intp]]:
-    """Sums over the nearest members in each list, the nearest, and the rows that hold too few.
-
-    Of rows outside the subset only the first ``orders_outside`` orders need be right.
-    """
+) -> tuple[Floats, NDArray[np.int32], Indices]:
     sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
     first = np.zeros(len(distance), np.int32)
     short = np.zeros(len(distance), np.bool_)
@@ -92,10 +110,8 @@ def scan_block(  # type: ignore[no-untyped-def]
                     best[i] = value if value < best[i] else best[i]
 
 
-def count_below(
-    large: NDArray[np.float64], small: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many of ``large`` are < and <= each of ``small``, row by row, by comparing all."""
+def count_below(large: Float64s, small: Float64s) -> tuple[Indices, Indices]:
+    """As the NumPy kernel."""
     below = np.empty(small.shape, np.int64)
     up_to = np.empty(small.shape, np.int64)
     _count_below(np.ascontiguousarray(large), small, below, up_to)
@@ -120,18 +136,11 @@ def _count_below(large, small, below, up_to):  # type: ignore[no-untyped-def]
 
 
 def map_quantiles(
-    knots: NDArray[np.float64],
-    levels: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    scores: NDArray[np.float64],
-    order: NDArray[np.intp],
-) -> NDArray[np.float64]:
-    """Interpolate each row of scores between its knots, with a rational tail above them.
-
-    ``order`` sorts each row of ``scores``, which makes the search local.
-    """
+    knots: Float64s, levels: Float64s, scale: Float64s, scores: Float64s, order: Indices
+) -> Float64s:
+    """As the NumPy kernel."""
     mapped = np.empty(scores.shape)
-    _map_quantiles(knots, levels, scale, scores, order, mapped)
+    _map_quantiles(knots, levels, scale[:, 0], scores, order, mapped)
     return mapped
 
 

@@ -1,26 +1,27 @@
 """Stage 2: making scores of different domains comparable.
 
 Per-domain quantile maps shrunk toward the pooled map, median ratios and z-scores. The grid
-functions work on a batch of banks at once (the splits of the criterion): leading axis ``S``.
+functions work on a batch of banks at once, the splits of the criterion and many machines: leading
+axis ``S``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.method.bases import Base
 from daco.method.config import ScoreConfig
 from daco.method.domains import hard_weights, soft_weights
-from daco.method.kernels import kernels
+from daco.method.kernels import Array, kernels
 from daco.method.scorers import geometry_of
-from daco.validation import Float64s
+from daco.validation import Float64s, Indices
 
 _TAIL_FLOOR = 1e-9
 _SPREAD_FLOOR = 1e-12
@@ -103,35 +104,26 @@ class QuantileMap:
 
 
 def quantile_maps(
-    support: Float64s,
-    scores: Float64s,
-    order: NDArray[np.intp] | None = None,
-    *,
-    signed: bool = False,
-) -> Float64s:
+    support: Array, scores: Array, order: Array = None, *, signed: bool = False
+) -> Array:
     """Row b of ``scores`` through the map of row b of the sorted ``support``.
 
     ``order`` sorts the rows of ``scores``: the map walks the support in that order.
     """
-    n = support.shape[1]
-    knots = np.empty((len(support), n + 1))
-    knots[:, 1:] = support
-    if signed:
-        knots[:, 0] = support[:, 0]
-    else:
-        np.minimum(support[:, 0], 0.0, out=knots[:, 0])
-    median = _median(support)[:, 0]
-    mapped: Float64s = kernels().map_quantiles(
-        knots,
-        np.arange(n + 1) / (n + 1),
-        np.maximum(support[:, -1] - median, _TAIL_FLOOR),
+    K, n = kernels(support), support.shape[1]
+    smallest, largest, median = support[:, :1], support[:, -1:], _median(support)
+    mapped: Array = K.map_quantiles(
+        K.xp.concatenate([smallest if signed else smallest.clip(max=0.0), support], 1),
+        K.arange(n + 1, support) / (n + 1),
+        (largest - median).clip(min=_TAIL_FLOOR),
         scores,
-        np.argsort(scores, axis=1) if order is None else order,
+        K.sorting_order(scores) if order is None else order,
     )
     if signed:
-        row, column = np.nonzero(scores < support[:, :1])
-        scale = np.maximum(median - support[:, 0], _TAIL_FLOOR)[row]
-        mapped[row, column] = scale / (scale + support[row, 0] - scores[row, column]) / (n + 1)
+        below = scores < smallest
+        scale = (median - smallest).clip(min=_TAIL_FLOOR)
+        scale, smallest = (K.xp.broadcast_to(x, scores.shape)[below] for x in (scale, smallest))
+        mapped[below] = scale / (scale + smallest - scores[below]) / (n + 1)
     return mapped
 
 
@@ -155,11 +147,11 @@ class CalibrationInput:
         Weights of the true domain, for ``oracle`` configurations.
     """
 
-    calibration: Mapping[Base, NDArray[np.floating]]
-    scores: Mapping[Base, NDArray[np.floating]]
-    domain_starts: NDArray[np.intp]
-    domain_distance: Mapping[str, NDArray[np.floating]]
-    oracle: Float64s | None = None
+    calibration: Mapping[Base, Array]
+    scores: Mapping[Base, Array]
+    domain_starts: Indices
+    domain_distance: Mapping[str, Array]
+    oracle: Array | None = None
 
 
 def temperature_base(base: Base) -> Base:
@@ -172,15 +164,23 @@ def temperature_base(base: Base) -> Base:
     return base if own else Base("knn", 1, base.bandwise)
 
 
-def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Float64s:
+def assignment_weights(config: ScoreConfig, given: CalibrationInput) -> Array:
+    """Domain weights (S, G, n) of a configuration with ``soft`` or ``hard`` assignment."""
+    distance = given.domain_distance[geometry_of(config.base)]
+    if config.assignment == "hard":
+        return hard_weights(distance)
+    # The temperature is a median of leave-one-out scores. The LDN ratio's is about 1, as
+    # published, which leaves the weights nearly uniform.
+    K = kernels(distance)
+    typical = K.sort(K.double(given.calibration[temperature_base(config.base)]))
+    return soft_weights(distance, _median(typical)[:, 0])
+
+
+def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Array:
     """Scores of every configuration, (C, S, n) float64."""
-    shape = next(iter(given.scores.values())).shape
-    out = np.empty((len(grid), *shape))
-
-    @cache
-    def hard(geometry: str) -> Float64s:
-        return hard_weights(given.domain_distance[geometry])
-
+    first = next(iter(given.scores.values()))
+    out = _empty(len(grid), first)
+    hard: dict[str, Array] = {}
     by_base: dict[Base, list[int]] = {}
     for row, config in enumerate(grid):
         by_base.setdefault(config.base, []).append(row)
@@ -197,17 +197,16 @@ class _Calibrated:
     Maps are (S, G, n): what domain g would make of each score.
     """
 
-    def __init__(
-        self, base: Base, given: CalibrationInput, hard: Callable[[str], Float64s]
-    ) -> None:
+    def __init__(self, base: Base, given: CalibrationInput, hard: dict[str, Array]) -> None:
         self._given = given
         self._base = base
-        self._geometry = geometry_of(base)
-        self._hard = hard
-        self._shrunk_maps: dict[float, Float64s] = {}
-        self._scores = given.scores[base].astype(np.float64)
+        self._kernels = kernels(given.scores[base])
+        self._scores = self._kernels.double(given.scores[base])
+        self._hard = hard  # by geometry, shared by all bases
+        self._soft: Array | None = None
+        self._shrunk_maps: dict[float, Array] = {}
 
-    def write(self, config: ScoreConfig, into: Float64s) -> None:
+    def write(self, config: ScoreConfig, into: Array) -> None:
         if config.calibration is None:
             into[:] = self._scores
             return
@@ -215,78 +214,88 @@ class _Calibrated:
             maps = self._shrunk(config.prior_strength)
         else:
             maps = self._over_median if config.calibration == "ratio" else self._standardised
-        np.einsum("sgn,sgn->sn", self._weights(config.assignment), maps, out=into)
+        self._kernels.weighted_sum(self._weights(config), maps, into)
 
-    def _weights(self, assignment: str | None) -> Float64s:
-        if assignment == "soft":
+    def _weights(self, config: ScoreConfig) -> Array:
+        if config.assignment == "oracle":
+            return self._given.oracle
+        if config.assignment == "soft":
+            if self._soft is None:
+                self._soft = assignment_weights(config, self._given)
             return self._soft
-        weights = self._hard(self._geometry) if assignment == "hard" else self._given.oracle
-        assert weights is not None
-        return weights
+        geometry = geometry_of(self._base)
+        if geometry not in self._hard:
+            self._hard[geometry] = assignment_weights(config, self._given)
+        return self._hard[geometry]
 
-    @cached_property
-    def _soft(self) -> Float64s:
-        # The temperature is a median of leave-one-out scores. The LDN ratio's is about 1, as
-        # published, which leaves the weights nearly uniform.
-        typical = self._given.calibration[temperature_base(self._base)].astype(np.float64)
-        temperature = _median(np.sort(typical, axis=1))[:, 0]
-        return soft_weights(self._given.domain_distance[self._geometry], temperature)
-
-    def _shrunk(self, strength: float) -> Float64s:
+    def _shrunk(self, strength: float) -> Array:
         if strength not in self._shrunk_maps:
-            sizes = np.diff(self._given.domain_starts)[:, None]
+            K = self._kernels
+            sizes = K.from_host(np.diff(self._given.domain_starts)[:, None], self._scores)
             maps = sizes * self._domain_maps
             if strength > 0:
-                maps += strength * self._pooled_map[:, None]
-                maps /= sizes + strength
+                maps += float(strength) * self._pooled_map[:, None]
+                maps /= sizes + float(strength)
             else:
                 maps /= sizes
             self._shrunk_maps[strength] = maps
         return self._shrunk_maps[strength]
 
     @cached_property
-    def _over_median(self) -> Float64s:
-        medians = np.stack([_median(part) for part in self._domains], axis=1)
-        return self._scores[:, None] / np.maximum(medians, _SPREAD_FLOOR)
+    def _over_median(self) -> Array:
+        medians = self._kernels.xp.stack([_median(part) for part in self._domains], 1)
+        return self._scores[:, None] / medians.clip(min=_SPREAD_FLOOR)
 
     @cached_property
-    def _standardised(self) -> Float64s:
+    def _standardised(self) -> Array:
+        stack = self._kernels.xp.stack
+        means = stack([part.mean(-1) for part in self._domains], 1)
         # One clip has no spread of its own: the pooled spread stands in for it.
         parts = [part if part.shape[1] > 1 else self._pooled for part in self._domains]
-        spreads = np.stack([part.std(axis=1) for part in parts], axis=1) + _SPREAD_FLOOR
-        means = np.stack([part.mean(axis=1) for part in self._domains], axis=1)
-        return (self._scores[:, None] - means[:, :, None]) / spreads[:, :, None]
+        spreads = stack([_spread(part) for part in parts], 1) + _SPREAD_FLOOR
+        return (self._scores[:, None] - means[..., None]) / spreads[..., None]
 
     @cached_property
-    def _domain_maps(self) -> Float64s:
-        return np.stack([self._map_of(part) for part in self._domains], axis=1)
+    def _domain_maps(self) -> Array:
+        return self._kernels.xp.stack([self._map_of(part) for part in self._domains], 1)
 
-    def _map_of(self, support: Float64s) -> Float64s:
+    def _map_of(self, support: Array) -> Array:
         return quantile_maps(support, self._scores, self._order, signed=self._base.signed)
 
     @cached_property
-    def _pooled_map(self) -> Float64s:
+    def _pooled_map(self) -> Array:
         if len(self._domains) == 1:
             return self._domain_maps[:, 0]
         return self._map_of(self._pooled)
 
     @cached_property
-    def _order(self) -> NDArray[np.intp]:
-        return np.argsort(self._scores, axis=1)
+    def _order(self) -> Array:
+        return self._kernels.sorting_order(self._scores)
 
     @cached_property
-    def _pooled(self) -> Float64s:
+    def _pooled(self) -> Array:
         """Sorted calibration scores of all domains."""
-        return np.sort(self._given.calibration[self._base].astype(np.float64), axis=1)
+        return self._kernels.sort(self._kernels.double(self._given.calibration[self._base]))
 
     @cached_property
-    def _domains(self) -> list[Float64s]:
+    def _domains(self) -> list[Array]:
         """Sorted calibration scores of each domain."""
-        scores = self._given.calibration[self._base].astype(np.float64)
-        return [np.sort(scores[:, a:b], axis=1) for a, b in pairwise(self._given.domain_starts)]
+        scores = self._kernels.double(self._given.calibration[self._base])
+        starts = self._given.domain_starts
+        return [self._kernels.sort(scores[:, a:b]) for a, b in pairwise(starts)]
 
 
-def _median(ascending: Float64s) -> Float64s:
+def _empty(n_configs: int, scores: Array) -> Array:
+    K = kernels(scores)
+    return K.full((n_configs, *scores.shape), 0, K.double(scores[:0]))
+
+
+def _median(ascending: Array) -> Array:
     """(S, 1) medians of sorted rows."""
     n = ascending.shape[1]
     return (ascending[:, (n - 1) // 2, None] + ascending[:, n // 2, None]) / 2
+
+
+def _spread(values: Array) -> Array:
+    """(S,) standard deviations."""
+    return ((values - values.mean(-1)[:, None]) ** 2).mean(-1) ** 0.5

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.kernels import kernels
-from daco.validation import is_whole
+from daco.method.kernels import Array, as_array, kernels
+from daco.validation import Indices, is_whole
 
 CHOICE_SPLITS = 200
 """Splits that a choice averages: enough that another seed seldom picks another configuration."""
@@ -109,19 +109,16 @@ class Balance:
         return exact.index(min(exact))
 
 
-def balance_of(scores: NDArray[np.float64], domain_starts: NDArray[np.intp]) -> Balance:
-    """Balance of held-out scores (C, S, n) whose clips are grouped by domain."""
+def ks_of_domains(scores: Array, domain_starts: Indices) -> Array:
+    """KS integers (C, S, P) of held-out scores (C, S, n) whose clips are grouped by domain."""
     parts = [scores[..., a:b] for a, b in pairwise(domain_starts)]
-    pairs = list(combinations(range(len(parts)), 2))
-    counts = np.stack([ks_counts(parts[a], parts[b]) for a, b in pairs], axis=-1)
-    sizes = np.diff(domain_starts)
-    denominators = np.array([sizes[a] * sizes[b] for a, b in pairs], np.int64)
-    return Balance(counts, denominators)
+    return kernels(scores).xp.stack([ks_counts(a, b) for a, b in combinations(parts, 2)], -1)
 
 
-def joined(parts: Sequence[Balance]) -> Balance:
-    """The balance of all splits, from those of some splits each."""
-    return Balance(np.concatenate([part.counts for part in parts], 1), parts[0].denominators)
+def ks_denominators(domain_starts: Indices) -> NDArray[np.int64]:
+    """(P,): what the KS integers of each pair of domains are divided by."""
+    pairs = combinations(np.diff(domain_starts).tolist(), 2)
+    return np.array([a * b for a, b in pairs], np.int64)
 
 
 def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
@@ -142,58 +139,39 @@ def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
     return float(ks_counts(first[None], second[None])[0]) / (first.size * second.size)
 
 
-def ks_counts(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.int64]:
+def ks_counts(a: Array, b: Array) -> Array:
     """KS distance times ``n_a n_b``, an integer, along the last axis of (..., n) arrays.
 
     Between two points of the smaller sample only the larger one's distribution rises, so
     the distance is attained at, or just before, a point of the smaller sample.
     """
+    K = kernels(a)
     if a.shape[-1] < b.shape[-1]:
         a, b = b, a
-    large = a.reshape(-1, a.shape[-1])
-    small = np.sort(b.reshape(-1, b.shape[-1]), axis=1)
-    count = kernels().count_below if small.shape[1] <= _COUNT_UP_TO else _count_sorted
-    n, m = large.shape[1], small.shape[1]
-    best = np.zeros(len(small), np.int64)
-    for large_below, small_below in zip(count(large, small), _count_below_self(small), strict=True):
-        np.maximum(best, np.abs(large_below * m - small_below * n).max(axis=1), out=best)
-    return best.reshape(a.shape[:-1])
+    n, m = a.shape[-1], b.shape[-1]
+    large, small = a.reshape(-1, n), K.sort(b.reshape(-1, m))
+    count = K.count_below if m <= _COUNT_UP_TO else K.count_below_sorted
+    gaps = [
+        K.xp.amax(abs(of_large * m - of_small * n), -1)
+        for of_large, of_small in zip(count(large, small), K.count_below_self(small), strict=True)
+    ]
+    return K.xp.maximum(*gaps).reshape(a.shape[:-1])
 
 
-def _count_sorted(large: Any, small: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many of ``large`` are < and <= each of ``small``, row by row, by sorting."""
-    large = np.sort(large, axis=1)
-    below = [np.searchsorted(x, y, "left") for x, y in zip(large, small, strict=True)]
-    up_to = [np.searchsorted(x, y, "right") for x, y in zip(large, small, strict=True)]
-    return np.array(below), np.array(up_to)
-
-
-def _count_below_self(small: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many of a sorted row are < and <= each of its own values."""
-    n = small.shape[1]
-    position = np.arange(n)
-    rises = np.ones(small.shape, np.bool_)
-    rises[:, 1:] = small[:, 1:] > small[:, :-1]
-    below = np.maximum.accumulate(np.where(rises, position, 0), axis=1)
-    falls = np.ones(small.shape, np.bool_)
-    falls[:, :-1] = rises[:, 1:]
-    up_to = np.minimum.accumulate(np.where(falls, position + 1, n)[:, ::-1], axis=1)[:, ::-1]
-    return below, up_to
-
-
-def uniformity_ks(scores: ArrayLike) -> NDArray[np.float64]:
+def uniformity_ks(scores: Array) -> Array:
     """KS distance to the uniform distribution on [0, 1] along the last axis.
 
     Calibrated normal scores of one domain should be uniform: it tells how far they are.
     """
-    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
-    n = ordered.shape[-1]
+    scores = as_array(scores)
+    K, n = kernels(scores), scores.shape[-1]
     if n == 0:
         raise InputError("Uniformity needs at least one score.")
-    position = np.arange(n)
-    above = ((position + 1) / n - ordered).max(axis=-1)
-    below = (ordered - position / n).max(axis=-1)
-    return np.asarray(np.maximum(above, below))
+    ordered = K.sort(K.double(scores))
+    position = K.arange(n, scores)
+    above = K.xp.amax((position + 1) / n - ordered, -1)
+    below = K.xp.amax(ordered - position / n, -1)
+    return K.xp.maximum(above, below)
 
 
 @dataclass(frozen=True)

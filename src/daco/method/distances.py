@@ -5,117 +5,84 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from daco.validation import Floats
+from daco.method.kernels import Array, kernels
 
 MEMORY_BUDGET = 256 * 2**20
 """Bytes the N x N distances of a bank may take before they are recomputed block by block."""
 
-TILE = 1024
-"""Rows and columns of one product. Fixed, so that results do not depend on the budget."""
 
-_ROWS_AT_ONCE = 4096
-
-_NOISE_ULPS = 32  # copies were up to 10 apart, the closest clips of real machines 2,600
-
-
-def unit_rows(X: Floats, order: NDArray[np.intp] | None = None) -> Floats:
+def unit_rows(X: Array, order: Any = None) -> Array:
     """Rows scaled to length 1, in another order where one is given; a zero row stays zero.
 
     The cosine of a zero row with anything is 0. Nothing is copied but the result.
     """
-    unit = np.empty_like(X)
-    for start in range(0, len(X), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        unit[rows] = _unit(X[rows] if order is None else X[order[rows]])
-    return unit
+    return kernels(X).unit_rows(X, order)
 
 
-def _unit(X: Floats) -> Floats:
-    with np.errstate(over="ignore", under="ignore"):
-        norms = np.linalg.norm(X, axis=1, keepdims=True)
-    info = np.finfo(X.dtype)
-    # Squares of very large or small values leave the float range: bring those rows to scale 1.
-    unsafe = np.flatnonzero(~((norms > 1e4 * np.sqrt(info.tiny)) & (norms < info.max))[:, 0])
-    if unsafe.size:
-        X = X.copy()
-        peak = np.abs(X[unsafe]).max(axis=1, keepdims=True)
-        X[unsafe] /= np.where(peak > 0, peak, 1)
-        norms[unsafe] = np.linalg.norm(X[unsafe], axis=1, keepdims=True)
-        norms[norms == 0] = 1
-    return X / norms
-
-
-def cosine_distances(A: Floats, B: Floats) -> Floats:
+def cosine_distances(A: Array, B: Array) -> Array:
     """1 - cos for unit rows, (len(A), len(B)), never negative.
 
     Identical directions differ from 0 by rounding alone; left there, that noise would be
     divided by other noise in the density ratio. Distances below 32 ulp are therefore 0.
     """
-    return distances_of_cosines(A @ B.T)
+    K = kernels(A)
+    return K.to_distances(K.products(A, B))
 
 
-def distances_of_cosines(cosines: Floats) -> Floats:
-    """1 - cos, in place."""
-    distances = np.subtract(1, cosines, out=cosines)
-    distances[distances < _NOISE_ULPS * np.finfo(distances.dtype).eps] = 0
-    return distances
+def fits(unit: Array, memory_budget: int) -> bool:
+    """Whether the distances between unit rows (..., N, D) may be kept."""
+    n, machines = unit.shape[-2], kernels(unit).machine_count(unit)
+    return bool(machines * n * n * unit.itemsize <= memory_budget)
 
 
-def fits(n: int, dtype: np.dtype[Any], memory_budget: int) -> bool:
-    """Whether the distances of n clips may be kept."""
-    return n * n * dtype.itemsize <= memory_budget
-
-
-def distances_of_bands(unit: Floats, lengths: Floats) -> tuple[list[Floats], Floats]:
+def distances_of_bands(unit: Array, lengths: Array) -> tuple[list[Array], Array]:
     """Distances in every band and between whole vectors, from one product for each band.
 
     Parameters
     ----------
-    unit : (N, D)
+    unit : (..., N, D)
         Whole vectors of length 1, their bands one after the other.
-    lengths : (F, N)
+    lengths : (..., N, F)
         Of each band of each vector; none is 0.
 
     Returns
     -------
-    (N, N) of each band, and of whole vectors; inf on the diagonals
+    (..., N, N) of each band, and of whole vectors; inf on the diagonals
     """
-    parts = unit.reshape(len(unit), len(lengths), -1)
-    bands, whole = [], np.zeros((len(unit), len(unit)), unit.dtype)
-    for band, length in enumerate(lengths):
-        rows = np.ascontiguousarray(parts[:, band])
-        cosines = rows @ rows.T
+    K = kernels(unit)
+    n, n_bands = lengths.shape[-2:]
+    parts = unit.reshape(*unit.shape[:-1], n_bands, -1)
+    bands, whole = [], K.full((*unit.shape[:-2], n, n), 0, unit)
+    for band in range(n_bands):
+        rows = parts[..., band, :] + 0  # contiguous
+        cosines = K.products(rows, rows)
         whole += cosines
-        cosines *= 1 / length[:, None]
-        cosines *= 1 / length
-        bands.append(distances_of_cosines(cosines))
-    for distances in (*bands, distances_of_cosines(whole)):
-        np.fill_diagonal(distances, np.inf)
-    return bands, whole
+        cosines *= 1 / lengths[..., band, None]
+        cosines *= 1 / lengths[..., None, :, band]
+        bands.append(K.leave_out_diagonal(K.to_distances(cosines)))
+    return bands, K.leave_out_diagonal(K.to_distances(whole))
 
 
 class PairwiseDistances:
-    """All distances between the clips of one bank; a clip's distance to itself is inf.
+    """Distances between all clips of a bank; a clip's distance to itself is infinite.
 
-    The matrix is kept when it fits ``memory_budget`` bytes, otherwise every pass over
-    ``blocks`` computes it again, tile by tile, in memory that does not grow with N.
+    They are kept if they fit into ``memory_budget`` bytes; a larger bank computes square tiles of
+    them whenever they are asked for, in memory that does not grow with N.
     """
 
     def __init__(
-        self, unit: Floats, memory_budget: int = MEMORY_BUDGET, kept: Floats | None = None
+        self, unit: Array, memory_budget: int = MEMORY_BUDGET, kept: Array | None = None
     ) -> None:
         self.unit = unit
+        self._kernels = kernels(unit)
         self._kept = kept
-        if kept is None and fits(len(unit), unit.dtype, memory_budget):
+        if kept is None and fits(unit, memory_budget):
             self._kept = self._whole()
 
     def __len__(self) -> int:
-        return len(self.unit)
+        return int(self.unit.shape[-2])
 
-    def blocks(self) -> Iterator[tuple[slice, slice, Floats]]:
+    def blocks(self) -> Iterator[tuple[slice, slice, Array]]:
         """(rows, columns, distances) that together cover every ordered pair once."""
         n = len(self)
         if self._kept is not None:
@@ -124,35 +91,38 @@ class PairwiseDistances:
             for rows, columns, tile in self._tiles():
                 yield rows, columns, tile
                 if rows != columns:
-                    yield columns, rows, np.ascontiguousarray(tile.T)
+                    yield columns, rows, self._kernels.transposed(tile)
 
-    def rows(self, indices: np.ndarray) -> Floats:
-        """Distances of some clips to all clips."""
+    def rows(self, indices: Any) -> Array:
+        """Distances of some clips to all clips; of tensors, clips are (machines, numbers)."""
         if self._kept is not None:
             return self._kept[indices]
-        distances = cosine_distances(self.unit[indices], self.unit)
-        distances[np.arange(len(indices)), indices] = np.inf
+        # Tiles are computed for one machine at a time.
+        unit, clips = (self.unit[0], indices[1]) if self.unit.ndim == 3 else (self.unit, indices)
+        distances = cosine_distances(unit[clips], unit)
+        distances[self._kernels.xp.arange(len(clips)), clips] = float("inf")
         return distances
 
-    def _tiles(self) -> Iterator[tuple[slice, slice, Floats]]:
+    def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
         """The upper triangle."""
-        n = len(self)
-        for start in range(0, n, TILE):
-            rows = slice(start, min(start + TILE, n))
-            for other in range(start, n, TILE):
-                columns = slice(other, min(other + TILE, n))
-                tile = cosine_distances(self.unit[rows], self.unit[columns])
+        n, step = len(self), self._kernels.TILE
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            for other in range(start, n, step):
+                columns = slice(other, min(other + step, n))
+                left, right = self.unit[..., rows, :], self.unit[..., columns, :]
+                tile = cosine_distances(left, left if rows == columns else right)
                 if rows == columns:
-                    np.fill_diagonal(tile, np.inf)
+                    tile = self._kernels.leave_out_diagonal(tile)
                 yield rows, columns, tile
 
-    def _whole(self) -> Floats:
+    def _whole(self) -> Array:
         n = len(self)
-        if n <= TILE:
+        if n <= self._kernels.TILE:
             return next(self._tiles())[2]
-        whole = np.empty((n, n), dtype=self.unit.dtype)
+        whole = self._kernels.full((*self.unit.shape[:-1], n), 0, self.unit)
         for rows, columns, tile in self._tiles():
-            whole[rows, columns] = tile
+            whole[..., rows, columns] = tile
             if rows != columns:
-                whole[columns, rows] = tile.T
+                whole[..., columns, rows] = tile.swapaxes(-1, -2)
         return whole

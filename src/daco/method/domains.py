@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.validation import Float64s
+from daco.method.kernels import Array, as_array, kernels
 
 TEMPERATURE_FLOOR = 1e-12
 """A bank of duplicates has a typical distance of 0; softmax needs a positive temperature."""
 
 
-def soft_weights(domain_distance: ArrayLike, temperature: ArrayLike) -> Float64s:
+def soft_weights(domain_distance: Array, temperature: Array) -> Array:
     """Softmax of ``-distance / temperature`` over the domains.
 
     Parameters
@@ -31,16 +31,17 @@ def soft_weights(domain_distance: ArrayLike, temperature: ArrayLike) -> Float64s
     array([[0.881, 0.5  ],
            [0.119, 0.5  ]])
     """
-    distance = np.asarray(domain_distance, np.float64)
-    temperature = np.maximum(np.asarray(temperature, np.float64), TEMPERATURE_FLOOR)
-    logits = distance / -temperature[..., None, None]
-    logits -= logits.max(axis=-2, keepdims=True)
-    weights: Float64s = np.exp(logits, out=logits)
-    weights /= weights.sum(axis=-2, keepdims=True)
+    distance = as_array(domain_distance)
+    K = kernels(distance)
+    scale = K.double(as_array(temperature)).clip(min=TEMPERATURE_FLOOR)
+    logits = K.double(distance) / -scale[..., None, None]
+    logits -= K.xp.amax(logits, -2)[..., None, :]
+    weights = K.xp.exp(logits, out=logits)
+    weights /= weights.sum(-2)[..., None, :]
     return weights
 
 
-def hard_weights(domain_distance: ArrayLike) -> Float64s:
+def hard_weights(domain_distance: Array) -> Array:
     """1 for the nearest domain, 0 for the others; a tie falls to the first in name order.
 
     Examples
@@ -50,37 +51,45 @@ def hard_weights(domain_distance: ArrayLike) -> Float64s:
     array([[1., 1.],
            [0., 0.]])
     """
-    distance = np.asarray(domain_distance)
-    return _one_hot(distance.argmin(axis=-2), distance.shape[-2])
+    distance = as_array(domain_distance)
+    return _one_hot(distance.argmin(-2), distance.shape[-2])
 
 
-def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Float64s:
+def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Array:
     """1 for the true domain: a diagnostic, never available for a clip of unknown domain."""
     return _one_hot(np.asarray(domain_codes), n_domains)
 
 
-def separability(domain_distance: ArrayLike, domain_codes: ArrayLike) -> float:
+def separability(domain_distance: Array, domain_codes: ArrayLike) -> Any:
     """Balanced accuracy of naming a training clip's domain by its nearest other clip.
 
     0.5 for two domains means that they cannot be told apart, 1 that they never mix.
 
     Parameters
     ----------
-    domain_distance : (G, n)
+    domain_distance : (..., G, n)
         Distance of each training clip to its nearest *other* clip in each domain; inf where
         a domain has no other clip.
     domain_codes : (n,)
         The true domain of each clip.
+
+    Returns
+    -------
+    (...) float
     """
-    distance, codes = np.asarray(domain_distance), np.asarray(domain_codes)
-    if distance.ndim != 2 or codes.shape != distance.shape[1:]:
+    distance, codes = as_array(domain_distance), np.asarray(domain_codes)
+    if distance.ndim < 2 or codes.shape != tuple(distance.shape[-1:]):
         raise InputError(
             f"domain_distance must be (domains, clips) with one domain code per clip. Got shapes "
-            f"{distance.shape} and {codes.shape} instead."
+            f"{tuple(distance.shape)} and {codes.shape} instead."
         )
-    right = distance.argmin(axis=0) == codes
-    return float(np.mean([right[codes == g].mean() for g in np.unique(codes)]))
+    K = kernels(distance)
+    right = K.double(distance.argmin(-2) == K.from_host(codes, distance))
+    shares = [right[..., np.flatnonzero(codes == g)].mean(-1) for g in np.unique(codes)]
+    return sum(shares) / len(shares)
 
 
-def _one_hot(codes: NDArray[Any], n_domains: int) -> Float64s:
-    return (codes[..., None, :] == np.arange(n_domains)[:, None]).astype(np.float64)
+def _one_hot(codes: Array, n_domains: int) -> Array:
+    K = kernels(codes)
+    numbers = K.from_host(np.arange(n_domains)[:, None], codes)
+    return K.double(codes[..., None, :] == numbers)

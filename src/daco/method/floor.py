@@ -1,4 +1,4 @@
-"""The criterion's floor for a bank's domain sizes: what it averages when nothing differs."""
+"""The criterion's floor for the domain sizes of a bank: its mean and sd when domains are alike."""
 
 from __future__ import annotations
 
@@ -21,20 +21,9 @@ def bank_floor(
 ) -> Floor | None:
     """Mean and sd of the criterion of one machine whose domains do not differ.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Training clips of each domain; half of each is held out. None is returned for fewer
-        than two domains, or a domain with fewer than two clips.
-    n_splits, seed : int
-        Splits of the criterion; seed of the simulation.
-    reuse_clips : bool
-        As for :func:`daco.method.criterion.h0_floor`.
-
-    Notes
-    -----
-    More than two domains are compared pair by pair. The sd is then the mean of the pairs', which
-    is at least that of their mean.
+    `sizes` are the training clips of each domain, half of which are held out. None is returned
+    for fewer than two domains or a domain of fewer than two clips. More than two domains are
+    compared pair by pair; the sd is then the mean of the pairs', at least that of their mean.
 
     Examples
     --------
@@ -45,9 +34,8 @@ def bank_floor(
     if len(sizes) < 2 or min(sizes) < 2:
         return None
     held = sorted((int(size) // 2 for size in sizes), reverse=True)
-    pairs = [_pair_floor(*pair, n_splits, seed, reuse_clips) for pair in combinations(held, 2)]
-    return Floor(
-        float(np.mean([pair.mean for pair in pairs])), float(np.mean([pair.sd for pair in pairs]))
+    return mean_floor(
+        [_pair_floor(*pair, n_splits, seed, reuse_clips) for pair in combinations(held, 2)]
     )
 
 
@@ -58,6 +46,13 @@ def choice_floor(
     fresh = bank_floor(sizes, n_splits, seed)
     reused = bank_floor(sizes, n_splits, seed, reuse_clips=True)
     return None if fresh is None or reused is None else Floor(fresh.mean, reused.sd)
+
+
+def mean_floor(floors: Sequence[Floor], *, independent: bool = False) -> Floor:
+    """Mean floor and mean sd; the sd of the mean where the floors are of `independent` machines."""
+    sds = np.array([floor.sd for floor in floors])
+    sd = np.sqrt((sds**2).sum()) / len(sds) if independent else sds.mean()
+    return Floor(float(np.mean([floor.mean for floor in floors])), float(sd))
 
 
 def study_floor(
@@ -89,28 +84,25 @@ def study_floor(
     (0.36, 0.019)
     """
     shapes = [tuple(sorted(map(int, each), reverse=True)) for each in sizes]
-    floors = {shape: bank_floor(shape, n_splits, seed) for shape in dict.fromkeys(shapes)}
-    known = [(shape, floor) for shape in shapes if (floor := floors[shape]) is not None]
-    if not known:
+    shapes = [shape for shape in shapes if len(shape) > 1 and min(shape) > 1]
+    if not shapes:
         return None
-    reused = {shape: bank_floor(shape, n_splits, seed, reuse_clips=True) for shape, _ in known}
-    again = [floor for shape, _ in known if (floor := reused[shape]) is not None]
-    usual = Counter(shape for shape, _ in known).most_common(1)[0][0]
+    fresh, reused = (
+        [floor for shape in shapes if (floor := bank_floor(shape, n_splits, seed, reuse_clips=r))]
+        for r in (False, True)
+    )
+    usual = Counter(shapes).most_common(1)[0][0]
     return {
-        "mean": float(np.mean([floor.mean for _, floor in known])),
-        "sd": float(np.mean([floor.sd for _, floor in known])),
-        "sd_reused_clips": float(np.mean([floor.sd for floor in again])),
-        "sd_of_mean": _sd_of_mean([floor for _, floor in known]),
-        "sd_of_mean_reused_clips": _sd_of_mean(again),
-        "n_machines": len(known),
+        "mean": mean_floor(fresh).mean,
+        "sd": mean_floor(fresh).sd,
+        "sd_reused_clips": mean_floor(reused).sd,
+        "sd_of_mean": mean_floor(fresh, independent=True).sd,
+        "sd_of_mean_reused_clips": mean_floor(reused, independent=True).sd,
+        "n_machines": len(shapes),
         "n_source": usual[0],
         "n_target": usual[-1],
         "n_splits": n_splits,
     }
-
-
-def _sd_of_mean(floors: Sequence[Floor]) -> float:
-    return float(np.sqrt(sum(floor.sd**2 for floor in floors)) / len(floors))
 
 
 @cache

@@ -19,39 +19,15 @@ from daco.method.distances import (
     fits,
     unit_rows,
 )
-from daco.method.neighbours import DenseMinima, NeighbourLists, dense_minima, query_minima
-from daco.validation import Bools, Floats, Indices
-
-
-class Look:
-    """What one geometry of a bank says about new clips, the columns of ``distances``."""
-
-    def __init__(self, distances: Floats) -> None:
-        self.distances = distances
-
-    def against(
-        self,
-        count: int,
-        domain_starts: Indices,
-        ratio_density: Floats,
-        difference_density: Floats,
-        with_domains: bool,
-    ) -> tuple[Floats, DenseMinima]:
-        """Distances of each clip to its ``count`` nearest, (n, count), and its smallest values."""
-        nearest = np.empty((self.distances.shape[1], 0), self.distances.dtype)
-        if count:
-            by_clip = self.distances.T.copy()  # partitioned in place, so never a view
-            by_clip.partition(count - 1, axis=1)
-            nearest = np.sort(by_clip[:, :count], axis=1)
-        return nearest, query_minima(
-            self.distances, domain_starts, ratio_density, difference_density, with_domains
-        )
+from daco.method.kernels import Array, kernels
+from daco.method.neighbours import DenseMinima, NeighbourLists, dense_minima
+from daco.validation import Bools, Indices
 
 
 class View:
     """Unit rows of one geometry, their distances and neighbour lists, each made when needed."""
 
-    def __init__(self, unit: Floats, memory_budget: int) -> None:
+    def __init__(self, unit: Array, memory_budget: int) -> None:
         self.unit = unit
         self._memory_budget = memory_budget
         self._expected = 1
@@ -62,12 +38,16 @@ class View:
         return {name: value for name, value in self.__dict__.items() if name != "distances"}
 
     def __len__(self) -> int:
-        return len(self.unit)
+        return int(self.unit.shape[-2])
 
     @cached_property
     def distances(self) -> PairwiseDistances:
         """All distances between the clips of the bank."""
         return PairwiseDistances(self.unit, self._memory_budget)
+
+    def distances_to(self, rows: Array) -> Array:
+        """Distances of the bank's clips to new ones, (..., N, n)."""
+        return cosine_distances(self.unit, rows)
 
     def expect(self, reach: int) -> None:
         """So many neighbours will be asked for: lists made before that are made for them."""
@@ -83,8 +63,8 @@ class View:
         self,
         members: Bools,
         domain_starts: Indices,
-        ratio_density: Floats,
-        difference_density: Floats,
+        ratio_density: Array,
+        difference_density: Array,
         with_domains: bool,
     ) -> DenseMinima:
         """The smallest values of every clip of the bank, each left out; see `dense_minima`."""
@@ -92,15 +72,11 @@ class View:
             self.distances, members, domain_starts, ratio_density, difference_density, with_domains
         )
 
-    def look(self, rows: Floats) -> Look:
-        """New clips, unit rows."""
-        return Look(cosine_distances(self.unit, rows))
-
 
 class Views:
     """The views of one bank; ``bands`` of 1 means that the one band is the whole vector."""
 
-    def __init__(self, unit: Floats, bands: int, memory_budget: int) -> None:
+    def __init__(self, unit: Array, bands: int, memory_budget: int) -> None:
         self.bands = bands
         # All views share the budget: a bank of 8 bands has 9 distance matrices.
         self._budget = memory_budget // (bands + 1 if bands > 1 else 1)
@@ -117,7 +93,7 @@ class Views:
         """Bands and whole vectors will both be asked for: their products are the same."""
         unit = self.whole.unit
         begun = any("distances" in view.__dict__ for view in (self.whole, *self.by_band))
-        if self.bands == 1 or begun or not fits(len(unit), unit.dtype, self._budget):
+        if self.bands == 1 or begun or not fits(unit, self._budget):
             return
         lengths = band_lengths(unit, self.bands)
         if lengths.min() > _faint(unit):
@@ -130,29 +106,29 @@ class Views:
         """The views that a base score is averaged over."""
         return self.by_band if bandwise else [self.whole]
 
-    def rows_of(self, unit: Floats, bandwise: bool) -> Sequence[Floats]:
+    def rows_of(self, unit: Array, bandwise: bool) -> Sequence[Array]:
         """New clips, unit rows, as seen by the same views."""
         return band_rows(unit, self.bands) if bandwise and self.bands > 1 else [unit]
 
 
-def band_rows(unit: Floats, bands: int) -> list[Floats]:
+def band_rows(unit: Array, bands: int) -> list[Array]:
     """Each band of unit rows, scaled to length 1 by itself; a band of zeros stays zero."""
-    parts, lengths = unit.reshape(len(unit), bands, -1), band_lengths(unit, bands)
+    parts, lengths = unit.reshape(*unit.shape[:-1], bands, -1), band_lengths(unit, bands)
     return [
-        parts[:, band] / length[:, None]
-        if length.min() > _faint(unit)
-        else unit_rows(parts[:, band])
-        for band, length in enumerate(lengths)
+        parts[..., band, :] / lengths[..., band, None]
+        if lengths[..., band].min() > _faint(unit)
+        else unit_rows(parts[..., band, :])
+        for band in range(bands)
     ]
 
 
-def band_lengths(unit: Floats, bands: int) -> Floats:
-    """Length of each band of unit rows, (bands, N)."""
-    parts = unit.reshape(len(unit), bands, -1)
+def band_lengths(unit: Array, bands: int) -> Array:
+    """Length of each band of unit rows, (..., N, bands)."""
+    parts = unit.reshape(*unit.shape[:-1], bands, -1)
     with np.errstate(under="ignore"):
-        return np.sqrt(np.einsum("nbd,nbd->bn", parts, parts))
+        return kernels(unit).xp.einsum("...d,...d->...", parts, parts) ** 0.5
 
 
-def _faint(unit: Floats) -> float:
+def _faint(unit: Array) -> float:
     """Squares of a shorter band leave the float range."""
-    return float(1e4 * np.sqrt(np.finfo(unit.dtype).tiny))
+    return float(1e4 * np.sqrt(kernels(unit).xp.finfo(unit.dtype).tiny))

@@ -1,7 +1,8 @@
 """Result tables: one row per configuration, or per machine and configuration.
 
-Any mapping of columns is a table, a DataFrame as well as a dict of arrays; column names are
-the published ones. What is missing, doubled or not a number is an error that names it.
+Any mapping of columns is a table, a DataFrame as well as a dict of arrays; column names are the
+published ones. A missing or doubled entry, or a value that is not a number, is an error that names
+it.
 """
 
 from __future__ import annotations
@@ -49,9 +50,8 @@ def pivot_machines(
 
     Returns
     -------
-    machines : list of str
-        As they come.
-    configs : list of str
+    machines, configs : list of str
+        In the order of the table.
     values : ndarray of shape (n_machines, n_configs, n_columns)
 
     Examples
@@ -67,14 +67,11 @@ def pivot_machines(
     known = list(dict.fromkeys(config for _, config in cells))
     names = known if configs is None else config_names(configs)
     require_known(names, known, "The per-machine table")
-    values = np.empty((len(machines), len(names), len(columns)))
-    for i, machine in enumerate(machines):
-        for j, name in enumerate(names):
-            values[i, j] = data[_row(cells, machine, name)]
-    return machines, names, values
+    rows = [[_row(cells, machine, name) for name in names] for machine in machines]
+    return machines, names, data[np.array(rows)]
 
 
-def composed_score(table: Table, choices: Mapping[str, str], *, split: str | None = None) -> float:
+def composed_score(table: Table, choices: Mapping[str, str]) -> float:
     """Official score when each machine runs its own choice, in the table's unit.
 
     Reads the metric columns, so it comes after a label-free choice and apart from it.
@@ -87,7 +84,7 @@ def composed_score(table: Table, choices: Mapping[str, str], *, split: str | Non
     >>> round(composed_score(table, {"fan": "raw-k2"}), 2)
     61.06
     """
-    cells, data = _cells(table, QUANTITIES, split)
+    cells, data = _cells(table, QUANTITIES, None)
     if not choices:
         raise InputError("composed_score was given no choices. Choose for at least one machine.")
     require_known(choices, {machine for machine, _ in cells}, "The per-machine table")
@@ -143,7 +140,7 @@ def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) ->
 
 
 def require_known(wanted: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Every name of `wanted` is in `known`, or an error with the nearest one."""
+    """Raise an InputError with the closest known name for a name that is not known."""
     known = list(known)
     for name in wanted:
         if name not in known:
@@ -156,24 +153,22 @@ def _cells(
     """The row of each machine and configuration, and the columns' values."""
     machines = [str(machine) for machine in column(table, "machine")]
     configs = [str(config) for config in column(table, "config")]
-    splits: list[str | None] = [split] * len(machines)
-    if split is not None:
-        found = [str(s) for s in column(table, "split")]
-        require_known([split], found, "Column 'split'")
-        splits = list(found)
-    if not len(machines) == len(configs) == len(splits):
+    if len(machines) != len(configs):
         raise InputError(
             f"Columns of one table have one length. 'machine' has {len(machines)} rows, 'config' "
             f"{len(configs)}."
         )
+    rows: Iterable[int] = range(len(machines))
+    if split is not None:
+        splits = [str(s) for s in column(table, "split")]
+        require_known([split], splits, "Column 'split'")
+        rows = [row for row in rows if splits[row] == split]
     cells: dict[tuple[str, str], int] = {}
-    for row, cell in enumerate(zip(machines, configs, strict=True)):
-        if splits[row] != split:
-            continue
+    for row in rows:
+        cell = machines[row], configs[row]
         if cell in cells:
             raise InputError(
-                f"Machine {cell[0]!r} has {cell[1]!r} twice. Keep one split and one channel "
-                "policy, or pass 'split'."
+                f"Machine {cell[0]!r} has {cell[1]!r} twice. Keep one split and one channel policy."
             )
         cells[cell] = row
     if not cells:

@@ -1,6 +1,9 @@
-"""The two hot loops, chosen once: compiled by numba where it is installed, else NumPy.
+"""The array kernels of the method, for NumPy arrays and for torch tensors.
 
-``DACO_KERNELS=numpy`` or ``=numba`` forces one of them. They agree to rounding.
+Everything else in this room is written once, on top of the functions of `kernels(array)`. NumPy
+arrays hold one machine; tensors have a leading axis of machines. Loops over NumPy arrays are
+compiled by numba where it is installed; ``DACO_KERNELS=numpy`` or ``=numba`` forces one of the two.
+All three agree to rounding.
 """
 
 from __future__ import annotations
@@ -11,15 +14,39 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
-from daco.errors import ConfigError
+import numpy as np
+
+from daco.errors import ConfigError, MissingExtraError
+
+Array = Any
+"""A NumPy array, or a torch tensor with a leading axis of machines."""
 
 _forced: list[str] = []
 
 
-def kernels() -> ModuleType:
-    """The module with ``subset_sums`` and ``scan_block``."""
+def kernels(array: Array = None) -> ModuleType:
+    """The module with the kernels for an array; those for NumPy arrays by default."""
+    if is_tensor(array):
+        return import_module("daco.method._kernels_torch")
     return _load(_forced[-1] if _forced else os.environ.get("DACO_KERNELS", "auto"))
+
+
+def is_tensor(array: Array) -> bool:
+    """Whether an array is a torch tensor; torch is not imported to find out."""
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def require_torch() -> None:
+    """An error with the pip command where PyTorch is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            'A torch device needs PyTorch: pip install "daco-asd[torch]". The device "cpu" works '
+            "without it."
+        ) from None
 
 
 @contextmanager
@@ -43,3 +70,8 @@ def _load(name: str) -> ModuleType:
         return import_module("daco.method._kernels_numba")
     except (ImportError, RuntimeError):  # not installed, or no folder for its machine code
         return import_module("daco.method._kernels_numpy")
+
+
+def as_array(values: Any) -> Array:
+    """A tensor as it is, anything else as a NumPy array."""
+    return values if is_tensor(values) else np.asarray(values)

@@ -1,10 +1,9 @@
-"""Pseudo-anomalies of one machine: what stands for its faults where there is no anomaly.
+"""Pseudo-anomalies of one machine, which replace its faults where no anomaly is known.
 
-Two kinds, one value. Injected faults were added to recordings (:mod:`daco.synthetic.injection`) and
-embedded like them. Where there are only embeddings, normal clips are moved in the embedding space:
-a part of their features takes the values of other normal clips of the same domain, so that every
-feature stays plausible and their combination is new. How far they are moved is stated in units of
-the machine: the distance of a normal clip to its most similar other one.
+Injected faults were added to recordings (:mod:`daco.synthetic.injection`) and embedded like them.
+Where there are only embeddings, normal clips are moved in the embedding space: some of their
+features take the values of other normal clips of the same domain. Distances are in units of the
+machine's typical distance between nearest neighbours.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ INJECTED = "injected faults"
 EMBEDDED = "embedding-space pseudo-anomalies"
 
 SAME = 1e-6
-"""Cosine distance below which two embeddings are of one recording: rounding is less, and the
-closest two recordings of the machines it was tried on were farther apart."""
+"""Cosine distance below which two embeddings are of one recording: above rounding, and below the
+distance of the closest two recordings of the machines it was tried on."""
 
 PER_DOMAIN = 20
 STRENGTHS = (0.5, 1.0, 2.0)
-"""How far pseudo-anomalies are from the clip they were made of, in typical distances between
-neighbours: among the normals, beside them, clear of them. Farther, all detectors are right."""
+"""Distances of pseudo-anomalies from their clip, in typical distances between neighbours: among
+the normals, at their edge, outside. Every detector finds those that are farther."""
 
 REPEATS = 3
 SHUFFLED, SWAPPED = "shuffled", "swapped"

@@ -1,4 +1,8 @@
-"""Base anomaly scores of clips against a bank, or against parts of it. Higher is more anomalous."""
+"""Base anomaly scores of clips against a bank, or against parts of it. Higher is more anomalous.
+
+Arrays have an axis S of subsets of the bank; tensors of many machines have machines and subsets in
+that axis (:mod:`daco.method.kernels`).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.method.bases import SCORERS, Base
 from daco.method.densities import BaseScores, local_against, local_within
 from daco.method.geometry import Views
-from daco.validation import Bools, Floats, Indices
+from daco.method.kernels import Array, kernels
+from daco.validation import Bools, Indices
 
 WHOLE, BANDS = "whole", "bands"
 """Where a distance to domains is measured: in whole vectors, or as the mean over bands."""
@@ -29,10 +33,13 @@ class Scored:
     scores : {base: (S, n)}
     domain : {geometry: (S, G, n)}
         Distance to the nearest member of each domain, in the geometries that were asked for.
+    nearest : (index, distance), optional
+        The nearest normal of each clip in whole vectors.
     """
 
     scores: BaseScores = field(default_factory=dict)
-    domain: dict[str, Floats] = field(default_factory=dict)
+    domain: dict[str, Array] = field(default_factory=dict)
+    nearest: tuple[Array, Array] | None = None
 
 
 def geometry_of(base: Base) -> str:
@@ -65,44 +72,57 @@ def scores_within(
     parts, needed = required(bases)
     needed |= set(geometries)
     everyone = np.ones((1, len(views.whole)), np.bool_) if members is None else members
-    found = Scored()
+    result = Scored()
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
-            seen = (
+            by_view = (
                 local_within(view, domain_starts, local, members, geometry in needed)
                 for view in views.of(bandwise)
             )
-            _keep(found, seen, local, geometry if geometry in needed else None)
-    return _with_derived(found, found, everyone, domain_starts, bases)
+            _add_mean(result, by_view, geometry if geometry in needed else None)
+    _add_derived(result, result, everyone, domain_starts, bases)
+    return result
 
 
 def scores_against(
     views: Views,
-    query: Floats,
+    query: Array,
     domain_starts: Indices,
     bases: Collection[Base],
     own: Scored,
     geometries: Collection[str] = (),
+    with_nearest: bool = False,
 ) -> Scored:
-    """Score new clips, unit rows (n, D), against the whole bank; S is 1.
+    """Score new clips, unit rows (..., n, D), against the whole bank; S is 1.
 
-    ``own`` are the bank's leave-one-out scores: what fusion and standardisation rest on.
+    ``own`` are the bank's leave-one-out scores: what fusion and standardisation rest on. The
+    distances of each geometry are computed once for all that is asked for.
     """
     parts, needed = required(bases)
     needed |= set(geometries)
-    found = Scored()
+    distances = views.whole.distances_to(query) if with_nearest else None
+    result = Scored(nearest=None if distances is None else kernels(query).nearest(distances))
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
-            seen = []
-            for view, rows in zip(views.of(bandwise), views.rows_of(query, bandwise), strict=True):
-                look = view.look(rows)
-                with_domains = geometry in needed
-                seen.append(local_against(view, look, domain_starts, local, with_domains))
-            _keep(found, seen, local, geometry if geometry in needed else None)
+            rows_by_view = zip(views.of(bandwise), views.rows_of(query, bandwise), strict=True)
+            by_view = (
+                local_against(
+                    view,
+                    distances
+                    if distances is not None and view is views.whole
+                    else view.distances_to(rows),
+                    domain_starts,
+                    local,
+                    geometry in needed,
+                )
+                for view, rows in rows_by_view
+            )
+            _add_mean(result, by_view, geometry if geometry in needed else None)
     everyone = np.ones((1, len(views.whole)), np.bool_)
-    return _with_derived(found, own, everyone, domain_starts, bases)
+    _add_derived(result, own, everyone, domain_starts, bases)
+    return result
 
 
 def expect(views: Views, bases: Iterable[Base]) -> None:
@@ -126,54 +146,51 @@ def _is_local(base: Base) -> bool:
     return SCORERS[base.scorer].local
 
 
-def _keep(
-    found: Scored,
-    seen: Iterable[tuple[BaseScores, Floats]],
-    local: list[Base],
-    geometry: str | None,
+def _add_mean(
+    result: Scored, by_view: Iterable[tuple[BaseScores, Array]], geometry: str | None
 ) -> None:
-    """Average what the views of one geometry say, one view at a time."""
-    views = iter(seen)
+    """Average the scores of the views of one geometry, one view at a time."""
+    views = iter(by_view)
     scores, domain = next(views)
     count = 1
     for more, more_domain in views:
         if count == 1:  # one view alone keeps its precision
-            scores = {base: scores[base].astype(np.float64) for base in local}
-            domain = domain.astype(np.float64)
-        for base in local:
-            scores[base] += more[base]
+            K = kernels(domain)
+            scores = {base: K.double(values) for base, values in scores.items()}
+            domain = K.double(domain)
+        for base, values in more.items():
+            scores[base] += values
         domain += more_domain
         count += 1
     if count > 1:
         scores = {base: total / count for base, total in scores.items()}
         domain = domain / count
-    found.scores.update(scores)
+    result.scores.update(scores)
     if geometry is not None:
-        found.domain[geometry] = domain
+        result.domain[geometry] = domain
 
 
-def _with_derived(
-    found: Scored, own: Scored, members: Bools, domain_starts: Indices, bases: Collection[Base]
-) -> Scored:
+def _add_derived(
+    result: Scored, own: Scored, members: Bools, domain_starts: Indices, bases: Collection[Base]
+) -> None:
     """Add the scores that are made of others: nearest domains standardised, and fusions."""
     for base in required(bases)[0]:
         if base.scorer == "genrep":
-            found.scores[base] = genrep_scores(
-                own.domain[WHOLE], members, domain_starts, found.domain[WHOLE]
+            result.scores[base] = genrep_scores(
+                own.domain[WHOLE], members, domain_starts, result.domain[WHOLE]
             )
     for base in bases:
         if base.members:
-            found.scores[base] = fused(
+            result.scores[base] = fused(
                 [own.scores[member] for member in base.members],
                 members,
-                [found.scores[member] for member in base.members],
+                [result.scores[member] for member in base.members],
             )
-    return found
 
 
 def genrep_scores(
-    own_domain: Floats, members: Bools, domain_starts: Indices, domain_distance: Floats
-) -> NDArray[np.float64]:
+    own_domain: Array, members: Bools, domain_starts: Indices, domain_distance: Array
+) -> Array:
     """Distance to the nearest domain, each standardised by what its own clips have: (S, n).
 
     A domain's distances are centred on the mean distance of its members to their nearest other
@@ -200,30 +217,35 @@ def genrep_scores(
     >>> genrep_scores(own, np.ones((1, 7), bool), np.array([0, 4, 7]), clip).round(3)
     array([[0.612]])
     """
-    scores = np.full((len(members), domain_distance.shape[2]), np.inf)
+    K = kernels(own_domain)
+    parts = list(pairwise(domain_starts))
+    own = K.double(K.xp.concatenate([own_domain[:, g, a:b] for g, (a, b) in enumerate(parts)], -1))
+    real = _of_machines(members, own) & K.xp.isfinite(own)
+    own = K.xp.where(real, own, 0)
+    pooled_count = real.sum(-1)
+    typical = own.sum(-1) / pooled_count.clip(min=1)
+    counts = [real[:, a:b].sum(-1) for a, b in parts]
+    means = [
+        K.xp.where(count > 0, own[:, a:b].sum(-1) / count.clip(min=1), typical)
+        for (a, b), count in zip(parts, counts, strict=True)
+    ]
+    squares = [
+        K.xp.where(real[:, a:b], own[:, a:b] - mean[:, None], 0) ** 2
+        for (a, b), mean in zip(parts, means, strict=True)
+    ]
     sizes = np.diff(domain_starts)
     target = len(sizes) - 1 - int(sizes[::-1].argmin())  # of equally small domains the last
-    for s, member in enumerate(members):
-        inside = []
-        for g, (start, stop) in enumerate(pairwise(domain_starts)):
-            own = own_domain[s, g, start:stop][member[start:stop]].astype(np.float64)
-            inside.append(own[np.isfinite(own)])
-        pooled = np.concatenate(inside)
-        typical = pooled.mean() if pooled.size else 0.0
-        means = [own.mean() if own.size else typical for own in inside]
-        spread = inside[target].std() if inside[target].size else 0.0
-        if spread <= _SPREAD_FLOOR and pooled.size:
-            spread = np.concatenate(
-                [own - mean for own, mean in zip(inside, means, strict=True)]
-            ).std()
-        spread = max(spread, _SPREAD_FLOOR) if pooled.size else 1.0
-        for mean, distance in zip(means, domain_distance[s], strict=True):
-            np.minimum(scores[s], distance - mean, out=scores[s])
-        scores[s] /= spread
-    return scores
+    spread = (squares[target].sum(-1) / counts[target].clip(min=1)) ** 0.5
+    # Deviations from the means of domains add up to 0, so that this is a standard deviation.
+    all_squares = sum(part.sum(-1) for part in squares)
+    of_all = (all_squares / pooled_count.clip(min=1)) ** 0.5
+    spread = K.xp.where(spread <= _SPREAD_FLOOR, of_all, spread).clip(min=_SPREAD_FLOOR)
+    spread = K.xp.where(pooled_count > 0, spread, 1.0)
+    centred = K.double(domain_distance) - K.xp.stack(means, 1)[..., None]
+    return K.xp.amin(centred, 1) / spread[:, None]
 
 
-def fused(own: Sequence[Floats], members: Bools, scores: Sequence[Floats]) -> NDArray[np.float64]:
+def fused(own: Sequence[Array], members: Bools, scores: Sequence[Array]) -> Array:
     """The smallest of several standardised scores.
 
     A clip has to look odd to every scorer before it counts as odd.
@@ -244,12 +266,19 @@ def fused(own: Sequence[Floats], members: Bools, scores: Sequence[Floats]) -> ND
     >>> fused(own, np.ones((1, 2), bool), [np.array([[3.0]]), np.array([[25.0]])])
     array([[0.5]])
     """
-    counts = members.sum(axis=1, keepdims=True)
-    smallest = np.full(scores[0].shape, np.inf)
+    K = kernels(own[0])
+    inside = _of_machines(members, own[0])
+    count = int(members[0].sum())
+    standardised = []
     for normal, score in zip(own, scores, strict=True):
-        inside = np.where(members, normal, 0).astype(np.float64)
-        mean = inside.sum(axis=1, keepdims=True) / counts
-        deviation = np.where(members, inside - mean, 0)
-        spread = np.sqrt((deviation**2).sum(axis=1, keepdims=True) / counts)
-        np.minimum(smallest, (score - mean) / np.maximum(spread, _SPREAD_FLOOR), out=smallest)
-    return smallest
+        normals = K.double(K.xp.where(inside, normal, 0))
+        mean = (normals.sum(-1) / count)[:, None]
+        deviation = K.xp.where(inside, normals - mean, 0)
+        spread = ((deviation**2).sum(-1) / count)[:, None] ** 0.5
+        standardised.append((score - mean) / spread.clip(min=_SPREAD_FLOOR))
+    return K.xp.amin(K.xp.stack(standardised, 0), 0)
+
+
+def _of_machines(members: Bools, like: Array) -> Array:
+    """Masks (S, N) repeated for every machine of an array (M S, N)."""
+    return kernels(like).from_host(np.tile(members, (len(like) // len(members), 1)), like)

@@ -1,33 +1,30 @@
-"""Rules that pick a configuration from a grid, and what labels each of them reads.
+"""The paper's rules that pick a configuration from a grid, and what labels each of them reads.
 
 A grid table has one row per configuration and the published columns: ``config``,
 ``dev_omega`` and ``eval_omega`` (official score in percent), ``crit_dev`` and ``crit_eval``
 (criterion, smaller is better). Any mapping of columns will do: a DataFrame or a dict.
 
-Labels cannot reach a label-free pick: such a function has no argument that could carry
-them. Guarded selection reads ``dev_omega`` and ``crit_dev`` and nothing else. Ties are
-broken by grid order, and a configuration whose criterion is nan is never chosen.
+Guarded selection reads ``dev_omega`` and ``crit_dev`` and nothing else. Ties are broken by grid
+order, and a configuration whose criterion is nan is never chosen. The label-free choice of the
+commands, which also knows the noise of the criterion, is `daco.method.choice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.evaluation.metrics import QUANTITIES
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.grid_table import (
     Table,
     column,
-    composed_score,
     config_names,
     numbers,
     pivot_machines,
-    require_known,
 )
 from daco.validation import Bools, Float64s
 
@@ -44,26 +41,12 @@ class RandomExpectation:
 
 @dataclass(frozen=True)
 class SelectionRow:
-    """What one rule picked and what it is worth.
+    """The pick of one rule and its scores; None where a table has no such value.
 
-    Attributes
-    ----------
-    rule : str
-        The rule's name.
-    config : str or None
-        The pick; None when there is not one (per machine, random).
-    dev_omega, eval_omega : float or None
-        The pick's official scores; None where the table has none.
-    crit_dev, crit_eval : float or None
-        The pick's criterion on dev machines and on evaluation machines, whichever of them the
-        rule read; None where the table has none. Of per-machine picks: the mean of the chosen
-        on the machines that chose.
-    labels : str
-        The labels the rule read: ``"none"``, ``"development"``, ``"development (veto only)"``,
-        ``"the mask's"`` (those that a veto given as a mask was made with)
-        or ``"evaluation"``.
-    eval_sd : float or None
-        Standard deviation over configurations, for the random rule.
+    ``crit_dev`` and ``crit_eval`` are criteria of the pick, or means over per-machine picks.
+    ``labels`` are those that the rule read: ``"none"``, ``"development"``, ``"development (veto
+    only)"``, ``"the mask's"`` (of a veto given as a mask) or ``"evaluation"``. ``eval_sd`` is the
+    standard deviation over configurations, of the random rule.
     """
 
     rule: str
@@ -77,9 +60,7 @@ class SelectionRow:
 
 
 def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> Bools:
-    """Configurations strictly above the `quantile` (linear) of the dev scores.
-
-    Strict as published: a configuration that sits on the quantile is out.
+    """Configurations strictly above the `quantile` (linear) of the dev scores, as published.
 
     Examples
     --------
@@ -178,19 +159,6 @@ def guarded_selection(table: Table, veto: Veto = viable) -> str:
     return names[_smallest(np.where(mask, criterion, np.nan), "a viable configuration")]
 
 
-def fixed_default(configs: Iterable[str | ScoreConfig], default: str = DEFAULT_CONFIG) -> str:
-    """The configuration named in advance, checked to be in the grid.
-
-    Examples
-    --------
-    >>> from daco.method.selection import fixed_default
-    >>> fixed_default(["raw-k1", "conf-soft-m0-k1"])
-    'conf-soft-m0-k1'
-    """
-    require_known([default], config_names(configs), "The grid")
-    return default
-
-
 def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
     """The best configuration in hindsight. Reads evaluation labels: an upper bound, not a rule.
 
@@ -205,7 +173,7 @@ def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
 
 
 def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
-    """What a configuration drawn at random scores; sd with ``n - 1``, nan for one value.
+    """Mean score of a configuration drawn at random; sd with ``n - 1``, nan for one value.
 
     Examples
     --------
@@ -219,22 +187,17 @@ def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
 
 
 def per_machine_blind(
-    table: Table,
-    pool: Iterable[str | ScoreConfig] | None = None,
-    *,
-    split: str | None = None,
+    table: Table, pool: Iterable[str | ScoreConfig] | None = None
 ) -> dict[str, str]:
-    """For each machine the pool configuration of smallest criterion, from its own normals.
+    """The paper's blind rule: for each machine the smallest criterion in the pool, as it is.
 
     Parameters
     ----------
     table : mapping of columns
         One row per machine and configuration: ``machine``, ``config``, ``balance_ks``. No
-        other column is read, but for ``split`` when asked.
+        other column is read.
     pool : iterable of str or ScoreConfig, optional
         The candidates in tie-breaking order; :func:`daco.method.config.blind_pool` by default.
-    split : str, optional
-        Only rows of this ``split``, such as ``"eval"``.
 
     Examples
     --------
@@ -246,22 +209,14 @@ def per_machine_blind(
     {'fan': 'raw-k2'}
     """
     candidates = config_names(blind_pool() if pool is None else pool)
-    machines, _, values = pivot_machines(table, ["balance_ks"], configs=candidates, split=split)
+    machines, _, values = pivot_machines(table, ["balance_ks"], configs=candidates)
     return {
         machine: candidates[_smallest(row, f"a pool configuration of machine {machine!r}")]
         for machine, row in zip(machines, values[:, :, 0], strict=True)
     }
 
 
-def selection_table(
-    table: Table,
-    *,
-    per_machine: Table | None = None,
-    pool: Iterable[str | ScoreConfig] | None = None,
-    split: str | None = None,
-    veto: Veto = viable,
-    fixed: Sequence[str] | None = None,
-) -> list[SelectionRow]:
+def selection_table(table: Table, veto: Veto = viable) -> list[SelectionRow]:
     """Every rule on one grid, from the least informed to the oracle.
 
     Parameters
@@ -270,13 +225,8 @@ def selection_table(
         ``config``, ``dev_omega``, ``crit_dev``; with ``crit_eval`` the criterion on the
         evaluation machines' normals is added, with ``eval_omega`` the scores of the picks,
         the random expectation and the oracle.
-    per_machine, pool, split : optional
-        As for :func:`per_machine_blind`; without `per_machine` that rule is left out. Its
-        score is added when the table has the metric columns.
     veto : callable or array of bool
         As for :func:`guarded_selection`.
-    fixed : sequence of str, optional
-        Configurations named in advance; by default the paper's, when the grid has it.
 
     Examples
     --------
@@ -296,22 +246,17 @@ def selection_table(
     names = config_names(column(table, "config"))
     dev = numbers("dev_omega", column(table, "dev_omega"), len(names))
     criterion = numbers("crit_dev", column(table, "crit_dev"), len(names), allow_nan=True)
-    if fixed is None:
-        fixed = [DEFAULT_CONFIG] if DEFAULT_CONFIG in names else []
-    picks = [("fixed", fixed_default(names, name), "none") for name in fixed]
+    picks = [("fixed", DEFAULT_CONFIG, "none")] if DEFAULT_CONFIG in names else []
     picks.append(("dev score", select_by_dev_score(names, dev), "development"))
     picks.append(("criterion", select_by_criterion(names, criterion), "none"))
     own = None
     if "crit_eval" in table:
         own = numbers("crit_eval", column(table, "crit_eval"), len(names), allow_nan=True)
-        pick = select_by_criterion(names, own)
-        picks.append(("criterion on evaluation normals", pick, "none"))
-    pick = guarded_selection(table, veto)
+        picks.append(("criterion on evaluation normals", select_by_criterion(names, own), "none"))
     veto_labels = "development (veto only)" if callable(veto) else "the mask's"
-    picks.append(("guarded criterion", pick, veto_labels))
-    blind = per_machine_blind(per_machine, pool, split=split) if per_machine is not None else None
+    picks.append(("guarded criterion", guarded_selection(table, veto), veto_labels))
 
-    # every label-free and guarded pick is made; only now are evaluation scores read
+    # Every label-free and guarded pick is made; only now are evaluation scores read.
     scores = None
     if "eval_omega" in table:
         scores = numbers("eval_omega", column(table, "eval_omega"), len(names))
@@ -319,33 +264,16 @@ def selection_table(
     def row(rule: str, config: str, labels: str) -> SelectionRow:
         at = names.index(config)
         omega, on_eval = (None if each is None else float(each[at]) for each in (scores, own))
-        criteria = float(criterion[at]), on_eval
-        return SelectionRow(rule, config, float(dev[at]), omega, *criteria, labels)
+        return SelectionRow(
+            rule, config, float(dev[at]), omega, float(criterion[at]), on_eval, labels
+        )
 
     rows = [row(*pick) for pick in picks]
-    if per_machine is not None and blind is not None:
-        rows.append(_blind_row(per_machine, blind, split))
     if scores is not None:
         chance = random_expectation(scores)
         spread = SelectionRow("random", None, None, chance.mean, None, None, "none", chance.sd)
         rows = [spread, *rows, row("oracle", oracle(names, scores), "evaluation")]
     return rows
-
-
-def _blind_row(per_machine: Table, choices: Mapping[str, str], split: str | None) -> SelectionRow:
-    used = list(dict.fromkeys(choices.values()))
-    machines, _, values = pivot_machines(per_machine, ["balance_ks"], configs=used, split=split)
-    chosen = [values[i, used.index(choices[m]), 0] for i, m in enumerate(machines)]
-    omega = None
-    if all(quantity in per_machine for quantity in QUANTITIES):
-        omega = composed_score(per_machine, choices, split=split)
-    criteria = blind_criteria(float(np.mean(chosen)), split)
-    return SelectionRow("per-machine blind", None, None, omega, *criteria, "none")
-
-
-def blind_criteria(mean: float | None, split: str | None) -> tuple[float | None, float | None]:
-    """``crit_dev`` and ``crit_eval`` of picks per machine: one of them, by who chose."""
-    return (mean, None) if split == "dev" else (None, mean)
 
 
 def _scores(name: str, values: ArrayLike) -> Float64s:

@@ -1,12 +1,9 @@
-"""The label-free viability veto: cut the configurations that cannot hear synthetic faults.
+"""The label-free viability veto: exclude configurations that do not detect pseudo-anomalies.
 
-A criterion that compares normal clips with each other cannot see whether a configuration detects
-anything. The paper's veto asks labelled development machines; this one asks pseudo-anomalies
-(:mod:`daco.method.pseudo_anomalies`) of the machine itself, and no function here has an argument
-for a label.
-
-It is a veto and no ranker: what it measures says little about the order of configurations that
-do hear.
+The criterion compares normal clips and cannot see whether a configuration detects anything. The
+paper's veto reads dev labels; this one uses pseudo-anomalies of the machine itself
+(:mod:`daco.method.pseudo_anomalies`), and no function here has an argument for a label. It does
+not rank: pseudo scores say little about the order of the configurations that it leaves.
 """
 
 from __future__ import annotations
@@ -27,25 +24,25 @@ from daco.validation import Bools, Float64s, as_embeddings, encode_domains
 
 CHANCE = 0.5
 
-KEPT_SHARES = {INJECTED: 4 / 5, EMBEDDED: 2 / 3}
-"""Of the reference's advantage over chance, the least that a viable configuration keeps. Less is
-asked where clips were moved in the embedding space: by the very distance that scorers measure, so
-that scorers differ more in it than they do on sounds."""
+ADVANTAGE_SHARES = {INJECTED: 4 / 5, EMBEDDED: 2 / 3}
+"""The least share of the reference's advantage over chance that a viable configuration has. It is
+smaller for clips moved in the embedding space: scorers differ more in the distance by which these
+were moved than they do on sounds."""
 
-HEARD = 0.6
-"""AUC of plain nearest neighbours from which on a kind of pseudo-anomaly counts. What the embedding
-itself does not hold can tell no configurations apart: it only adds noise to all of them."""
+DETECTABLE = 0.6
+"""AUC of plain nearest neighbours from which on a kind of pseudo-anomaly counts. A fault that the
+embedding does not show adds noise to all configurations alike."""
 
 LEAST_ADVANTAGE = 0.05
-"""Where even the reference is this close to chance, nothing was heard and nothing is cut."""
+"""The veto abstains where the reference is less than this above chance."""
 
 MIN_CLIPS = 4
-"""Normals of a domain: half of them are held out, and two must stay for a local density."""
+"""Normals that a domain needs: half are held out, and a local density needs two."""
 
 
 @dataclass(frozen=True, eq=False)
 class PseudoScores:
-    """How well each configuration tells pseudo-anomalies of one machine from its normals.
+    """How well each of C configurations tells pseudo-anomalies of a machine from its normals.
 
     Attributes
     ----------
@@ -53,28 +50,27 @@ class PseudoScores:
     basis : str
         What the pseudo-anomalies are.
     domains : tuple of str
+        The G domains with enough normals.
     auc : (C, G) float
-        Of each domain's pseudo-anomalies against the held-out clips they were made of; ties
-        count half.
+        Of a domain's pseudo-anomalies against the held-out clips they were made of.
     pauc : (C, G) float
         The partial AUC up to a false-alarm rate of 0.1 (McClish), against all normals of the
         domain: a tenth of the held-out clips is one clip or none.
     kinds : tuple of str
     by_kind : (C, K) float
         The AUC of each kind of pseudo-anomaly, mean over domains.
-    heard : tuple of str
-        The kinds that the embedding holds; `auc` and `pauc` are over these. All of them, where
-        it holds none.
+    detectable : tuple of str
+        The kinds that the embedding shows; `auc` and `pauc` are over these, or over all kinds
+        where it shows none.
     plain : (2 G,) float
-        AUC and partial AUC by domain of plain nearest neighbours (``raw-k1``), in the grid or not.
+        AUC and partial AUC by domain of plain nearest neighbours (``raw-k1``).
     clips : dict
         Held-out clips by domain.
     anomalies : int
-        Of all kinds.
     left_out : tuple of str
-        Domains with too few normals to be judged.
-    strangers : int
-        Held-out clips that are not among the normals: no row of the bank is held out for them.
+        Domains with too few normals.
+    unmatched : int
+        Held-out clips that are not among the normals, so that no row is held out for them.
     """
 
     configs: tuple[str, ...]
@@ -84,12 +80,12 @@ class PseudoScores:
     pauc: Float64s
     kinds: tuple[str, ...]
     by_kind: Float64s
-    heard: tuple[str, ...]
+    detectable: tuple[str, ...]
     plain: Float64s
     clips: dict[str, int]
     anomalies: int
     left_out: tuple[str, ...] = ()
-    strangers: int = 0
+    unmatched: int = 0
 
     @property
     def score(self) -> Float64s:
@@ -100,51 +96,27 @@ class PseudoScores:
     def _quantities(self) -> Float64s:
         return np.hstack([self.auc, self.pauc])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "basis": self.basis,
-            "clips": self.clips,
-            "anomalies": self.anomalies,
-            "heard": list(self.heard),
-            "left_out": list(self.left_out),
-            "strangers": self.strangers,
-            "configs": [
-                {
-                    "config": name,
-                    "score": float(score),
-                    **{f"auc_{d}": float(v) for d, v in zip(self.domains, auc, strict=True)},
-                    **{f"pauc_{d}": float(v) for d, v in zip(self.domains, pauc, strict=True)},
-                    **{f"auc_of_{k}": float(v) for k, v in zip(self.kinds, kinds, strict=True)},
-                }
-                for name, score, auc, pauc, kinds in zip(
-                    self.configs, self.score, self.auc, self.pauc, self.by_kind, strict=True
-                )
-            ],
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class Viability:
-    """What the veto cut, and why.
+    """Which configurations the veto keeps, and why it excludes the others.
 
     Attributes
     ----------
     configs : tuple of str
     kept : (C,) bool
-        False for what was cut.
+        False for excluded configurations.
     score : (C,) float
         The pseudo score, over all machines.
     median, plain : float
         The pseudo scores of the grid's median configuration and of plain nearest neighbours.
     limit : float
-        The score below which a configuration is cut; nan where the veto abstained.
+        A configuration with a lower score is excluded; nan where the veto abstains.
     basis : str
-        What the scores rest on: ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
+        ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
     reasons : dict
-        A sentence for each configuration that was cut.
+        A sentence for each excluded configuration, in the order of the grid.
     notes : tuple of str
-        What to know about the evidence.
     """
 
     configs: tuple[str, ...]
@@ -158,24 +130,14 @@ class Viability:
     notes: tuple[str, ...] = ()
 
     @property
-    def cut(self) -> tuple[str, ...]:
-        """The configurations that were cut, in the order of the grid."""
+    def excluded(self) -> tuple[str, ...]:
+        """The configurations that the veto excludes, in the order of the grid."""
         return tuple(self.reasons)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "basis": self.basis,
-            "median": self.median,
-            "plain": self.plain,
-            "limit": None if np.isnan(self.limit) else self.limit,
-            "cut": self.reasons,
-            "notes": list(self.notes),
-            "configs": [
-                {"config": name, "score": float(score), "kept": bool(kept)}
-                for name, score, kept in zip(self.configs, self.score, self.kept, strict=True)
-            ],
-        }
+    @property
+    def abstains(self) -> bool:
+        """Whether hardly any configuration detects the pseudo-anomalies; none is excluded then."""
+        return bool(np.isnan(self.limit))
 
 
 def pseudo_scores(
@@ -188,9 +150,9 @@ def pseudo_scores(
 ) -> PseudoScores:
     """Score pseudo-anomalies of one machine with every configuration of a grid.
 
-    The clips they were made of are held out, and the bank is made of all other normals. Where
-    that would take more than half of a domain (ten target clips, all of them with faults), the
-    clips are held out in turns, so that each is judged by a bank with half of its domain.
+    The clips they were made of are held out of the bank. Where that would take more than half of
+    a domain, such as ten target clips that all have faults, they are held out in turns, so that
+    half of each domain stays in the bank.
 
     Parameters
     ----------
@@ -216,12 +178,12 @@ def pseudo_scores(
     >>> from daco.method.viability import pseudo_scores
     >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     >>> domains = ["old"] * 50 + ["new"] * 10
-    >>> found = pseudo_scores(X, domains, moved_normals(X, domains), ["raw-k1", "ldn-ratio-K1"])
-    >>> found.auc.shape, found.clips
+    >>> scores = pseudo_scores(X, domains, moved_normals(X, domains), ["raw-k1", "ldn-ratio-K1"])
+    >>> scores.auc.shape, scores.clips
     ((2, 2), {'new': 10, 'old': 20})
     """
     asked = parse_grid(configs)
-    _refuse_oracle(asked)
+    refuse_oracle(asked)
     raw = ScoreConfig.parse(RAW_CONFIG)
     grid = asked if raw in asked else [*asked, raw]
     X = as_embeddings(X)
@@ -262,8 +224,9 @@ def pseudo_scores(
                 )
     plain = grid.index(raw)
     by_kind = np.stack([_separation(parts, judged, (kind,))[0].mean(axis=1) for kind in kinds], 1)
-    heard = tuple(kind for kind, auc in zip(kinds, by_kind[plain], strict=True) if auc >= HEARD)
-    auc, pauc = _separation(parts, judged, heard or kinds)
+    shown = zip(kinds, by_kind[plain].tolist(), strict=True)
+    detectable = tuple(kind for kind, auc in shown if auc >= DETECTABLE) or kinds
+    auc, pauc = _separation(parts, judged, detectable)
     return PseudoScores(
         configs=tuple(config.name for config in asked),
         basis=anomalies.basis,
@@ -272,35 +235,34 @@ def pseudo_scores(
         pauc=pauc[: len(asked)],
         kinds=kinds,
         by_kind=by_kind[: len(asked)],
-        heard=heard or kinds,
+        detectable=detectable,
         plain=np.concatenate([auc[plain], pauc[plain]]),
         clips={labels[code]: int((held == code).sum()) for code in judged},
         anomalies=int(np.isin(held[anomalies.origin], judged).sum()),
         left_out=tuple(labels[code] for code in range(len(names)) if code not in judged),
-        strangers=int((np.isin(held, judged) & (anomalies.rows < 0)).sum()),
+        unmatched=int((np.isin(held, judged) & (anomalies.rows < 0)).sum()),
     )
 
 
 def viability_veto(
-    scores: PseudoScores | Sequence[PseudoScores], *, kept_share: float | None = None
+    scores: PseudoScores | Sequence[PseudoScores], *, share: float | None = None
 ) -> Viability:
-    """Cut every configuration that hears much less than the others and than its own embedding.
+    """Exclude configurations that detect much less than the others and than their embedding.
 
-    A configuration is kept if its pseudo score is above chance by at least `kept_share` of what
-    the reference is above chance: the median configuration of the grid, or plain nearest
-    neighbours on the same embeddings (``raw-k1``) where they hear less. The median stands as
-    long as half of the grid works; plain neighbours see to it that a grid full of sharper
-    scorers does not cut everything else. Neither knows whether a machine, a network or a fault
-    level is easy or hard, so no score has to be known beforehand. Where the reference is hardly
-    above chance the veto abstains.
+    A configuration is kept if its pseudo score is above chance by at least `share` of what the
+    reference is above chance. The reference is the median configuration of the grid, or plain
+    nearest neighbours (``raw-k1``) where their score is lower: the median works as long as half
+    of the grid does, and plain neighbours keep a grid of sharp scorers from excluding the rest.
+    Both adapt to how hard the machine and the faults are. Where the reference is hardly above
+    chance the veto abstains.
 
     Parameters
     ----------
     scores : PseudoScores, or one for each machine
         Of the same grid and the same basis. Over machines they are averaged as the official
         score is: the harmonic mean of all domains of all machines.
-    kept_share : float in [0, 1], optional
-        By default `KEPT_SHARES` of the basis.
+    share : float in [0, 1], optional
+        By default `ADVANTAGE_SHARES` of the basis.
 
     Examples
     --------
@@ -323,9 +285,9 @@ def viability_veto(
             "The machines' pseudo scores are of different grids, or some rest on injected faults "
             "and some do not. Use one grid and one basis for all."
         )
-    share = KEPT_SHARES[basis] if kept_share is None else kept_share
+    share = ADVANTAGE_SHARES[basis] if share is None else share
     if not 0 <= share <= 1:
-        raise InputError(f"The 'kept_share' of the veto must be in [0, 1]. Got {share!r}.")
+        raise InputError(f"The 'share' of the veto must be in [0, 1]. Got {share!r}.")
     values = np.asarray(harmonic_mean(np.hstack([each._quantities for each in machines]), axis=1))
     median = float(np.median(values))
     plain = float(harmonic_mean(np.concatenate([each.plain for each in machines])))
@@ -334,8 +296,8 @@ def viability_veto(
     if reference - CHANCE < LEAST_ADVANTAGE:
         limit = float("nan")
         notes.append(
-            f"The veto abstains: a pseudo score of {100 * reference:.1f} is next to chance, so "
-            "that these pseudo-anomalies are hardly heard at all."
+            f"The veto abstains: a pseudo score of {100 * reference:.1f} is close to chance, so "
+            "these pseudo-anomalies are hardly detected at all."
         )
     kept = ~np.asarray(values < limit)  # all of them, where there is no limit
     others = (
@@ -353,7 +315,7 @@ def viability_veto(
 def _folds(
     held: NDArray[np.intp], rows: NDArray[np.intp], sizes: NDArray[np.intp]
 ) -> Iterator[NDArray[np.intp]]:
-    """Held-out clips by turns, so that half of every domain's normals stay at each of them."""
+    """Held-out clips in turns, so that half of every domain's normals stay in the bank."""
     turns = 1
     for code, size in enumerate(sizes):
         gone = int(((held == code) & (rows >= 0)).sum())
@@ -411,21 +373,22 @@ def _notes(machines: list[PseudoScores]) -> list[str]:
     few = sorted({domain for each in machines for domain in each.left_out})
     if few:
         notes.append(
-            f"Not judged, with fewer than {MIN_CLIPS} normals or none held out: {', '.join(few)}."
+            f"Domains with fewer than {MIN_CLIPS} normals or none held out: {', '.join(few)}."
         )
-    strangers = sum(each.strangers for each in machines)
-    if strangers:
+    unmatched = sum(each.unmatched for each in machines)
+    if unmatched:
         clips = sum(sum(each.clips.values()) for each in machines)
         notes.append(
-            f"{strangers} of {clips} recordings {'is' if strangers == 1 else 'are'} not among the "
-            f"normals of the study: nothing was held out for {'it' if strangers == 1 else 'them'}."
+            f"{unmatched} of {clips} recordings are not among the normals of the study, so nothing "
+            "was held out for them."
         )
     return notes
 
 
-def _refuse_oracle(grid: list[ScoreConfig]) -> None:
+def refuse_oracle(grid: Sequence[ScoreConfig]) -> None:
+    """Raise an InputError for a configuration that reads the true domains of test clips."""
     for config in grid:
         if config.assignment == "oracle":
             raise InputError(
-                f"{config.name!r} reads true domains; a veto must not. Remove it from the grid."
+                f"{config.name!r} reads true domains; selection must not. Remove it from the grid."
             )

@@ -1,9 +1,8 @@
-"""When a machine's decisions become an alarm: k anomalous clips among the last n.
+"""Alarms: raised when at least k of the last n clips are anomalous.
 
-One loud clip wakes nobody. An open alarm stays one alarm: it is not opened again until the
-machine has recovered or a person has acknowledged it, and every alarm counts only clips that
-came after the last opening or closing, so no clip belongs to two alarms. What counts is the
-order in which clips arrive, never a clock.
+An open alarm is not opened again until the machine has recovered or a person has acknowledged it.
+Every alarm counts only clips that came after the last opening or closing, so that no clip belongs
+to two alarms. The order of arrival counts, never a clock.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import NamedTuple
 from daco.errors import InputError
 
 MOST_CLIPS = 1000
-"""The longest window of a rule: what has to be looked at for every clip stays small."""
+"""The longest window of a rule; the last clips are read for every decision."""
 
-_WRITTEN = re.compile(r"(\d{1,4}) ?(?:/|of) ?(\d{1,4})", re.ASCII)
+_RULE = re.compile(r"(\d{1,4}) ?(?:/|of) ?(\d{1,4})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class AlarmRule:
     n : int
         Clips among which they are counted.
     recovery : int, optional
-        Normal clips in a row that close an open alarm; `n` of them where nothing is said.
+        Normal clips in a row that close an open alarm; `n` by default.
     every : bool
-        True lets an open alarm hold nothing back: the next k open another one.
+        An open alarm does not keep the next k clips from opening another one.
 
     Examples
     --------
@@ -63,16 +62,16 @@ class AlarmRule:
 
     @classmethod
     def parse(cls, text: str, *, recovery: int | None = None) -> AlarmRule:
-        """The rule a user typed: ``3/5``, or ``off`` for an alarm at every anomalous clip."""
+        """Parse ``3/5``, or ``off`` for an alarm at every anomalous clip."""
         word = text.strip().lower()
         if word == "off":
             return cls(1, 1, recovery, every=True)
-        written = _WRITTEN.fullmatch(word)
-        if not written:
+        match = _RULE.fullmatch(word)
+        if not match:
             raise InputError(
                 f"An alarm rule is written k/n, such as 3/5, or 'off'. Got {text!r} instead."
             )
-        return cls(int(written[1]), int(written[2]), recovery)
+        return cls(int(match[1]), int(match[2]), recovery)
 
     def __str__(self) -> str:
         return "off" if (self.k, self.n, self.every) == (1, 1, True) else f"{self.k}/{self.n}"
@@ -84,30 +83,30 @@ class AlarmRule:
 
     @property
     def memory(self) -> int:
-        """How many past clips the next decision can depend on."""
+        """Past clips on which the next decision can depend."""
         return max(self.n, self.normals_to_close) - 1
 
 
 EVERY_CLIP = AlarmRule(1, 1, every=True)
-"""The rule ``off``: every anomalous clip is an alarm of its own."""
+"""The rule ``off``: every anomalous clip is an alarm."""
 
 
 class Decision(NamedTuple):
-    """A clip and whether it was found anomalous."""
+    """A clip and whether it is anomalous."""
 
     clip: int
     anomalous: bool
 
 
 class Opened(NamedTuple):
-    """An alarm: the clip that completed it, and all that contributed, oldest first."""
+    """An opened alarm: the completing clip, and all contributing clips, oldest first."""
 
     clip: int
     contributing: tuple[int, ...]
 
 
 class Recovered(NamedTuple):
-    """The end of an alarm: the last of enough normal clips in a row."""
+    """A closed alarm: the last of enough normal clips in a row."""
 
     clip: int
 
@@ -119,8 +118,7 @@ class AlarmState:
     Parameters
     ----------
     recent : tuple of Decision
-        Oldest first, none from before the last opening, recovery or acknowledgement. A new
-        state has none, so it is also the state after an acknowledgement.
+        Oldest first, since the last opening, recovery or acknowledgement.
     is_open : bool
         An alarm is open.
     """
@@ -132,7 +130,7 @@ class AlarmState:
 def advance(
     rule: AlarmRule, state: AlarmState, decision: Decision
 ) -> tuple[AlarmState, Opened | Recovered | None]:
-    """The state after one more clip, and the alarm that it opened or ended.
+    """The state after one more clip, and the alarm that it opened or closed.
 
     Examples
     --------

@@ -1,10 +1,8 @@
-"""Does the calibration still hold: the realised false-alarm rate against the nominal one.
+"""Drift: the share of recent clips called anomalous against the model's false-alarm rate.
 
-A model promises that at most a stated share of normal clips is called anomalous. In the field
-nobody says which clips were normal, so that the share of recent clips called anomalous is all
-there is to look at. When it is above the promised rate by more than chance explains, either the
-calibration no longer fits (another microphone, season, product: add normals), or the machine
-really is failing. A number cannot tell the two apart; a person who listens can.
+In the field nobody says which clips were normal. When the share is above the rate by more than
+chance explains, either the calibration no longer fits (another microphone, season, product: add
+normals), or the machine is failing. A number cannot tell the two apart; a person who listens can.
 """
 
 from __future__ import annotations
@@ -14,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from daco.detector.thresholds import require_rate
 from daco.errors import InputError
 
@@ -21,20 +21,17 @@ WINDOW = 200
 """Recent clips that are looked at."""
 
 FEWEST = 30
-"""Clips below which nothing is called stale: a handful of odd ones is an alarm, not a drift."""
+"""Clips below which nothing is called stale: a few anomalous clips are an alarm, not a drift."""
 
 LEVEL = 0.001
-"""Probability of as many false alarms or more at the nominal rate, below which it is not chance.
-
-Small, because it is looked at again after every clip.
-"""
+"""Probability below which a count of alarms is not chance; small, as every clip is a new test."""
 
 CAUTION = (
     "A rising rate may also be real faults: listen to the flagged clips before adding normals."
 )
 
 Judged = tuple[bool, Mapping[str, float]]
-"""Whether a clip was called anomalous, and how strongly it belongs to each domain."""
+"""Whether a clip was called anomalous, and its domain weights."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +46,23 @@ class DomainDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """Recent decisions against the promised rate.
+    """Recent decisions against the nominal rate.
 
     Attributes
     ----------
     n : int
         Clips looked at.
     nominal, realised : float
-        The rate promised, and the share of the clips called anomalous.
+        The model's false-alarm rate, and the share of the clips called anomalous.
     bound : float
-        The largest share that chance explains: at the nominal rate more than that happens with
-        a probability of at most `LEVEL`, by the binomial distribution.
+        The largest share that chance explains: at the nominal rate a larger one has a
+        probability of at most `LEVEL`, by the binomial distribution.
     by_domain : dict of DomainDrift
-        A domain of few clips can drift unseen in the total. Each is tested at `LEVEL` divided
-        by the number of domains.
+        Each domain, tested at `LEVEL` divided by the number of domains.
     stale : bool
         The total or a domain is above its bound, on at least `FEWEST` clips.
     sentence, remedy, caution : str
-        For a person: what was seen, the command that mends it, and when not to use it.
+        For a person: the finding, the command that helps, and when not to use it.
     """
 
     n: int
@@ -94,17 +90,16 @@ def drift_of(
     domains: Sequence[str] | Mapping[str, int] = (),
     model: str = "MODEL.daco",
 ) -> Drift | None:
-    """Hold recent decisions of one model against the rate it was calibrated for.
+    """Compare recent decisions of one model with the rate it was calibrated for.
 
     Parameters
     ----------
     judged : sequence of (bool, mapping)
-        Recent clips, all judged by the same model: whether it was called anomalous, and its
-        domain weights.
+        Whether each clip was called anomalous, and its domain weights.
     nominal : float in (0, 1)
         The model's false-alarm rate.
     domains : sequence of str
-        Those to tell apart; by default those in the weights.
+        By default those in the weights.
     model : str
         The model's file, for the remedy.
 
@@ -115,10 +110,9 @@ def drift_of(
 
     Notes
     -----
-    With n normals behind it a threshold holds its rate on average over many such calibrations;
-    a single one on ten clips may well realise twice the rate from the first day. The bound
-    takes the nominal rate as exact, so that such a machine is called stale as well. The remedy
-    is the same: more normals.
+    A threshold from few normals may realise twice its rate from the first day. The bound takes
+    the nominal rate as exact, so that such a machine is called stale as well. The remedy is the
+    same: more normals.
 
     Examples
     --------
@@ -174,14 +168,7 @@ def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:
 
     if n < 0:
         raise InputError(f"The number of clips must not be negative. Got {n!r}.")
-    low, high = -1, n  # more than high: never; more than low: more often than `level`
-    while high - low > 1:
-        middle = (low + high) // 2
-        if bdtrc(middle, n, rate) <= level:
-            high = middle
-        else:
-            low = middle
-    return high
+    return int(np.argmax(bdtrc(np.arange(n + 1), n, rate) <= level))
 
 
 def _domain_drift(flags: Sequence[bool], nominal: float, level: float) -> DomainDrift:

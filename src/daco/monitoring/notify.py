@@ -1,6 +1,6 @@
-"""Delivery of a store's messages to a web address: at least once, signed, never in the way.
+"""Delivery of a store's messages to a web address: at least once, signed, in a thread.
 
-Requests are those of Standard Webhooks (standardwebhooks.com), for which receivers exist in most
+Requests follow Standard Webhooks (standardwebhooks.com), for which receivers exist in most
 languages: ``webhook-id`` is the same in every attempt of a message and ``webhook-signature`` is
 an HMAC of id, time and body.
 """
@@ -26,7 +26,7 @@ from daco.errors import DacoError, InputError
 from daco.monitoring.store import Delivery, Outbox, StoreError
 from daco.version import __version__
 
-_LONGEST_REST = 300.0  # seconds that an address which does not answer is left alone
+_LONGEST_REST = 300.0  # seconds between attempts while the address does not answer
 _IDLE = 1.0
 _SECRET = "whsec_"
 
@@ -41,7 +41,7 @@ class NotDeliveredError(DacoError):
 
 @dataclass(frozen=True)
 class Webhook:
-    """Where messages go, and the secret they are signed with.
+    """A web address, and the secret that signs messages.
 
     Examples
     --------
@@ -123,8 +123,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
-class Courier:
-    """A thread that delivers what is in an outbox, and comes back to what it could not deliver.
+class WebhookSender:
+    """A thread that delivers the messages of an outbox, and tries failed ones again.
 
     Parameters
     ----------
@@ -133,10 +133,10 @@ class Courier:
     webhook : Webhook
         The address.
     say : callable
-        Told in one sentence when the address stops answering and when it answers again.
+        Called with a sentence when the address stops answering and when it answers again.
     first_wait : float
         Seconds after a first failure, doubled with each further one: of a message up to an
-        hour, of the address up to five minutes. Nothing is ever given up.
+        hour, of the address up to five minutes. No message is given up.
     """
 
     def __init__(
@@ -150,28 +150,28 @@ class Courier:
         self.outbox, self.webhook, self.say, self.first_wait = outbox, webhook, say, first_wait
         self._failures = 0
         self._ending = False
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="daco-courier", daemon=True)
+        self._news = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="daco-webhook", daemon=True)
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> WebhookSender:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End after the attempt that is under way; what is left stays in the outbox."""
         self._ending = True
-        self._wake.set()
+        self._news.set()
         self._thread.join(self.webhook.timeout + 1)
 
-    def hurry(self) -> None:
-        """Say that there is something new."""
+    def wake(self) -> None:
+        """Deliver new messages now."""
         if not self._failures:
-            self._wake.set()
+            self._news.set()
 
     def finish(self, patience: float) -> int:
-        """Wait until all is delivered, the address keeps failing, or time is over; what is left."""
+        """Wait until all is delivered, attempts fail, or time is over; how many are left."""
         give_up = time.monotonic() + patience
-        self.hurry()
+        self.wake()
         while (left := self.outbox.pending()) and self._failures < 2:
             if time.monotonic() > give_up:
                 break
@@ -183,10 +183,10 @@ class Courier:
             try:
                 rest = self._deliver_one()
             except StoreError:
-                rest = _IDLE  # whoever writes clips has it in view and says so
+                rest = _IDLE  # the watcher reports a store that fails
             if rest:
-                self._wake.wait(rest)
-                self._wake.clear()
+                self._news.wait(rest)
+                self._news.clear()
 
     def _deliver_one(self) -> float:
         """Seconds to rest after one attempt."""
@@ -212,5 +212,5 @@ class Courier:
         return 0.0
 
     def _doubled(self, failures: int) -> float:
-        # Not in step: many who wait for the same address should not come back at once.
+        # Random, so that many senders do not try the same address at once.
         return self.first_wait * 2.0 ** min(failures - 1, 20) * random.uniform(0.75, 1.0)

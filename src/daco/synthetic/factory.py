@@ -1,9 +1,7 @@
 """A synthetic factory in the layout of DCASE Task 2: machines, domain shifts, faults, WAV files.
 
-The sound of a machine is in `daco.synthetic.sounds`; here it meets a microphone and a hall. The
-target domain differs from the source in speed, load, microphone and background noise. Every clip
-has a random stream of its own, so the bytes do not depend on the number of worker processes, nor on
-how many other clips there are.
+The target domain differs from the source in speed, load, microphone and background noise. Every
+clip has a random stream of its own: its bytes depend on no other clip and no number of workers.
 """
 
 from __future__ import annotations
@@ -12,16 +10,17 @@ import os
 import shutil
 import wave
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import DataError, InputError
-from daco.synthetic.sounds import KINDS, Run, hiss, ring, slow, strew
+from daco.synthetic.sounds import KINDS, Run, hiss, slow, strew
 from daco.validation import Float32s
 
 MACHINES = tuple(KINDS)
@@ -38,7 +37,7 @@ HIDDEN_ATTRIBUTES = {
 
 _SPLITS = ("train", "test", "supplemental")
 _DOMAINS = ("source", "target")
-_SUPPLEMENT = {True: "machine", False: "noise"}
+_NOISE_DB = -3.0  # the background relative to the machine
 _ENTROPY = {word: code for code, word in enumerate((*_SPLITS, *_DOMAINS))}
 
 
@@ -68,16 +67,16 @@ class ClipPlan:
 
     folder: str
     machine: str
-    split: str
-    domain: str
-    label: int
-    number: int
     seconds: float
     sample_rate: int
     channels: int
     severity: float
     seed: int
     hide: bool
+    split: str
+    domain: str
+    label: int
+    number: int
     anonymous: int | None = None
 
     @property
@@ -94,13 +93,14 @@ class ClipPlan:
     @property
     def stem(self) -> str:
         """The labelled name, without folder and extension."""
-        told = "noAttribute"
+        suffix = "noAttribute"
         if not self.hide:
-            told = "_".join(word for pair in self.attributes.items() for word in pair)
+            suffix = "_".join(word for pair in self.attributes.items() for word in pair)
         if self.split == "supplemental":
-            return f"section_00_{_SUPPLEMENT[self.clean]}_{self.domain}_{self.number:04d}_{told}"
+            content = "machine" if self.clean else "noise"
+            return f"section_00_{content}_{self.domain}_{self.number:04d}_{suffix}"
         label = "anomaly" if self.label else "normal"
-        return f"section_00_{self.domain}_{self.split}_{label}_{self.number:04d}_{told}"
+        return f"section_00_{self.domain}_{self.split}_{label}_{self.number:04d}_{suffix}"
 
     @property
     def path(self) -> Path:
@@ -110,11 +110,7 @@ class ClipPlan:
 
 
 def record(plan: ClipPlan) -> NDArray[np.int16]:
-    """The clip's samples, shape (n, channels).
-
-    With two channels the first is a microphone near the machine, the second one far from it:
-    it hears less of the machine and the same background noise by another path.
-    """
+    """The clip's samples, shape (n, channels): a microphone near the machine, and one far away."""
     kind = KINDS[plan.machine]
     n = round(plan.seconds * plan.sample_rate)
     root = _streams(plan)
@@ -132,7 +128,7 @@ def record(plan: ClipPlan) -> NDArray[np.int16]:
     noise = _background(hall_rng, run, HALLS[hall])
     if plan.split == "supplemental":
         (noise if plan.clean else machine).fill(0)
-    noise *= np.float32(10 ** ((kind.noise_db + hall_rng.normal(0, 1.5)) / 20))
+    noise *= np.float32(10 ** ((_NOISE_DB + hall_rng.normal(0, 1.5)) / 20))
     response = _microphone(plan.seed, plan.machine, plan.domain, n, plan.sample_rate)
     near = _heard(machine, response) + noise
     heard = [near]
@@ -165,7 +161,7 @@ def _individual(seed: int, machine: str) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=16)
-def _microphone(seed: int, machine: str, domain: str, n: int, rate: int) -> NDArray[np.float32]:
+def _microphone(seed: int, machine: str, domain: str, n: int, rate: int) -> Float32s:
     """Gain over frequency: a few broad hills of some decibels, other ones in each domain."""
     from scipy import fft
 
@@ -178,7 +174,7 @@ def _microphone(seed: int, machine: str, domain: str, n: int, rate: int) -> NDAr
     return (10 ** (decibels / 20)).astype(np.float32)
 
 
-def _heard(signal: Float32s, response: NDArray[np.float32]) -> Float32s:
+def _heard(signal: Float32s, response: Float32s) -> Float32s:
     from scipy import fft
 
     size = fft.next_fast_len(len(signal), real=True)
@@ -195,7 +191,7 @@ def _background(rng: np.random.Generator, run: Run, hall: Hall) -> Float32s:
     swell = 1 + hall.swell * slow(rng, run.n, run.rate, hall.swell_hertz)
     bangs = strew(rng, run.n, run.rate, hall.bangs)
     noise = noise * swell.astype(np.float32)
-    return noise + ring(run, bangs, rng.exponential(4, len(bangs)), 700, 0.03)
+    return noise + run.ring(bangs, rng.exponential(4, len(bangs)), 700, 0.03)
 
 
 def synth_factory(
@@ -240,8 +236,8 @@ def synth_factory(
     seed : int
         Another seed is another factory.
     workers : int or None
-        Processes; None is one per core. They are started afresh ("spawn"), so a script that
-        asks for more than one needs its ``if __name__ == "__main__"``.
+        Processes; None is one per core. A script that asks for more than one needs its
+        ``if __name__ == "__main__"``, because they are spawned.
     progress : callable or None
         Called with (clips written, clips in all).
 
@@ -261,26 +257,30 @@ def synth_factory(
     >>> names
     ['fan']
     """
+    from daco.compute.processes import outcomes, worker_pool
+
     names = list(MACHINES if machines is None else machines)
     for name in names:
         if name not in KINDS:
             raise InputError(f"There is no machine {name!r}. Choose from {', '.join(MACHINES)}.")
-    _require(len(names) >= 1 and len(set(names)) == len(names), "machines", "distinct names", names)
-    _require(year in YEARS, "year", f"one of {YEARS}", year)
-    _require(split in ("dev", "eval", "both"), "split", "'dev', 'eval' or 'both'", split)
-    _require(split != "both" or len(names) >= 2, "machines", "two or more for both sets", names)
-    _require(1 <= n_source <= 10_000, "n_source", "between 1 and 10000", n_source)
-    _require(0 <= n_target <= 10_000, "n_target", "between 0 and 10000", n_target)
-    _require(0 <= n_test <= 10_000 and n_test % 4 == 0, "n_test", "a multiple of 4", n_test)
     most = 10_000 if year == 2025 else 0
-    _require(
-        0 <= n_supplemental <= most, "n_supplemental", f"0 to {most} in {year}", n_supplemental
-    )
-    _require(0.5 <= seconds <= 600, "seconds", "between 0.5 and 600", seconds)
-    _require(4000 <= sample_rate <= 96_000, "sample_rate", "between 4000 and 96000", sample_rate)
-    _require(0 <= severity <= 10, "severity", "between 0 and 10", severity)
-    _require(seed >= 0, "seed", "0 or more", seed)
-    _require(workers is None or workers >= 1, "workers", "1 or more", workers)
+    for holds, parameter, allowed, got in (
+        (len(names) == len(set(names)) > 0, "machines", "distinct names", names),
+        (year in YEARS, "year", f"one of {YEARS}", year),
+        (split in ("dev", "eval", "both"), "split", "'dev', 'eval' or 'both'", split),
+        (split != "both" or len(names) >= 2, "machines", "two or more for both sets", names),
+        (1 <= n_source <= 10_000, "n_source", "between 1 and 10000", n_source),
+        (0 <= n_target <= 10_000, "n_target", "between 0 and 10000", n_target),
+        (0 <= n_test <= 10_000 and n_test % 4 == 0, "n_test", "a multiple of 4", n_test),
+        (0 <= n_supplemental <= most, "n_supplemental", f"0 to {most} in {year}", n_supplemental),
+        (0.5 <= seconds <= 600, "seconds", "between 0.5 and 600", seconds),
+        (4000 <= sample_rate <= 96_000, "sample_rate", "between 4000 and 96000", sample_rate),
+        (0 <= severity <= 10, "severity", "between 0 and 10", severity),
+        (seed >= 0, "seed", "0 or more", seed),
+        (workers is None or workers >= 1, "workers", "1 or more", workers),
+    ):
+        if not holds:
+            raise InputError(f"The {parameter!r} parameter must be {allowed}. Got {got!r} instead.")
     root = Path(root)
     clips = [("train", "source", 0, i) for i in range(n_source)]
     clips += [("train", "target", 0, i) for i in range(n_target)]
@@ -295,22 +295,10 @@ def synth_factory(
         channels, hide = (2 if year == 2026 else 1), machine in HIDDEN_ATTRIBUTES[year]
         shuffle = np.random.default_rng([seed, zlib.crc32(machine.encode()), n_test])
         numbers = iter(shuffle.permutation(n_test).tolist())
+        common = folder, machine, seconds, sample_rate, channels, severity, seed, hide
         for clip in clips:
-            told = next(numbers) if anonymous and clip[0] == "test" else None
-            plans.append(
-                ClipPlan(
-                    folder,
-                    machine,
-                    *clip,
-                    seconds,
-                    sample_rate,
-                    channels,
-                    severity,
-                    seed,
-                    hide,
-                    told,
-                )
-            )
+            number = next(numbers) if anonymous and clip[0] == "test" else None
+            plans.append(ClipPlan(*common, *clip, number))
     if workers is None:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         workers = workers if len(plans) * seconds > 500 else 1  # starting one takes a second
@@ -325,22 +313,16 @@ def synth_factory(
             Path(plan.folder, plan.split).mkdir(parents=True, exist_ok=True)
         for folder in folders:
             _write_tables(root, [plan for plan in plans if plan.folder == folder])
-        for done, _ in enumerate(_each(plans, workers), 1):
-            if progress is not None:
-                progress(done, len(plans))
+        with worker_pool(min(workers, max(1, len(plans)))) as pool:
+            items = ((plan.path, (plan,)) for plan in plans)
+            for done, _ in enumerate(outcomes(pool, _write_clip, items), 1):
+                if progress is not None:
+                    progress(done, len(plans))
     except BaseException:  # half a machine would be read as a whole one
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return list(dict.fromkeys(plan.machine for plan in plans))
-
-
-def _each(plans: list[ClipPlan], workers: int) -> Iterator[None]:
-    from daco.compute.processes import outcomes, worker_pool
-
-    with worker_pool(min(workers, max(1, len(plans)))) as pool:
-        for _ in outcomes(pool, _write_clip, ((plan.path, (plan,)) for plan in plans)):
-            yield
 
 
 def _write_clip(plan: ClipPlan) -> None:
@@ -367,7 +349,7 @@ def _write_tables(root: Path, plans: list[ClipPlan]) -> None:
         header += ["d1p", "d1v", "d2p", "d2v"]
     table = Path(plans[0].folder, "attributes_00.csv")
     table.write_text("\n".join([",".join(header), *lines]) + "\n", encoding="utf-8")
-    truth = sorted(((p.path.name, p) for p in plans if p.anonymous is not None), key=_first)
+    truth = sorted(((p.path.name, p) for p in plans if p.anonymous is not None), key=itemgetter(0))
     columns: dict[str, Callable[[ClipPlan], str]] = {
         "data": lambda plan: str(plan.label),
         "domain": lambda plan: str(int(plan.domain == "target")),
@@ -379,15 +361,4 @@ def _write_tables(root: Path, plans: list[ClipPlan]) -> None:
         rows = [f"{name},{value(plan)}\n" for name, plan in truth]
         (file / f"ground_truth_{machine}_section_00_test.csv").write_text(
             "".join(rows), encoding="utf-8"
-        )
-
-
-def _first(row: tuple[str, ClipPlan]) -> str:
-    return row[0]
-
-
-def _require(holds: bool, parameter: str, allowed: str, got: object) -> None:
-    if not holds:
-        raise InputError(
-            f"The {parameter!r} parameter of synth_factory must be {allowed}. Got {got!r} instead."
         )

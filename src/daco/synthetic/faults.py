@@ -1,6 +1,4 @@
-"""Synthetic faults added to a waveform at a stated level: what a detector should hear.
-
-Six kinds, each with what a maintenance engineer would call it:
+"""Synthetic faults added to a waveform at a stated level.
 
 - ``impacts``: hits 3 to 60 times a second that ring at 1.5 to 6 kHz for 1 to 5 ms (a spalled race);
 - ``tones``: a harmonic series of 100 to 2,500 Hz (a whine, a new mesh tone);
@@ -9,8 +7,7 @@ Six kinds, each with what a maintenance engineer would call it:
 - ``modulation``: the sound swells and fades 1 to 15 times a second (looseness, a broken bar);
 - ``resonance``: an equaliser peak (a part that came loose and rings along).
 
-The level is the same thing for all: the RMS of the *change* over the RMS of the recording. So it
-holds for what is added and for what is multiplied alike.
+The level is the RMS of the *change* over the RMS of the recording, for all of them.
 """
 
 from __future__ import annotations
@@ -22,22 +19,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.synthetic.sounds import Run, ring
-from daco.validation import Float64s
+from daco.synthetic.sounds import ring
+from daco.validation import Float32s, Float64s
 
 LEVELS = (-18.0, -10.0, -4.0)
 """Decibels at which faults are injected to compare configurations."""
 
 FAR_DB = -20.0
-"""A fault at the far microphone, relative to the near one. Not absent there: a policy that
-subtracts the far microphone must not win by what no room allows."""
+"""A fault at the far microphone, relative to the near one: no room keeps it away from there."""
 
 LOUDEST_DB = 60.0
 
 
 def inject(
     wave: ArrayLike, sample_rate: int, kind: str, level_db: float, rng: np.random.Generator
-) -> NDArray[np.float32]:
+) -> Float32s:
     """The waveform with a fault whose RMS is `level_db` decibels relative to its own.
 
     Parameters
@@ -48,8 +44,8 @@ def inject(
     kind : str
         One of `KINDS`.
     level_db : float
-        20 log10 of the RMS of the change over the RMS of the recording, both around their mean
-        for what is constant is not sound. Above -3 dB a modulation passes through zero.
+        20 log10 of the RMS of the change over the RMS of the recording, both around their mean.
+        Above -3 dB a modulation passes through zero.
     rng : numpy.random.Generator
         What the fault is like (rates, frequencies, phases).
 
@@ -76,7 +72,7 @@ def inject(
 
 def fault_signal(
     wave: ArrayLike, sample_rate: int, kind: str, rng: np.random.Generator
-) -> NDArray[np.float32]:
+) -> Float32s:
     """What `inject` adds at 0 dB, of the shape of `wave`: one fault for any number of levels."""
     if kind not in _MAKERS:
         raise InputError(f"A fault is one of {', '.join(KINDS)}. Got {kind!r} instead.")
@@ -88,10 +84,10 @@ def fault_signal(
     change = np.zeros_like(near)
     wanted = np.sqrt(np.mean(near**2))
     if len(near) > 1 and wanted > 0:
-        made = _MAKERS[kind](near, int(sample_rate), rng)
-        made = made - made.mean()
-        found = np.sqrt(np.mean(made**2))
-        change = made * (wanted / found) if found > 0 else change
+        fault = _MAKERS[kind](near, int(sample_rate), rng)
+        fault = fault - fault.mean()
+        level = np.sqrt(np.mean(fault**2))
+        change = fault * (wanted / level) if level > 0 else change
     if clean.ndim == 1:
         return change.astype(np.float32)
     gains = np.full((len(clean), 1), 10 ** (FAR_DB / 20))
@@ -99,14 +95,12 @@ def fault_signal(
     return (gains * change).astype(np.float32)
 
 
-def add_fault(
-    wave: NDArray[np.float32], change: NDArray[np.float32], level_db: float
-) -> NDArray[np.float32]:
+def add_fault(wave: Float32s, change: Float32s, level_db: float) -> Float32s:
     """`wave` with a `fault_signal` at a level."""
     return wave + np.float32(10 ** (level_db / 20)) * change
 
 
-def checked_wave(wave: ArrayLike) -> NDArray[np.float32]:
+def checked_wave(wave: ArrayLike) -> Float32s:
     """A waveform as float32, (n,) or (channels, n); 16-bit samples are scaled to full scale 1."""
     array: NDArray[Any] = np.asarray(wave)
     if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind not in "fi":
@@ -122,7 +116,7 @@ def checked_wave(wave: ArrayLike) -> NDArray[np.float32]:
     return array
 
 
-# ---- the kinds: each takes the clean near microphone around its mean, and gives a change --------
+# Each kind takes the clean near microphone around its mean, and gives a change.
 
 
 def _impacts(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
@@ -133,7 +127,7 @@ def _impacts(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
     places = np.arange(first, n, period)
     places[1:] += 0.02 * period * rng.normal(size=len(places) - 1)  # rolling elements slip
     sizes = rng.uniform(0.6, 1.4, len(places))
-    return np.asarray(ring(_run(n, rate, rng), places, sizes, hertz, decay), np.float64)
+    return np.asarray(ring(n, rate, places, sizes, hertz, decay), np.float64)
 
 
 def _tones(wave: Float64s, rate: int, rng: np.random.Generator) -> Float64s:
@@ -211,8 +205,3 @@ def _band_noise(rng: np.random.Generator, n: int, rate: int, low: float, high: f
     spectrum = np.zeros(size // 2 + 1, complex)
     spectrum[first : last + 1] = rng.normal(size=(last + 1 - first, 2)) @ (1, 1j)
     return np.asarray(fft.irfft(spectrum, size)[:n], np.float64)
-
-
-def _run(n: int, rate: int, rng: np.random.Generator) -> Run:
-    """The little that `daco.synthetic.sounds.ring` reads of a machine."""
-    return Run(n, rate, 0.0, 0.0, (), rng, rng)

@@ -1,14 +1,15 @@
-"""What a model would catch: the share of faulted recordings above its threshold, by fault level.
+"""Sensitivity of a model: the share of faulted recordings above its threshold, by fault level.
 
-Faults are injected into normal recordings of the machine (:mod:`daco.synthetic.injection`) and
-judged as the model judges recordings. A recording that the model holds as a normal is judged by the
-model without it: beside its own copy, every fault would be nearest to what it was made of.
+Faults are injected into normal recordings of the machine (:mod:`daco.synthetic.injection`). A
+recording that the model holds as a normal is judged by the model without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,13 +61,16 @@ class Rate(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """Clopper and Pearson's exact binomial interval."""
-        from scipy.stats import beta
+        from scipy.stats import binomtest
 
-        tail = (1 - CONFIDENCE) / 2
-        missed = self.clips - self.caught
-        low = float(beta.ppf(tail, self.caught, missed + 1)) if self.caught else 0.0
-        high = float(beta.ppf(1 - tail, self.caught + 1, missed)) if missed else 1.0
-        return low, high
+        ends = binomtest(self.caught, self.clips).proportion_ci(CONFIDENCE)
+        return float(ends.low), float(ends.high)
+
+    def to_row(self) -> dict[str, Any]:
+        """Counts, share and interval by column."""
+        low, high = self.interval
+        counts = {"caught": self.caught, "clips": self.clips}
+        return {**counts, "rate": self.share, "low": low, "high": high}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +79,9 @@ class Sensitivity:
 
     Attributes
     ----------
-    machine, config, model_sha256 : str
-    threshold, false_alarm_rate : float
+    machine, config, model_sha256, threshold, false_alarm_rate
         Of the model.
-    kinds : tuple of str
-    domains : tuple of str
+    kinds, domains : tuple of str
     levels : tuple of float
         Ascending.
     caught : (kinds, domains, levels) int
@@ -125,12 +127,12 @@ class Sensitivity:
 
     def caught_from(self, kind: str, domain: str) -> float | None:
         """The lowest level from which on the fault is caught at every level; None if at none."""
-        found = None
+        lowest = None
         for level in reversed(self.levels):
             if self.rate(kind, domain, level).share < self.detect:
                 break
-            found = level
-        return found
+            lowest = level
+        return lowest
 
     def sentences(self) -> Iterator[str]:
         """One sentence for each kind of fault.
@@ -181,27 +183,17 @@ class Sensitivity:
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per fault, domain and level; the clean recordings come first, without a fault."""
         for domain in self.domains:
-            yield {
-                "fault": "",
-                "domain": domain,
-                "level_db": None,
-                **_row(self.false_alarm(domain)),
-            }
-        for kind in self.kinds:
-            for domain in self.domains:
-                for level in self.levels:
-                    found = self.rate(kind, domain, level)
-                    yield {"fault": kind, "domain": domain, "level_db": level, **_row(found)}
+            row = self.false_alarm(domain).to_row()
+            yield {"fault": "", "domain": domain, "level_db": None, **row}
+        for kind, domain, level in product(self.kinds, self.domains, self.levels):
+            row = self.rate(kind, domain, level).to_row()
+            yield {"fault": kind, "domain": domain, "level_db": level, **row}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
+        names = ("machine", "config", "model_sha256", "threshold", "false_alarm_rate", "detect")
         return {
-            "machine": self.machine,
-            "config": self.config,
-            "model_sha256": self.model_sha256,
-            "threshold": self.threshold,
-            "false_alarm_rate": self.false_alarm_rate,
-            "detect": self.detect,
+            **{name: getattr(self, name) for name in names},
             "clips": dict(zip(self.domains, self.clips.tolist(), strict=True)),
             "in_model": self.in_model,
             "recorded": list(self.recorded),
@@ -267,24 +259,25 @@ def detection_rates(
     model: MachineModel, faults: EmbeddingTable, *, detect: float = DETECT
 ) -> Sensitivity:
     """What a model catches of a table of injected faults, made as the model's normals were."""
-    made = injected(faults, model.clip_names)
-    domains = tuple(dict.fromkeys(made.domains.tolist()))
-    levels = [float(each) for each in faults.columns["level_db"] if each is not None]
-    kinds, unique_levels = tuple(dict.fromkeys(made.kinds.tolist())), tuple(sorted(set(levels)))
-    same = same_recordings(model, made.clean, faults.columns["path"][_clean(faults)].tolist())
-    flagged, clean_flagged = _alarms(model, made, same)
-    at = (
-        np.array([kinds.index(kind) for kind in made.kinds]),
-        np.array([domains.index(each) for each in made.domains])[made.origin],
-        np.array([unique_levels.index(level) for level in levels]),
-    )
-    caught = np.zeros((len(kinds), len(domains), len(unique_levels)), np.int64)
+    anomalies = injected(faults, model.clip_names)
+    clean = np.array([not fault for fault in faults.columns["fault"]])
+    same = same_recordings(model, anomalies.clean, faults.columns["path"][clean].tolist())
+    flagged, clean_flagged = _alarms(model, anomalies, same)
+    kinds, kind_of = _codes(anomalies.kinds.tolist())
+    domains, domain_of = _codes(anomalies.domains.tolist())
+    steps = [float(level) for level in faults.columns["level_db"] if level is not None]
+    levels, level_of = np.unique(steps, return_inverse=True)
+    at = kind_of, domain_of[anomalies.origin], level_of
+    caught = np.zeros((len(kinds), len(domains), len(levels)), np.int64)
+    versions = np.zeros_like(caught)
     np.add.at(caught, at, flagged)
-    of = np.array([domains.index(each) for each in made.domains])
-    clips = np.bincount(of, minlength=len(domains))
-    each = np.bincount(np.ravel_multi_index(at, caught.shape), minlength=caught.size)
-    if (each.reshape(caught.shape) != clips[None, :, None]).any():
+    np.add.at(versions, at, 1)
+    clips = np.bincount(domain_of, minlength=len(domains))
+    if (versions != clips[None, :, None]).any():
         raise DataError("The table of faults lacks some versions of some recordings.")
+    pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
+    known = any(model.machine in (name, titled(year, name)) for year, name in pairs)
+    false_alarms = np.bincount(domain_of, weights=clean_flagged, minlength=len(domains))
     return Sensitivity(
         machine=model.machine,
         config=model.config,
@@ -293,15 +286,21 @@ def detection_rates(
         false_alarm_rate=model.false_alarm_rate,
         kinds=kinds,
         domains=domains,
-        levels=unique_levels,
+        levels=tuple(levels.tolist()),
         caught=caught,
-        false_alarms=np.bincount(of, weights=clean_flagged, minlength=len(domains)).astype(int),
+        false_alarms=false_alarms.astype(int),
         clips=clips,
         detect=detect,
         in_model=sum(bool(len(rows)) for rows in same),
-        seed=_seed(faults.metadata),
-        recorded=_recorded(faults, model.machine),
+        seed=int(json.loads(faults.metadata.get("faults", "{}")).get("seed", 0)),
+        recorded=() if known else tuple(titled(*pair) for pair in pairs),
     )
+
+
+def _codes(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Distinct names in the order they come, and each one's index among them."""
+    distinct = tuple(dict.fromkeys(names))
+    return distinct, np.array([distinct.index(name) for name in names], np.intp)
 
 
 def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
@@ -335,7 +334,7 @@ def same_recordings(
 
 
 def require_frontend(model: MachineModel) -> None:
-    """An error for a model that cannot hear recordings."""
+    """Raise `ModelError` for a model of embeddings that daco did not compute."""
     if model.frontend is None:
         raise ModelError(
             "This model was fitted on embeddings of your own: daco cannot embed a recording with "
@@ -345,10 +344,10 @@ def require_frontend(model: MachineModel) -> None:
 
 
 def _alarms(
-    model: MachineModel, made: PseudoAnomalies, same: list[NDArray[np.intp]]
+    model: MachineModel, anomalies: PseudoAnomalies, same: list[NDArray[np.intp]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Whether each pseudo-anomaly and each clean clip is above the threshold."""
-    flagged, clean_flagged = np.zeros(len(made), bool), np.zeros(len(made.clean), bool)
+    flagged, clean_flagged = np.zeros(len(anomalies), bool), np.zeros(len(anomalies.clean), bool)
     domains = np.array(model.domains)[model.clip_domains]
     for fold in _turns(model, same):
         away = np.unique(np.concatenate([same[index] for index in fold]))
@@ -357,30 +356,21 @@ def _alarms(
             stays = np.ones(len(model), bool)
             stays[away] = False
             bank = NormalBank(model.embeddings[stays], domains[stays], bands=model.bands)
-        rows = np.flatnonzero(np.isin(made.origin, fold))
-        queries = np.concatenate([made.clean[fold], made.vectors[rows]])
+        rows = np.flatnonzero(np.isin(anomalies.origin, fold))
+        queries = np.concatenate([anomalies.clean[fold], anomalies.vectors[rows]])
         try:
             scores = bank.score(queries, model.config)
         except NotEnoughClipsError as error:
             if not len(away):
                 raise
-            raise _too_few(model, len(away), error) from None
+            raise NotEnoughClipsError(
+                f"The recordings are in the model, which has {quantity(len(model), 'normal')}. "
+                f"They are left out of it in turns, {len(away)} at a time: {error} Or give "
+                "recordings that are not in the model."
+            ) from None
         above = scores[:, 0] > model.threshold
         clean_flagged[fold], flagged[rows] = above[: len(fold)], above[len(fold) :]
     return flagged, clean_flagged
-
-
-def _too_few(model: MachineModel, away: int, error: Exception) -> NotEnoughClipsError:
-    """Why a model that can score new recordings cannot score its own."""
-    total = len(model)
-    enough = total + 1
-    while enough - away - enough // _AT_ONCE < total:
-        enough += 1
-    return NotEnoughClipsError(
-        f"The recordings are in the model, which has {quantity(total, 'normal')}. They are left "
-        f"out of it in turns, {away} at a time, and judged by the {total - away} others: {error} "
-        f"A model of {enough} normals is enough, and so are recordings that are not in it."
-    )
 
 
 def _turns(model: MachineModel, same: list[NDArray[np.intp]]) -> Iterator[list[int]]:
@@ -402,32 +392,3 @@ def _turns(model: MachineModel, same: list[NDArray[np.intp]]) -> Iterator[list[i
                 missing |= after
         yield turn
         waiting = [index for index in waiting if index not in turn]
-
-
-def _clean(faults: EmbeddingTable) -> NDArray[np.bool_]:
-    return np.array([not each for each in faults.columns["fault"]])
-
-
-def _recorded(faults: EmbeddingTable, machine: str) -> tuple[str, ...]:
-    """Names of the machines in a table of faults, unless one of them is that of the model."""
-    pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
-    if any(machine in (name, titled(year, name)) for year, name in pairs):
-        return ()
-    return tuple(titled(*pair) for pair in pairs)
-
-
-def _row(found: Rate) -> dict[str, Any]:
-    low, high = found.interval
-    return {
-        "caught": found.caught,
-        "clips": found.clips,
-        "rate": found.share,
-        "low": low,
-        "high": high,
-    }
-
-
-def _seed(metadata: Mapping[str, str]) -> int:
-    import json
-
-    return int(json.loads(metadata.get("faults", "{}")).get("seed", 0))

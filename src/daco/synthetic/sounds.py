@@ -1,8 +1,7 @@
-"""Eight machines and their faults as sounds, from the physics a maintenance engineer listens for.
+"""Eight kinds of machines and their faults as sounds.
 
-Everything that turns is a function of the shaft's angle, so speed, drift and slip act on all of
-a machine's orders alike; everything that hits excites a resonance. A fault is added on top with
-an amount of its own: at severity 0 the sound is, sample for sample, that of the healthy machine.
+What turns is a function of the shaft's angle, what hits excites a resonance. A fault is added on
+top: at severity 0 the sound is, sample for sample, that of the healthy machine.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ _CONTROL_HZ = 50.0  # rate at which slow variations are drawn
 
 @dataclass(frozen=True)
 class Run:
-    """One clip's worth of a machine: its operating point, its health, its random numbers.
+    """One clip of a machine: its operating point, its health, its random numbers.
 
-    ``unit`` are ten numbers in (-1, 1) that make this machine an individual of its kind; they are
-    the same for all its clips. ``fault_rng`` is apart from ``rng`` so that a fault leaves the
-    healthy part of the sound as it was.
+    ``unit`` are ten numbers in (-1, 1), the same for all clips of one machine. ``fault_rng`` is
+    apart from ``rng`` so that a fault leaves the healthy part of the sound as it was.
     """
 
     n: int
@@ -45,15 +43,25 @@ class Run:
         """How much of a fault there is in this clip."""
         return self.severity if fault == self.fault else 0.0
 
+    def ring(self, places: ArrayLike, sizes: ArrayLike, hertz: float, decay: float) -> Float32s:
+        """Impacts in this clip."""
+        return ring(self.n, self.rate, places, sizes, hertz, decay)
+
+    def hiss(self, centre: float, width: float, tilt: float = 0.0) -> Float32s:
+        """Noise of the healthy machine."""
+        return hiss(self.rng, self.n, self.rate, centre, width, tilt)
+
+    def fault_hiss(self, centre: float, width: float) -> Float32s:
+        """Noise of the fault."""
+        return hiss(self.fault_rng, self.n, self.rate, centre, width)
+
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of machine: how it sounds, what can break, and where its two domains are.
+    """A kind of machine: its sound, its faults, and the speeds and loads of its two domains.
 
-    Speeds are in turns per second (valve and belt: cycles; motor: of its supply). The two domains
-    share no speed, as the two domains of a real machine share no setting. ``strength`` scales the
-    faults so that a frozen embedding finds every kind about equally hard; ``noise_db`` is the
-    background relative to the machine.
+    Speeds are in turns per second (valve and belt: cycles; motor: of its supply). ``strength``
+    scales the faults so that a frozen embedding finds every kind about equally hard.
     """
 
     name: str
@@ -65,10 +73,6 @@ class Kind:
     source_load: float
     target_load: float
     strength: float
-    noise_db: float
-
-
-# ---- building blocks -------------------------------------------------------------------------
 
 
 def slow(rng: np.random.Generator, n: int, rate: int, hertz: float) -> NDArray[np.float64]:
@@ -89,10 +93,7 @@ def turning(run: Run, speed: float, slip: float) -> Floats:
 
 
 def orders(run: Run, angle: Floats, speed: float, amplitudes: Orders) -> Float32s:
-    """Harmonics of a shaft, amplitude by order; half orders are allowed, phases are the machine's.
-
-    The wave of two turns is tabulated once: what is periodic in angle costs one lookup a sample.
-    """
+    """Harmonics of a shaft, amplitude by order (or half order), from a table of two turns."""
     spectrum = np.zeros(_TABLE // 2 + 1, complex)
     for order, amplitude in amplitudes.items():
         if order * speed < 0.45 * run.rate:
@@ -124,16 +125,18 @@ def hiss(
     return np.asarray(fft.irfft(draws * gain, size)[:n], np.float32)
 
 
-def ring(run: Run, places: ArrayLike, sizes: ArrayLike, hertz: float, decay: float) -> Float32s:
+def ring(
+    n: int, rate: int, places: ArrayLike, sizes: ArrayLike, hertz: float, decay: float
+) -> Float32s:
     """Impacts at sample ``places`` with peak ``sizes``: each rings at ``hertz`` and dies away."""
     from scipy.signal import lfilter
 
-    train = np.zeros(run.n, np.float32)
+    train = np.zeros(n, np.float32)
     index = np.asarray(places, np.float64).astype(np.int64)
     inside = (index >= 0) & (index < len(train))
     np.add.at(train, index[inside], np.broadcast_to(sizes, index.shape)[inside])
-    pole = np.exp(-1 / (decay * run.rate))
-    turn = 2 * np.pi * min(hertz, 0.42 * run.rate) / run.rate
+    pole = np.exp(-1 / (decay * rate))
+    turn = 2 * np.pi * min(hertz, 0.42 * rate) / rate
     poles = np.array([1, -2 * pole * np.cos(turn), pole * pole], np.float32)
     return np.asarray(lfilter(np.array([0, np.sin(turn)], np.float32), poles, train), np.float32)
 
@@ -166,29 +169,26 @@ def _burst(run: Run, places: NDArray[np.float64], seconds: float) -> Float32s:
     return np.asarray(lfilter(np.ones(1, np.float32), np.array([1, -pole]), train), np.float32)
 
 
-# ---- the machines ----------------------------------------------------------------------------
-
-
 def bearing(run: Run) -> Float32s:
     """A rolling bearing: rumble, load-zone modulation, dirt; races that spall."""
     balls = 8 + round(run.unit[0])
     angle = turning(run, run.speed, 0.004)
     resonance = 2600 + 500 * run.unit[1]
     sound = orders(run, angle, run.speed, {1: 0.5, 2: 0.3, 3: 0.2, balls * 0.5: 0.1})
-    rolling = hiss(run.rng, run.n, run.rate, 1500 + 300 * run.unit[2], 1100, -0.3)
+    rolling = run.hiss(1500 + 300 * run.unit[2], 1100, -0.3)
     sound += rolling * _modulate(angle, 1, 0.15 + 0.25 * run.load)
     dirt = strew(run.rng, run.n, run.rate, 4)
-    sound += ring(run, dirt, run.rng.exponential(2.5, len(dirt)), resonance, 0.002)
+    sound += run.ring(dirt, run.rng.exponential(2.5, len(dirt)), resonance, 0.002)
     if amount := run.amount("outer race"):
         hits = passes(run, angle, outer_race_order(run.unit), 0.01)
         sizes = amount * 4.0 * run.fault_rng.uniform(0.6, 1.4, len(hits))
-        sound += ring(run, hits, sizes, resonance, 0.002)
+        sound += run.ring(hits, sizes, resonance, 0.002)
     if amount := run.amount("inner race"):  # the spall turns through the load zone once a turn
         hits = passes(run, angle, balls - outer_race_order(run.unit), 0.01)
         zone = 1 + np.cos(2 * np.pi * angle[hits.astype(np.int64)])
-        sound += ring(run, hits, amount * 3.2 * zone, resonance, 0.002)
+        sound += run.ring(hits, amount * 3.2 * zone, resonance, 0.002)
     if amount := run.amount("dry"):
-        squeak = hiss(run.fault_rng, run.n, run.rate, 1.7 * resonance, 300)
+        squeak = run.fault_hiss(1.7 * resonance, 300)
         sound += 0.4 * amount * squeak * _modulate(angle, 1, 0.9)
     return sound
 
@@ -204,19 +204,19 @@ def fan(run: Run) -> Float32s:
     angle = turning(run, run.speed, 0.006)
     tones = {1: 0.25, 2: 0.1} | {k * blades: 1.1 / k**1.2 for k in range(1, 7)}
     sound = orders(run, angle, run.speed, tones)
-    flow = hiss(run.rng, run.n, run.rate, 500 + 150 * run.unit[1], 900, -0.5)
+    flow = run.hiss(500 + 150 * run.unit[1], 900, -0.5)
     gusts = 1 + 0.2 * run.load * slow(run.rng, run.n, run.rate, 3)
     sound += flow * _modulate(angle, blades, 0.3) * gusts.astype(np.float32)
     if amount := run.amount("imbalance"):
         heavy = orders(run, angle, run.speed, {1: 1.6 * amount, 2: 0.3 * amount})
         sound = sound * _modulate(angle, 1, min(0.9, 0.2 * amount)) + heavy
     if amount := run.amount("rub"):
-        scrape = hiss(run.fault_rng, run.n, run.rate, 4200, 1500)
+        scrape = run.fault_hiss(4200, 1500)
         sound += 0.35 * amount * scrape * _burst(run, passes(run, angle, 1, 0.02), 0.006)
     if amount := run.amount("loose part"):
         hits = passes(run, angle, 0.5, 0.05)
         sizes = amount * run.fault_rng.exponential(2, len(hits))
-        sound += ring(run, hits, sizes, 1350 + 200 * run.unit[2], 0.006)
+        sound += run.ring(hits, sizes, 1350 + 200 * run.unit[2], 0.006)
     return sound
 
 
@@ -229,19 +229,19 @@ def gearbox(run: Run) -> Float32s:
     sides = {teeth * k + j: 0.16 / k / abs(j) for k in (1, 2) for j in (-2, -1, 1, 2)}
     sound = orders(run, angle, run.speed, {1: 0.3, 2: 0.15} | mesh | sides)
     sound *= _modulate(angle, ratio, 0.12)
-    sound += 0.9 * hiss(run.rng, run.n, run.rate, 1100 + 200 * run.unit[1], 1300, -0.4)
+    sound += 0.9 * run.hiss(1100 + 200 * run.unit[1], 1300, -0.4)
     rattle = strew(run.rng, run.n, run.rate, 5 * (1 - run.load) + 2)
     body = 1900 + 300 * run.unit[2]
-    sound += ring(run, rattle, run.rng.exponential(1.5, len(rattle)), body, 0.004)
+    sound += run.ring(rattle, run.rng.exponential(1.5, len(rattle)), body, 0.004)
     if amount := run.amount("worn tooth"):  # it meets its partner once a turn
         hits = passes(run, angle, 1, 0.002)
         sizes = amount * 5.5 * run.fault_rng.uniform(0.7, 1.3, len(hits))
-        sound += ring(run, hits, sizes, body, 0.004)
+        sound += run.ring(hits, sizes, body, 0.004)
     if amount := run.amount("misalignment"):
         extra = {teeth * k + j: 0.5 * amount for k in (1, 2) for j in (-2, -1, 1, 2)}
         sound += orders(run, angle, run.speed, extra | {2 * teeth: 0.6 * amount, 2: 0.5 * amount})
     if amount := run.amount("dry"):
-        growl = hiss(run.fault_rng, run.n, run.rate, teeth * run.speed * 2, 500)
+        growl = run.fault_hiss(teeth * run.speed * 2, 500)
         sound += 0.9 * amount * growl * _modulate(angle, ratio, 0.8)
     return sound
 
@@ -252,20 +252,20 @@ def pump(run: Run) -> Float32s:
     angle = turning(run, run.speed, 0.008)
     pulse = {k: 0.9 / k for k in range(1, 4)} | {pistons * k: 1.2 / k for k in range(1, 9)}
     sound = orders(run, angle, run.speed, pulse)
-    flow = hiss(run.rng, run.n, run.rate, 900 + 200 * run.unit[0], 700, -0.3)
+    flow = run.hiss(900 + 200 * run.unit[0], 700, -0.3)
     strokes = _modulate(angle, pistons, 0.35 + 0.3 * run.load)
     sound += flow * strokes
     knock = passes(run, angle, pistons)
     sizes = 1.5 + 0.5 * run.rng.normal(size=len(knock))
-    sound += ring(run, knock, sizes, 700 + 100 * run.unit[1], 0.008)
+    sound += run.ring(knock, sizes, 700 + 100 * run.unit[1], 0.008)
     if amount := run.amount("leak"):
-        spray = hiss(run.fault_rng, run.n, run.rate, 5200, 1800)
+        spray = run.fault_hiss(5200, 1800)
         sound += 0.075 * amount * spray * _modulate(angle, 1, 0.7)
     if amount := run.amount("cavitation"):  # bubbles collapse during suction
         bubbles = strew(run.fault_rng, run.n, run.rate, 160)
         open_ = np.cos(2 * np.pi * (angle[bubbles.astype(np.int64)] * pistons + 0.4)) > 0.3
         sizes = amount * run.fault_rng.exponential(0.33, len(bubbles)) * open_
-        sound += ring(run, bubbles, sizes, 3800, 0.0008)
+        sound += run.ring(bubbles, sizes, 3800, 0.0008)
     if amount := run.amount("worn piston"):
         sound = sound * _modulate(angle, 1, min(0.9, 0.25 * amount))
     return sound
@@ -287,20 +287,20 @@ def valve(run: Run) -> Float32s:
         opens = opens + lag * 0.4 * run.rate / run.speed
         sizes = sizes * (1 + 0.8 * amount * stuck)
     plunger, seat = 2300 + 300 * run.unit[0], 1300 + 200 * run.unit[1]
-    sound = ring(run, opens, 7 * sizes[0], plunger, 0.004)
-    sound += ring(run, shuts, 9 * sizes[1], seat, 0.006)
-    sound += ring(run, shuts + 0.018 * run.rate, 3 * sizes[1], seat, 0.006)  # it bounces once
+    sound = run.ring(opens, 7 * sizes[0], plunger, 0.004)
+    sound += run.ring(shuts, 9 * sizes[1], seat, 0.006)
+    sound += run.ring(shuts + 0.018 * run.rate, 3 * sizes[1], seat, 0.006)  # it bounces once
     if amount := run.amount("worn seat"):  # and chatters when the seat no longer guides it
         for bounce in (0.035, 0.05, 0.07):
             late = bounce * run.fault_rng.uniform(0.7, 1.3, len(shuts))
             chatter = amount * run.fault_rng.exponential(6, len(shuts))
-            sound += ring(run, shuts + late * run.rate, chatter, seat, 0.006)
-    flow = hiss(run.rng, run.n, run.rate, 3600 + 400 * run.unit[2], 1500)
+            sound += run.ring(shuts + late * run.rate, chatter, seat, 0.006)
+    flow = run.hiss(3600 + 400 * run.unit[2], 1500)
     is_open = (cycles % 1 < duty).astype(np.float32)
     hum = orders(run, np.arange(run.n) * (100 / run.rate), 100, {1: 0.2, 2: 0.12, 3: 0.08})
     sound += (0.25 + 0.6 * is_open) * flow + hum * is_open
     if amount := run.amount("leak"):
-        gas = hiss(run.fault_rng, run.n, run.rate, 5000, 1500)
+        gas = run.fault_hiss(5000, 1500)
         sound += 0.2 * amount * gas * (1 - is_open)
     return sound
 
@@ -310,23 +310,23 @@ def belt(run: Run) -> Float32s:
     rollers = 7 + round(2 * run.unit[0])
     angle = turning(run, run.speed, 0.01)
     sound = orders(run, angle, run.speed, {rollers * k: 0.5 / k for k in range(1, 9)})
-    rumble = hiss(run.rng, run.n, run.rate, 350 + 100 * run.unit[1], 500, -0.4)
+    rumble = run.hiss(350 + 100 * run.unit[1], 500, -0.4)
     sound += rumble * _modulate(angle, rollers, 0.3)
     splice = passes(run, angle, 1)
     sizes = (2 + 2 * run.load) * run.rng.uniform(0.7, 1.3, len(splice))
-    sound += ring(run, splice, sizes, 240 + 40 * run.unit[2], 0.03)
+    sound += run.ring(splice, sizes, 240 + 40 * run.unit[2], 0.03)
     goods = strew(run.rng, run.n, run.rate, 1 + 2 * run.load)
-    sound += ring(run, goods, run.rng.exponential(2, len(goods)), 800, 0.015)
+    sound += run.ring(goods, run.rng.exponential(2, len(goods)), 800, 0.015)
     if amount := run.amount("slip"):  # the belt squeals when the pulley overtakes it
         where = np.clip(slow(run.fault_rng, run.n, run.rate, 1.5), 0, 2).astype(np.float32)
         tone = turning(run, 2100, 0.01)
         sound += 0.18 * amount * where * orders(run, tone, 2100, {1: 1, 2: 0.5, 3: 0.2})
     if amount := run.amount("seized idler"):
-        sound += 0.4 * amount * hiss(run.fault_rng, run.n, run.rate, 2600, 400)
+        sound += 0.4 * amount * run.fault_hiss(2600, 400)
     if amount := run.amount("loose part"):
         hits = passes(run, angle, rollers, 0.06)
         sizes = amount * run.fault_rng.exponential(0.4, len(hits))
-        sound += ring(run, hits, sizes, 3100, 0.003)
+        sound += run.ring(hits, sizes, 3100, 0.003)
     return sound
 
 
@@ -341,7 +341,7 @@ def motor(run: Run) -> Float32s:
     slot = orders(run, angle, shaft, {slots: 0.35, slots + 4: 0.2, 2 * slots: 0.15})
     sound = hum * (0.7 + 0.5 * run.load) + slot
     sound += orders(run, angle, shaft, {1: 0.3, 2: 0.15, 7: 0.4, 14: 0.2})
-    sound += 0.8 * hiss(run.rng, run.n, run.rate, 700 + 200 * run.unit[0], 1000, -0.4)
+    sound += 0.8 * run.hiss(700 + 200 * run.unit[0], 1000, -0.4)
     if amount := run.amount("broken bar"):  # torque beats at the pole-pass frequency
         beat = np.arange(run.n) * (2 * slip * supply / run.rate)
         sound = sound * _modulate(beat, 1, min(0.9, 0.14 * amount))
@@ -349,7 +349,7 @@ def motor(run: Run) -> Float32s:
         sound += orders(run, angle, shaft, {2: 1.3 * amount, 4: 0.4 * amount, 1: 0.4 * amount})
     if amount := run.amount("bearing"):
         hits = passes(run, angle, 3.58, 0.01)
-        sound += ring(run, hits, amount * 0.6, 3300 + 300 * run.unit[1], 0.002)
+        sound += run.ring(hits, amount * 0.6, 3300 + 300 * run.unit[1], 0.002)
     return sound
 
 
@@ -360,7 +360,7 @@ def spindle(run: Run) -> Float32s:
     blur = (1 + 0.15 * slow(run.rng, run.n, run.rate, 2)).astype(np.float32)
     sound = orders(run, angle, run.speed, low) * blur
     body = 1200 + 250 * run.unit[0]
-    oil = hiss(run.rng, run.n, run.rate, body, 900, -0.3)
+    oil = run.hiss(body, 900, -0.3)
     sound += oil * _modulate(angle, 1, 0.1 + 0.2 * run.load)
     if amount := run.amount("imbalance"):  # the force grows with the square of the speed
         sound += orders(run, angle, run.speed, {1: 2.2 * amount})
@@ -369,7 +369,7 @@ def spindle(run: Run) -> Float32s:
         sound += orders(run, angle, run.speed, {2: 1.6 * amount, 3: 0.6 * amount})
         sound += 0.15 * amount * oil * (_modulate(angle, 2, 1) - 1)
     if amount := run.amount("rub"):  # contact in part of the turn, and a half order
-        scrape = hiss(run.fault_rng, run.n, run.rate, 2.2 * body, 1200)
+        scrape = run.fault_hiss(2.2 * body, 1200)
         touch = _burst(run, passes(run, angle, 1, 0.02), 0.012)
         sound += 0.35 * amount * scrape * touch
         sound += orders(run, angle, run.speed, {0.5: 0.7 * amount, 1.5: 0.4 * amount})
@@ -380,20 +380,20 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("bearing", bearing, ("outer race", "inner race", "dry"), "vel",
-             (8.0, 11.0, 14.0), (9.5, 12.5), 0.4, 0.8, 0.85, -3.0),
+             (8.0, 11.0, 14.0), (9.5, 12.5), 0.4, 0.8, 0.85),
         Kind("fan", fan, ("imbalance", "rub", "loose part"), "spd",
-             (9.0, 12.0, 15.0), (10.5, 13.5), 0.4, 0.8, 0.9, -3.0),
+             (9.0, 12.0, 15.0), (10.5, 13.5), 0.4, 0.8, 0.9),
         Kind("gearbox", gearbox, ("worn tooth", "misalignment", "dry"), "volt",
-             (6.0, 8.0, 10.0), (7.0, 9.0), 0.4, 0.8, 0.8, -3.0),
+             (6.0, 8.0, 10.0), (7.0, 9.0), 0.4, 0.8, 0.8),
         Kind("motor", motor, ("broken bar", "misalignment", "bearing"), "frq",
-             (40.0, 45.0, 50.0), (42.5, 47.5), 0.3, 0.8, 0.8, -3.0),
+             (40.0, 45.0, 50.0), (42.5, 47.5), 0.3, 0.8, 0.8),
         Kind("belt", belt, ("slip", "seized idler", "loose part"), "spd",
-             (0.8, 1.1, 1.4), (0.95, 1.25), 0.3, 0.8, 0.55, -3.0),
+             (0.8, 1.1, 1.4), (0.95, 1.25), 0.3, 0.8, 0.55),
         Kind("pump", pump, ("leak", "cavitation", "worn piston"), "flow",
-             (2.0, 2.6, 3.2), (2.3, 2.9), 0.4, 0.8, 0.75, -3.0),
+             (2.0, 2.6, 3.2), (2.3, 2.9), 0.4, 0.8, 0.75),
         Kind("spindle", spindle, ("imbalance", "misalignment", "rub"), "rpm",
-             (7.0, 9.0, 11.0), (8.0, 10.0), 0.4, 0.8, 0.85, -3.0),
+             (7.0, 9.0, 11.0), (8.0, 10.0), 0.4, 0.8, 0.85),
         Kind("valve", valve, ("stiction", "leak", "worn seat"), "pat",
-             (1.0, 1.4, 1.8), (1.2, 1.6), 0.2, 0.6, 1.0, -3.0),
+             (1.0, 1.4, 1.8), (1.2, 1.6), 0.2, 0.6, 1.0),
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daco.backbones.logmel import LogMel
-from daco.backbones.modulation import MODULATION_EDGES, modulation_bands
+from daco.backbones.pooling import MODULATION_EDGES, modulation_bands
 from daco.backbones.protocol import Backbone
 from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.errors import InputError

@@ -61,7 +61,7 @@ def test_torch_files_bare_and_wrapped(tmp_path, wrap, legacy):
     torch.save(wrap(tensors()), path, _use_new_zipfile_serialization=not legacy)
     found = load(path, clean=lambda c: c.get("model", c))
     same(found.state_dict)
-    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest() == w.file_sha256(path)
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_safetensors_are_recognised_by_content(tmp_path):
@@ -106,7 +106,7 @@ def test_a_pinned_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):
         load(path)
     message = str(caught.value)
     assert w.SOURCES["mn04"].sha256 in message
-    assert w.file_sha256(path) in message
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in message
     assert "daco download weights mn04" in message
     assert "another file name" in message
 

@@ -10,7 +10,8 @@ import pytest
 from daco.data.lazy_table import open_table
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError
-from daco.experiments.shelf import Shelf
+from daco.experiments import inputs
+from daco.experiments.inputs import VectorReader
 
 N = 500
 
@@ -136,24 +137,25 @@ def test_damage_that_is_found_while_rows_are_read_is_told(path, monkeypatch):
 
 
 @pytest.mark.parametrize("budget", [1, 6 * 4 * 80, 10**9])
-def test_a_shelf_gives_every_machine_its_vectors_whatever_fits(whole, path, budget):
+def test_a_reader_gives_every_machine_its_vectors_whatever_fits(whole, path, budget, monkeypatch):
     rows = [np.arange(m, N, 7) for m in range(7)]
-    shelf = Shelf(open_table(path), "mod", rows, budget)
+    monkeypatch.setattr(inputs, "BUDGET", budget)
+    reader = VectorReader(open_table(path), "mod", rows)
     for m in (0, 1, 2, 6, 0, 3, 4, 5):
-        found = shelf.vectors(m)
+        found = reader.vectors(m)
         np.testing.assert_array_equal(found, whole.matrix("mod")[rows[m]])
-        assert shelf._matrix.nbytes <= max(budget, found.nbytes)
+        assert reader._matrix.nbytes <= max(budget, found.nbytes)
 
 
 def test_a_small_file_is_read_once_for_all_machines(path, monkeypatch):
     table = open_table(path)
-    shelf = Shelf(table, None, [np.arange(m, N, 7) for m in range(7)])
+    reader = VectorReader(table, None, [np.arange(m, N, 7) for m in range(7)])
     calls = []
     rows = type(table).rows
     monkeypatch.setattr(type(table), "rows", lambda *given: calls.append(1) or rows(*given))
     for _ in range(2):
         for m in range(7):
-            shelf.vectors(m)
+            reader.vectors(m)
     assert len(calls) == 1
 
 

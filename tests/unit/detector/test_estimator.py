@@ -223,7 +223,7 @@ def test_search_in_one_domain_takes_the_default(data):
     assert search.best_config_ == "conf-soft-m0-k1"
     assert "one domain" in search.reason_
     assert "the fixed default" in search.reason_
-    assert "the first of the pool" in daco.LabelFreeSearch(["raw-k4"]).fit(data[0]).reason_
+    assert "the first candidate" in daco.LabelFreeSearch(["raw-k4"]).fit(data[0]).reason_
     assert search.results_["criterion"].isna().all()
 
 

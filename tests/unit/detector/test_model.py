@@ -14,8 +14,8 @@ from daco.detector.estimator import DACo, LabelFreeSearch
 from daco.detector.model import MachineModel, timestamp
 from daco.detector.thresholds import threshold_for
 from daco.errors import ConfigError, DacoError, InputError, NotEnoughClipsError
-from daco.method.autoconfig import choose_config
 from daco.method.bank import NormalBank
+from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, blind_pool
 from daco.method.criterion import h0_floor
 
@@ -187,17 +187,17 @@ def test_a_bank_without_domains_is_one_domain(clips):
 class TestAuto:
     def test_the_default_stays_within_the_noise(self):
         X, domains = normals(n_source=60, n_target=16)
-        choice = choose_config(NormalBank(X, domains))
+        choice = choose_config(X, domains)
         search = LabelFreeSearch().fit(X, domains=domains)
         table = dict(zip(search.results_["config"], search.results_["criterion"], strict=True))
         assert choice.criterion == pytest.approx(table)
         floor = h0_floor(30, 8, 50, 1000, 1, reuse_clips=True)
         # two simulations of 1,000 banks or more: the sd of an sd is 2.2 % of it
-        assert choice.floor == pytest.approx(floor.mean, abs=4 * floor.sd / 1000**0.5)
+        assert choice.floor.mean == pytest.approx(floor.mean, abs=4 * floor.sd / 1000**0.5)
         assert choice.noise == pytest.approx(floor.sd, rel=0.12)
         gap = table[DEFAULT_CONFIG] - min(table.values())
-        within = gap <= choice.noise
-        assert choice.config == (DEFAULT_CONFIG if within else search.best_config_)
+        assert 0 < gap <= choice.noise
+        assert choice.config == search.best_config_ == DEFAULT_CONFIG
         assert f"noise {choice.noise:.3f}" in choice.reason
 
     def test_a_clearly_better_one_is_taken(self):
@@ -208,7 +208,7 @@ class TestAuto:
             rng = np.random.default_rng(seed)
             X = rng.normal(size=(230, 3))
             X[200:] += 30
-            choice = choose_config(NormalBank(X, ["a"] * 200 + ["b"] * 30))
+            choice = choose_config(X, ["a"] * 200 + ["b"] * 30)
             found[choice.config] = choice
         assert len(found) > 1
         for config, choice in found.items():
@@ -221,7 +221,7 @@ class TestAuto:
 
     def test_one_clip_in_a_domain_is_too_few(self):
         X, _ = normals()
-        choice = choose_config(NormalBank(X, ["a"] * 49 + ["b"]))
+        choice = choose_config(X, ["a"] * 49 + ["b"])
         assert choice.config == DEFAULT_CONFIG
         assert "1 clip of b" in choice.reason
         assert choice.to_dict()["pool"] == []

@@ -20,7 +20,7 @@ from small_clips import FakeNet, levels, make_clips, write_clip
 
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
-from daco.embedding.embed import embed_clips, embed_shard
+from daco.embedding.embed import embed_clips, make_shards
 from daco.errors import AudioError, DataError
 
 
@@ -339,7 +339,8 @@ class Elsewhere:
         try:
             for start, stop in spans:
                 part = ClipTable(table.root, table.clips[start:stop])
-                yield replace(embed_shard(job, FakeNet(), part), start=start, stop=stop)
+                (shard,) = make_shards(job, FakeNet(), part, [(0, len(part))])
+                yield replace(shard, start=start, stop=stop)
         finally:
             self.connected = False
 

@@ -188,7 +188,7 @@ def test_a_full_disk_that_a_worker_meets_is_said(tmp_path, monkeypatch):
     def full(*options):
         raise OSError(28, "No space left on device", str(tmp_path / "x"))
 
-    monkeypatch.setattr(embedding, "embed_shard", full)
+    monkeypatch.setattr(embedding, "make_shards", full)
     error = on_a_worker(embedding.Recipe("logmel"), tmp_path)
     assert isinstance(error, DataError)
     assert "x: cannot be written (No space left on device). Free some space" in str(error)

@@ -14,9 +14,9 @@ from report_runs import FIVE, NAUGHTY, published_study, small_study
 import daco
 from daco.errors import DataError
 from daco.experiments.report import render_html, summarise, write_report
+from daco.experiments.report.headline import below_default, explain, noise_note, reading
 from daco.experiments.report.pictures import page_pictures
 from daco.experiments.report.summary import plain_json, tables_of
-from daco.experiments.report.wording import below_default, explain, noise_note, reading
 from daco.experiments.result import StudyResult
 from daco.method.config import frontier_grid, paper_grid
 
@@ -169,9 +169,9 @@ def test_the_published_study_is_read_as_the_paper_reads_it(published):
     sentences = summarise(published)["headline"]["reading"]
     # Section V-F: +5.2 [1.3, 9.2] over dev selection, +1.7 [-1.2, 4.6] over the default, with
     # 1.96 standard errors; Student's t of 8 machines has 2.365
-    assert "lead of 5.2 points over the dev pick is larger" in sentences[0]
+    assert "scores 5.2 points more than the dev pick, a larger difference" in sentences[0]
     assert "(95 % interval 0.4 to 10.0)" in sentences[0]
-    assert "lead of 1.7 points over the fixed default may be chance: 8 machines" in sentences[1]
+    assert "1.7 points more than the fixed default, which may be chance: 8 machines" in sentences[1]
     assert sentences[2] == "No configuration of the grid would have scored higher."
 
 
@@ -190,7 +190,7 @@ def test_a_choice_that_failed_is_called_a_failure(published):
     }  # fmt: skip
     selection = {**published.selection, "chosen": chosen, "deltas": [delta]}
     sentences = reading(selection, 8)
-    assert sentences[0].startswith("Its deficit of 9.7 points to the fixed default is larger")
+    assert sentences[0].startswith("It scores 9.7 points less than the fixed default, a larger")
     assert "drawn at random scores more on average (57.8)" in sentences[1]
 
 
@@ -200,7 +200,10 @@ def test_an_interval_over_machines_counts_more_than_one_over_clips():
     machines = {**delta, "low": -1.0, "high": 5.0, "method": "machine jackknife"}
     for order in ([clips, machines], [machines, clips]):
         assert "may be chance: 5 machines do not" in reading({"deltas": order}, 5)[0]
-    assert "is larger than what changes from clip to clip" in reading({"deltas": [clips]}, 5)[0]
+    assert (
+        "larger difference than the variation from clip to clip"
+        in reading({"deltas": [clips]}, 5)[0]
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
@@ -208,10 +211,13 @@ def test_an_interval_over_machines_counts_more_than_one_over_clips():
 def test_below_five_machines_no_difference_is_called_larger_than_chance(n, method):
     delta = {"against": "dev pick", "first": "a", "second": "b", "delta": 2.0,
              "low": 1.0, "high": 3.0, "method": method}  # fmt: skip
-    said = reading({"deltas": [delta]}, n)
-    numbers = "Its lead of 2.0 points over the dev pick may be chance (95 % interval 1.0 to 3.0)."
+    sentences = reading({"deltas": [delta]}, n)
+    numbers = (
+        "It scores 2.0 points more than the dev pick, which may be chance (95 % interval 1.0 to "
+        "3.0)."
+    )
     note = f"{n} machines are too few to tell a difference from chance."
-    assert said == [numbers, "One machine says little about others." if n == 1 else note]
+    assert sentences == [numbers, "One machine says little about others." if n == 1 else note]
 
 
 def test_the_same_configuration_is_not_compared_with_itself():
@@ -222,9 +228,9 @@ def test_the_same_configuration_is_not_compared_with_itself():
 
 
 def test_noise_is_counted():
-    assert noise_note([]) is None
-    assert noise_note(["a"]).startswith("1 other configuration has")
-    assert noise_note(["a", "b"]).startswith("2 other configurations have")
+    assert noise_note([]) == []
+    assert noise_note(["a"])[0].startswith("1 other configuration has")
+    assert noise_note(["a", "b"])[0].startswith("2 other configurations have")
 
 
 def test_every_configuration_has_its_own_explanation():
@@ -384,7 +390,7 @@ def test_two_published_files_are_enough_for_a_report(published, tmp_path):
         (tmp_path / "run" / name).write_bytes((published.folder / name).read_bytes())
     page = page_of(StudyResult.read(tmp_path / "run"))
     assert "No selection was made." in page.text
-    assert "This result says nothing about where it comes from." in page.text
+    assert "The provenance of this result is not known." in page.text
     assert "94.8" not in page.text  # of the pick, which nobody made
     assert "85.0" in page.text
 

@@ -15,7 +15,6 @@ from daco.method import selection
 from daco.method.config import blind_pool
 from daco.method.grid_table import composed_score, pivot_machines
 from daco.method.selection import (
-    fixed_default,
     guarded_selection,
     oracle,
     per_machine_blind,
@@ -35,7 +34,6 @@ GRID = {
     "crit_eval": [0.65, 0.51, 0.52, 0.45],
 }
 MACHINES = {
-    "split": ["dev", "dev", "eval", "eval", "eval", "eval"],
     "machine": ["fan", "fan", "pump", "pump", "saw", "saw"],
     "config": ["raw-k1", "raw-k2"] * 3,
     "auc_source": [70.0, 71.0, 80.0, 60.0, 66.0, 67.0],
@@ -86,7 +84,6 @@ def test_each_rule_reads_its_own_column():
     assert select_by_dev_score(GRID["config"], GRID["dev_omega"]) == "raw-k1"
     assert select_by_criterion(GRID["config"], GRID["crit_dev"]) == "ldn-diff-K16"
     assert guarded_selection(GRID) == "conf-hard-m0-k1"
-    assert fixed_default(GRID["config"]) == "conf-soft-m0-k1"
     assert oracle(GRID["config"], GRID["eval_omega"]) == "conf-soft-m0-k1"
 
 
@@ -155,15 +152,10 @@ def test_a_veto_that_is_not_one_bool_per_configuration_is_refused():
         guarded_selection(GRID, veto=[True, False])
 
 
-def test_a_default_that_is_not_in_the_grid_is_refused_with_a_hint():
-    with pytest.raises(InputError, match=r"no 'raw-k3'\. Did you mean 'raw-k"):
-        fixed_default(["raw-k1", "conf-soft-m0-k1"], "raw-k3")
-
-
 # Labels cannot reach selection
 
 
-LABEL_FREE = (select_by_criterion, per_machine_blind, fixed_default)
+LABEL_FREE = (select_by_criterion, per_machine_blind)
 
 
 @pytest.mark.parametrize("rule", [*LABEL_FREE, guarded_selection, viable, viable_within])
@@ -191,59 +183,41 @@ def test_guarded_and_blind_selection_touch_no_other_column():
     grid, machines = Watched(GRID), Watched(MACHINES)
     guarded_selection(grid)
     assert grid.read == {"config", "dev_omega", "crit_dev"}
-    per_machine_blind(machines, POOL, split="eval")
-    assert machines.read == {"machine", "config", "balance_ks", "split"}
+    per_machine_blind(machines, POOL)
+    assert machines.read == {"machine", "config", "balance_ks"}
 
 
 @given(st.permutations(range(4)), st.lists(st.floats(1, 99), min_size=4, max_size=4))
 def test_evaluation_scores_change_no_pick_but_the_oracles(order, other):
-    before = selection_table(GRID, per_machine=MACHINES, pool=POOL, split="eval")
-    metrics = {
-        name: np.array(MACHINES[name])[[0, 1, *(2 + np.array(order))]]
-        for name in ("auc_source", "auc_target", "pauc")
-    }
-    permuted = [GRID["eval_omega"][i] for i in order]
-    for omega in (permuted, other):
-        after = selection_table(
-            {**GRID, "eval_omega": omega},
-            per_machine={**MACHINES, **metrics},
-            pool=POOL,
-            split="eval",
-        )
+    before = selection_table(GRID)
+    for omega in ([GRID["eval_omega"][i] for i in order], other):
+        after = selection_table({**GRID, "eval_omega": omega})
         for row, same in zip(before, after, strict=True):
             if row.rule != "oracle":
-                assert (row.rule, row.config, row.crit_dev) == (
-                    same.rule,
-                    same.config,
-                    same.crit_dev,
-                )
-        shuffled = {**MACHINES, **metrics}
-        assert per_machine_blind(shuffled, POOL, split="eval") == {
-            "pump": "raw-k2",
-            "saw": "raw-k1",
-        }
+                picks = (row.rule, row.config, row.crit_dev)
+                assert picks == (same.rule, same.config, same.crit_dev)
 
 
 # Per machine
 
 
 def test_each_machine_takes_its_own_smallest_criterion_and_ties_follow_the_pool():
-    chosen = per_machine_blind(MACHINES, POOL, split="eval")
-    assert chosen == {"pump": "raw-k2", "saw": "raw-k1"}
-    assert per_machine_blind(MACHINES, POOL[::-1], split="eval")["saw"] == "raw-k2"
-    assert list(per_machine_blind(MACHINES, POOL)) == ["fan", "pump", "saw"]
+    chosen = per_machine_blind(MACHINES, POOL)
+    assert chosen == {"fan": "raw-k2", "pump": "raw-k2", "saw": "raw-k1"}
+    assert per_machine_blind(MACHINES, POOL[::-1])["saw"] == "raw-k2"
 
 
 def test_choosing_needs_no_metrics_and_composing_needs_nothing_else():
     blind = without(MACHINES, "auc_source", "auc_target", "pauc")
-    choices = per_machine_blind(blind, POOL, split="eval")
-    score = composed_score(without(MACHINES, "balance_ks"), choices, split="eval")
-    values = [60.0, 70.0, 50.0, 66.0, 55.0, 57.0]
+    choices = per_machine_blind(blind, POOL)
+    score = composed_score(without(MACHINES, "balance_ks"), choices)
+    values = [71.0, 51.0, 53.0, 60.0, 70.0, 50.0, 66.0, 55.0, 57.0]
     assert score == pytest.approx(len(values) / sum(1 / v for v in values), abs=1e-12)
 
 
 def test_pivot_keeps_the_order_asked_for():
-    machines, configs, values = pivot_machines(MACHINES, ["pauc"], configs=POOL[::-1], split="eval")
+    table = {**MACHINES, "split": ["dev"] * 2 + ["eval"] * 4}
+    machines, configs, values = pivot_machines(table, ["pauc"], configs=POOL[::-1], split="eval")
     assert (machines, configs) == (["pump", "saw"], ["raw-k2", "raw-k1"])
     assert values[:, :, 0].tolist() == [[50.0, 51.0], [56.0, 57.0]]
 
@@ -253,7 +227,10 @@ def test_pivot_keeps_the_order_asked_for():
     [
         (lambda t: per_machine_blind(t, ["raw-k1", "raw-k3"]), "no 'raw-k3'. Did you mean"),
         (lambda t: per_machine_blind(t, []), "The grid is empty"),
-        (lambda t: per_machine_blind(t, POOL, split="test"), "'split' has no 'test'"),
+        (
+            lambda t: pivot_machines({**t, "split": ["dev"] * 6}, ["pauc"], split="test"),
+            "'split' has no 'test'",
+        ),
         (lambda t: per_machine_blind(without(t, "balance_ks"), POOL), "no column 'balance_ks'"),
         (lambda t: per_machine_blind({k: [] for k in t}, POOL), "per-machine table is empty"),
         (
@@ -282,7 +259,7 @@ def test_per_machine_functions_say_what_is_wrong(call, message):
 
 
 def test_the_table_says_what_labels_each_rule_read():
-    rows = selection_table(GRID, per_machine=MACHINES, pool=POOL, split="eval")
+    rows = selection_table(GRID)
     assert {row.rule: row.labels for row in rows} == {
         "random": "none",
         "fixed": "none",
@@ -290,7 +267,6 @@ def test_the_table_says_what_labels_each_rule_read():
         "criterion": "none",
         "criterion on evaluation normals": "none",
         "guarded criterion": "development (veto only)",
-        "per-machine blind": "none",
         "oracle": "evaluation",
     }
     guarded = next(row for row in rows if row.rule == "guarded criterion")
@@ -303,9 +279,6 @@ def test_the_table_says_what_labels_each_rule_read():
     own = next(row for row in rows if row.rule == "criterion on evaluation normals")
     assert own.crit_eval == 0.45  # the value the rule minimised, in its own column
     assert own.crit_dev == GRID["crit_dev"][list(GRID["config"]).index(own.config)]
-    blind = next(row for row in rows if row.rule == "per-machine blind")
-    assert blind.crit_dev is None  # evaluation machines chose
-    assert blind.crit_eval is not None
 
 
 def test_without_evaluation_scores_the_label_free_rules_still_stand():
@@ -319,8 +292,6 @@ def test_a_veto_mask_is_told_as_such():
     assert next(row.labels for row in rows if row.rule == "guarded criterion") == "the mask's"
 
 
-def test_a_grid_without_the_papers_default_has_no_fixed_row_unless_asked():
+def test_a_grid_without_the_papers_default_has_no_fixed_row():
     grid = {name: values[2:] for name, values in GRID.items()}
     assert all(row.rule != "fixed" for row in selection_table(grid))
-    with pytest.raises(InputError, match="no 'raw-k1'"):
-        selection_table(grid, fixed=["raw-k1"])

@@ -65,7 +65,7 @@ def test_agrees_with_the_textbook(n_target, per_domain):
     X, domains = machine(n_target=n_target)
     made = moved_normals(X, domains, per_domain=per_domain)
     found = pseudo_scores(X, domains, made, GRID)
-    assert found.heard == ("shuffled", "swapped")
+    assert found.detectable == ("shuffled", "swapped")
     for at, config in enumerate(GRID):
         expected = textbook(X, domains, made, config)
         for code, domain in enumerate(found.domains):
@@ -138,7 +138,7 @@ def test_recordings_that_are_not_among_the_normals_are_counted():
     made = moved_normals(X, domains, per_domain=5)
     some = np.where(np.arange(10) < 3, -1, made.rows)
     found = pseudo_scores(X, domains, replace(made, rows=some), GRID)
-    assert found.strangers == found.to_dict()["strangers"] == 3
+    assert found.unmatched == 3
     (note,) = viability_veto([found, pseudo_scores(X, domains, made, GRID)]).notes
     assert note.startswith("3 of 20 recordings are not among the normals of the study")
 
@@ -157,7 +157,7 @@ def test_kinds_that_the_embedding_does_not_hold_are_left_out():
         np.concatenate([made.kinds, ["inaudible"] * len(copies)]),
     )
     found, without = pseudo_scores(X, domains, both, GRID), pseudo_scores(X, domains, made, GRID)
-    assert found.heard == ("shuffled", "swapped")
+    assert found.detectable == ("shuffled", "swapped")
     np.testing.assert_allclose(found.score, without.score)
     # A clip and its copy tie but for the rounding of a product: n of n * n pairs are half an AUC.
     tie = 0.5 / len(made.clean)
@@ -180,7 +180,7 @@ def test_a_domain_with_too_few_normals_is_left_out_and_said():
     found = pseudo_scores(X, domains, moved_normals(X, domains), GRID)
     assert found.domains == ("source",)
     veto = viability_veto(found)
-    assert veto.notes == ("Not judged, with fewer than 4 normals or none held out: target.",)
+    assert veto.notes == ("Domains with fewer than 4 normals or none held out: target.",)
     few = np.flatnonzero(domains == "target")
     with pytest.raises(NotEnoughClipsError, match="4 normal clips"):
         pseudo_scores(X[few], domains[few], moved_normals(X[few], domains[few]), ["raw-k1"])
@@ -205,7 +205,7 @@ def scores(values, plain=0.8, basis=INJECTED, **options):
         "pauc": auc,
         "kinds": (),
         "by_kind": np.empty((len(values), 0)),
-        "heard": (),
+        "detectable": (),
         "plain": np.array([plain, plain]),
         "clips": {"all": 20},
         "anomalies": 360,
@@ -217,21 +217,21 @@ def test_what_falls_short_of_four_fifths_of_the_median_advantage_is_cut():
     veto = viability_veto(scores([0.80, 0.80, 0.80, 0.741, 0.739]))
     assert veto.limit == pytest.approx(0.74)
     assert veto.kept.tolist() == [True] * 4 + [False]
-    assert veto.cut == ("c4",)
+    assert veto.excluded == ("c4",)
     assert "73.9, below the limit of 74.0" in veto.reasons["c4"]
     assert veto.basis in veto.reasons["c4"]
 
 
 def test_a_grid_of_sharp_scorers_does_not_cut_what_hears_like_plain_neighbours():
     values = [0.95, 0.95, 0.95, 0.80, 0.70]
-    assert viability_veto(scores(values, plain=0.95)).cut == ("c3", "c4")
-    assert viability_veto(scores(values, plain=0.80)).cut == ("c4",)
+    assert viability_veto(scores(values, plain=0.95)).excluded == ("c3", "c4")
+    assert viability_veto(scores(values, plain=0.80)).excluded == ("c4",)
 
 
 def test_less_is_asked_in_the_embedding_space():
     values = [0.80, 0.80, 0.80, 0.71, 0.69]
-    assert viability_veto(scores(values)).cut == ("c3", "c4")
-    assert viability_veto(scores(values, basis=EMBEDDED)).cut == ("c4",)
+    assert viability_veto(scores(values)).excluded == ("c3", "c4")
+    assert viability_veto(scores(values, basis=EMBEDDED)).excluded == ("c4",)
     assert viability_veto(scores(values, basis=EMBEDDED)).basis == EMBEDDED
 
 
@@ -239,7 +239,7 @@ def test_where_nothing_is_heard_nothing_is_cut():
     veto = viability_veto(scores([0.54, 0.54, 0.50, 0.46], plain=0.54))
     assert veto.kept.all()
     assert np.isnan(veto.limit)
-    assert veto.to_dict()["limit"] is None
+    assert veto.abstains
     assert "abstains" in veto.notes[0]
 
 
@@ -262,23 +262,11 @@ def test_only_scores_of_one_grid_and_one_basis_are_put_together(machines):
 
 
 def test_a_share_beyond_one_and_a_configuration_that_reads_domains_are_refused():
-    with pytest.raises(InputError, match="kept_share"):
-        viability_veto(scores([0.8]), kept_share=1.2)
+    with pytest.raises(InputError, match="share"):
+        viability_veto(scores([0.8]), share=1.2)
     X, domains = machine()
     with pytest.raises(InputError, match="true domains"):
         pseudo_scores(X, domains, moved_normals(X, domains), ["conf-oracle-m0-k1"])
     made = moved_normals(X, domains)
     with pytest.raises(InputError, match="domain 'elsewhere'"):
         pseudo_scores(X, domains, replace(made, domains=np.full(len(made.rows), "elsewhere")), GRID)
-
-
-def test_what_was_found_is_plain_json():
-    import json
-
-    X, domains = machine()
-    found = pseudo_scores(X, domains, moved_normals(X, domains), GRID)
-    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert [row["config"] for row in document["configs"]] == GRID
-    assert document["clips"] == {"source": 20, "target": 10}
-    veto = json.loads(json.dumps(viability_veto(found).to_dict(), allow_nan=False))
-    assert {row["config"]: row["kept"] for row in veto["configs"]}["raw-k1"]

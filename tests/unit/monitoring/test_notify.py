@@ -15,7 +15,7 @@ from receiver import receiving
 from stores import START, add
 
 from daco.errors import InputError
-from daco.monitoring.notify import Courier, NotDeliveredError, Webhook
+from daco.monitoring.notify import NotDeliveredError, Webhook, WebhookSender
 from daco.monitoring.store import Delivery, Store
 
 DELIVERY = Delivery(1, "key-1", "clip.scored", '{"type": "clip.scored"}', 1)
@@ -112,10 +112,10 @@ def test_a_webhook_that_fails_and_recovers_gets_every_message_with_its_own_key(s
     with receiving() as receiver:
         receiver.answer = lambda number: 503 if number < 4 else 204
         webhook = Webhook.parse(receiver.url)
-        with Courier(store.outbox, webhook, said.append, first_wait=0.02) as courier:
+        with WebhookSender(store.outbox, webhook, said.append, first_wait=0.02) as courier:
             for number in range(10):
                 add(store, verdict={"name": f"{number}.wav"}, at=START)
-                courier.hurry()
+                courier.wake()
             wait_until(lambda: store.outbox.pending() == 0)
     arrived = {h["webhook-id"]: json.loads(body) for h, body in receiver.accepted}
     assert sorted(each["data"]["clip"]["name"] for each in arrived.values()) == [
@@ -143,7 +143,7 @@ def test_a_message_that_is_always_refused_does_not_hold_up_the_others(store):
             return 200
 
         receiver.answer = answer
-        with Courier(store.outbox, Webhook.parse(receiver.url), first_wait=0.02):
+        with WebhookSender(store.outbox, Webhook.parse(receiver.url), first_wait=0.02):
             wait_until(lambda: store.outbox.pending() == 1 and len(bad) >= 3)
     assert len(set(bad)) == 1
 
@@ -151,7 +151,7 @@ def test_a_message_that_is_always_refused_does_not_hold_up_the_others(store):
 def test_what_a_killed_courier_had_taken_is_delivered_by_the_next(store):
     add(store)
     taken = store.outbox.take(hold=0.05)  # and then nothing more is heard of it
-    with receiving() as receiver, Courier(store.outbox, Webhook.parse(receiver.url)):
+    with receiving() as receiver, WebhookSender(store.outbox, Webhook.parse(receiver.url)):
         wait_until(lambda: store.outbox.pending() == 0)
     assert [headers["webhook-id"] for headers, _ in receiver.accepted] == [taken.key]
 
@@ -161,7 +161,7 @@ def test_a_dead_address_costs_the_end_no_time_and_loses_nothing(store):
         add(store)
     webhook = Webhook.parse(f"http://127.0.0.1:{unused_port()}/")
     start = time.monotonic()
-    with Courier(store.outbox, webhook, first_wait=0.02) as courier:
+    with WebhookSender(store.outbox, webhook, first_wait=0.02) as courier:
         assert courier.finish(patience=60) == 3
     assert time.monotonic() - start < 30
     assert store.outbox.pending() == 3

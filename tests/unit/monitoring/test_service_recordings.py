@@ -12,10 +12,10 @@ from daco.audio.formats import DEFAULT_LIMITS, FORMATS
 from daco.errors import DataError
 from daco.monitoring.service.recordings import (
     MEDIA_TYPES,
-    Hashes,
     Recordings,
     find_normals,
     find_within,
+    sha256_of_recording,
 )
 
 
@@ -199,28 +199,20 @@ class TestNormals:
 
 class TestHashes:
     def test_a_file_is_read_again_only_when_it_changes(self, tmp_path):
-        path, hashes = tmp_path / "a.wav", Hashes()
+        path = tmp_path / "a.wav"
         path.write_bytes(b"one")
-        assert hashes.of(path) == hashlib.sha256(b"one").hexdigest()
+        assert sha256_of_recording(path) == hashlib.sha256(b"one").hexdigest()
         before = path.stat()
         other = tmp_path / "b.wav"
         other.write_bytes(b"two")  # as long, and with the same time of change
         os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
         other.replace(path)
-        assert hashes.of(path) == hashlib.sha256(b"two").hexdigest()
+        assert sha256_of_recording(path) == hashlib.sha256(b"two").hexdigest()
         path.unlink()
-        assert hashes.of(path) is None
-
-    def test_as_many_are_kept_as_may_be(self, tmp_path):
-        hashes = Hashes(most=3)
-        for number in range(10):
-            path = tmp_path / f"{number}.wav"
-            path.write_bytes(b"%d" % number)
-            assert hashes.of(path) == hashlib.sha256(b"%d" % number).hexdigest()
-        assert len(hashes._kept) == 3
+        assert sha256_of_recording(path) is None
 
     def test_what_is_too_large_for_a_recording_is_not_read(self, tmp_path):
         path = tmp_path / "large.wav"
         with path.open("wb") as file:
             file.truncate(DEFAULT_LIMITS.bytes + 1)
-        assert Hashes().of(path) is None
+        assert sha256_of_recording(path) is None

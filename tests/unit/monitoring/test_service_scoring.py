@@ -39,8 +39,8 @@ def request(chunks=(), pause=0.0, **headers):
 
 def read(chunks, *, most=1000, seconds=5.0, admission=None, **options):
     async def one():
-        with (admission or Admission(1, 10_000)).one() as share:
-            body = read_body(request(chunks, **options), share, most=most, seconds=seconds)
+        with (admission or Admission(1, 10_000)).one() as reserve:
+            body = read_body(request(chunks, **options), reserve, most=most, seconds=seconds)
             return b"".join([chunk async for chunk in body])
 
     return asyncio.run(one())
@@ -108,10 +108,10 @@ class TestReading:
                 pass
             answer = caught.value.response()
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            first.grow_to(800)
+            first(800)
             with pytest.raises(Problem):
-                second.grow_to(201)
-            second.grow_to(200)
+                second(201)
+            second(200)
         assert (admission.uploads, admission.bytes) == (0, 0)
 
 

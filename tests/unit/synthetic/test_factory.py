@@ -183,7 +183,7 @@ def test_a_clip_does_not_depend_on_how_many_there_are(tmp_path):
 
 
 def test_another_seed_is_another_factory(tmp_path):
-    plan = ClipPlan("", "fan", "train", "source", 0, 0, 0.5, RATE, 1, 1.0, 0, False)
+    plan = ClipPlan("", "fan", 0.5, RATE, 1, 1.0, 0, False, "train", "source", 0, 0)
     assert not np.array_equal(record(plan), record(replace(plan, seed=1)))
 
 
@@ -204,7 +204,7 @@ def test_progress_counts_every_clip(tmp_path):
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("rate", [8000, 16000, 44100])
 def test_every_machine_is_audible_and_not_clipped(machine, rate):
-    plan = ClipPlan("", machine, "test", "target", 1, 0, 2.0, rate, 2, 1.0, 0, False)
+    plan = ClipPlan("", machine, 2.0, rate, 2, 1.0, 0, False, "test", "target", 1, 0)
     samples = record(plan)
     assert samples.shape == (2 * rate, 2)
     assert (samples.std(axis=0) > 300).all()
@@ -279,7 +279,7 @@ def test_a_broken_bar_beats_at_the_pole_pass_frequency():
 
 
 def test_the_far_microphone_hears_the_same_noise_and_less_machine():
-    plan = ClipPlan("", "fan", "supplemental", "source", 0, 0, 2.0, RATE, 2, 1.0, 0, False)
+    plan = ClipPlan("", "fan", 2.0, RATE, 2, 1.0, 0, False, "supplemental", "source", 0, 0)
     near, far = record(plan).T.astype(float)  # a fan's supplement is the hall alone
     assert np.corrcoef(near[:-24], far[24:])[0, 1] > 0.95
     near, far = record(replace(plan, machine="bearing")).T.astype(float)
@@ -290,7 +290,7 @@ def test_the_far_microphone_hears_the_same_noise_and_less_machine():
 
 
 def embeddings(machine, split, domain, label, n):
-    plan = ClipPlan("", machine, split, domain, label, 0, 5.0, RATE, 1, 1.0, 0, False)
+    plan = ClipPlan("", machine, 5.0, RATE, 1, 1.0, 0, False, split, domain, label, 0)
     waves = [record(replace(plan, number=i))[:, 0] / np.float32(32768) for i in range(n)]
     return LogMel().embed(np.stack(waves))
 

@@ -1,67 +1,57 @@
-"""The first screen: what was chosen, what it is worth, against what, and how far to trust it."""
+"""The first screen: what was chosen, its score beside others, and how certain that is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daco.errors import ConfigError
+from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.aggregate import complete_column, plain
-from daco.experiments.highlights import chosen_config, shown_config
-from daco.experiments.report.wording import below_default, explain, noise_note, reading
+from daco.experiments.highlights import chosen_config, machines_of, shown_config
 from daco.experiments.stability import choice_over_seeds
-from daco.method.config import DEFAULT_CONFIG
+from daco.experiments.tables import written
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.selection import oracle, random_expectation
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
 
-_MEASURES = (("eval", "eval_omega"), ("dev", "dev_omega"), ("criterion", "crit_dev"))
+_MEASURES = {"eval": "eval_omega", "dev": "dev_omega", "criterion": "crit_dev"}
+_SAME = {
+    "dev pick": "The development scores alone would have picked the same.",
+    "fixed default": "It is the fixed default: nothing was gained or lost by choosing.",
+    "oracle": "No configuration of the grid would have scored higher.",
+}
+_ASSIGNMENTS = {
+    "soft": "A clip between the domains is weighed softly between them.",
+    "hard": "A clip counts to the domain whose normals are nearer.",
+    "oracle": "The true domain is given, so this is a diagnostic and no detector.",
+    None: "",
+}
 
 
 def headline(result: StudyTables) -> dict[str, Any]:
     """What the first screen shows, as plain JSON.
 
     ``measure`` is ``"eval"`` where evaluation scores are known, else ``"dev"``, else
-    ``"criterion"``, else None; ``comparison`` holds values of that measure, and where they lie
+    ``"criterion"``, else None; ``comparison`` holds values of that measure, and their places
     on a common axis in percent of its length. ``config`` is None where nothing was chosen; the
     page then shows the configuration ``shown``.
     """
-    chosen = result.selection.get("chosen") or {}
-    config = chosen_config(result)
-    shown = shown_config(result)
-    measure, column = next(
-        ((name, column) for name, column in _MEASURES if _known(result, column)), (None, None)
-    )
-    rows = [] if column is None else _comparison(result, config, column)
-    split = "eval" if measure == "eval" else "dev"
-    machines = labelled_machines(result, split)
-    sentences = reading(result.selection, len(machines)) if measure == "eval" else []
-    if config is None:
-        sentences.append(
-            "Which configuration was chosen is not known: the folder has no selection.json. "
-            "'daco compare' with this folder says what each rule picks from its tables."
-        )
-    if measure == "dev":
-        took_part = ", whose labels took part in the choice" if config else ""
-        sentences.append(
-            "Nothing here was tried on evaluation machines. The scores are those of the "
-            f"development machines{took_part}."
-        )
-    if measure == "criterion":
-        sentences.append(
-            "No labels are known, so nothing here says how well anything is detected: the "
-            "criterion only says how alike the scores of the two domains are."
-        )
+    selection = result.selection
+    chosen = selection.get("chosen") or {}
+    config, shown = chosen_config(result), shown_config(result)
+    measure = next((name for name, column in _MEASURES.items() if _known(result, column)), None)
+    column = _MEASURES[measure] if measure else None
+    labelled = result.per_machine.dropna(subset=list(QUANTITIES))
+    machines = machines_of(labelled, "eval" if measure == "eval" else "dev")
+    if measure not in ("eval", "dev"):
+        machines = machines_of(result.per_machine, "dev")
     seeds = _seeds(result)
-    if seeds and measure == "eval":
-        default = _value(result, DEFAULT_CONFIG, column)
-        sentences[:0] = below_default(seeds["n_seeds"], seeds["eval_omega"], default)
-    note = None
-    if "criterion" in str(chosen.get("rule")):
-        note = noise_note(result.selection.get("within_noise") or [])
     return {
         "config": config,
         "shown": shown,
@@ -72,12 +62,48 @@ def headline(result: StudyTables) -> dict[str, Any]:
         "value": _value(result, shown, column),
         "interval": chosen.get("interval") if measure == "eval" else None,
         "seeds": seeds,
-        "machines": machines if measure in ("eval", "dev") else _machines(result, "dev"),
-        "comparison": _placed(rows),
-        "floor": (result.selection.get("floor") or {}).get("mean"),
-        "warnings": list(result.selection.get("warnings") or []),
-        "reading": [*sentences, *([note] if note else [])],
+        "machines": machines,
+        "comparison": _placed([] if column is None else _comparison(result, config, column)),
+        "floor": (selection.get("floor") or {}).get("mean"),
+        "warnings": list(selection.get("warnings") or []),
+        "reading": _reading(result, measure, config, seeds, len(machines)),
     }
+
+
+def _reading(
+    result: StudyTables,
+    measure: str | None,
+    config: str | None,
+    seeds: Mapping[str, Any] | None,
+    n_machines: int,
+) -> list[str]:
+    """Sentences on what the numbers do and do not show."""
+    selection = result.selection
+    sentences: list[str] = []
+    if measure == "eval":
+        if seeds:
+            default = _value(result, DEFAULT_CONFIG, "eval_omega")
+            sentences += below_default(seeds["n_seeds"], seeds["eval_omega"], default)
+        sentences += reading(selection, n_machines)
+    if config is None:
+        sentences.append(
+            "Which configuration was chosen is not known: the folder has no selection.json. "
+            "'daco compare' with this folder lists what each rule picks from its tables."
+        )
+    if measure == "dev":
+        took_part = ", whose labels took part in the choice" if config else ""
+        sentences.append(
+            "Nothing here was tried on evaluation machines. The scores are those of the "
+            f"development machines{took_part}."
+        )
+    if measure == "criterion":
+        sentences.append(
+            "No labels are known, so nothing here shows how well anything is detected: the "
+            "criterion only measures how alike the scores of the two domains are."
+        )
+    if "criterion" in str((selection.get("chosen") or {}).get("rule")):
+        sentences += noise_note(selection.get("within_noise") or [])
+    return sentences
 
 
 def _seeds(result: StudyTables) -> dict[str, Any] | None:
@@ -88,48 +114,29 @@ def _seeds(result: StudyTables) -> dict[str, Any] | None:
     return choice_over_seeds(result.stability, result.grid, chosen["config"], chosen.get("rule"))
 
 
-def labelled_machines(result: StudyTables, split: str) -> list[str]:
-    """Machines of a split with all their metrics."""
-    table = result.per_machine.dropna(subset=list(QUANTITIES))
-    return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
-
-
-def _machines(result: StudyTables, split: str) -> list[str]:
-    table = result.per_machine
-    return list(dict.fromkeys(map(str, table["machine"][table["split"] == split])))
-
-
 def _comparison(result: StudyTables, config: str | None, column: str) -> list[dict[str, Any]]:
     """The chosen one, then what else might have been taken."""
-    picks: list[tuple[str, str]] = [] if config is None else [("chosen", config)]
     rows = result.selection.get("rows") or _rows_of_scores(result)
+    picks = [] if config is None else [("chosen", config)]
     picks += [("dev pick", row["config"]) for row in rows if row["rule"] == "dev score"]
     if DEFAULT_CONFIG in set(result.grid["config"]):
         picks.append(("fixed default", DEFAULT_CONFIG))
-    if column == "crit_dev":
-        picks += [("smallest", row["config"]) for row in rows if row["rule"] == "criterion"]
-    if column == "eval_omega":
-        picks += [("oracle", row["config"]) for row in rows if row["rule"] == "oracle"]
-    found = [
+    last = {"crit_dev": ("smallest", "criterion"), "eval_omega": ("oracle", "oracle")}.get(column)
+    picks += [(last[0], row["config"]) for row in rows if last and row["rule"] == last[1]]
+    compared: list[dict[str, Any]] = [
         {"role": role, "config": name, "value": _value(result, name, column)}
         for role, name in picks
     ]
-    interval = (result.selection.get("chosen") or {}).get("interval")
-    if config and interval and column == "eval_omega":
-        found[0] |= {"low": interval["low"], "high": interval["high"]}
-    for row in rows if column == "eval_omega" else ():
-        if row["rule"] == "random" and row["eval_omega"] is not None:
-            mean, sd = row["eval_omega"], plain(row["eval_sd"] or 0.0) or 0.0
-            found.append(
-                {
-                    "role": "random",
-                    "config": None,
-                    "value": mean,
-                    "low": mean - sd,
-                    "high": mean + sd,
-                }
-            )
-    return [row for row in found if row["value"] is not None]
+    if column == "eval_omega":
+        interval = (result.selection.get("chosen") or {}).get("interval")
+        if config and interval:
+            compared[0] |= {"low": interval["low"], "high": interval["high"]}
+        for row in rows:
+            if row["rule"] == "random" and row["eval_omega"] is not None:
+                mean, sd = row["eval_omega"], plain(row["eval_sd"] or 0.0) or 0.0
+                ends = {"low": mean - sd, "high": mean + sd}
+                compared.append({"role": "random", "config": None, "value": mean, **ends})
+    return [row for row in compared if row["value"] is not None]
 
 
 def _rows_of_scores(result: StudyTables) -> list[dict[str, Any]]:
@@ -147,18 +154,19 @@ def _rows_of_scores(result: StudyTables) -> list[dict[str, Any]]:
 
 def _placed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, with their places on an axis that holds all of them."""
-    ends = [row[key] for row in rows for key in ("low", "value", "high") if key in row]
+    keys = ("low", "value", "high")
+    ends = [row[key] for row in rows for key in keys if key in row]
     if not ends:
         return []
-    low, high = min(ends), max(ends)
-    room = 0.06 * (high - low) or 1.0
-    low, high = low - room, high + room
-
-    def place(value: float) -> float:
-        return round(100 * (value - low) / (high - low), 2)
-
+    room = 0.06 * (max(ends) - min(ends)) or 1.0
+    low, high = min(ends) - room, max(ends) + room
     return [
-        {**row, "at": {key: place(row[key]) for key in ("low", "value", "high") if key in row}}
+        {
+            **row,
+            "at": {
+                key: round(100 * (row[key] - low) / (high - low), 2) for key in keys if key in row
+            },
+        }
         for row in rows
     ]
 
@@ -172,3 +180,116 @@ def _value(result: StudyTables, config: str, column: str | None) -> float | None
         return None
     found = result.grid.loc[result.grid["config"] == config, column]
     return float(found.iloc[0]) if len(found) and np.isfinite(found.iloc[0]) else None
+
+
+# Sentences
+
+
+def explain(config: str) -> str:
+    """What a configuration does, in plain words.
+
+    >>> explain("raw-k1")
+    'Scores a clip by its distance to the nearest normal clip.'
+    """
+    try:
+        parsed = ScoreConfig.parse(config)
+    except ConfigError:
+        return "A configuration of the study’s own."
+    text = f"Scores a clip by {_scorer_words(parsed)}."
+    if parsed.calibration is None:
+        return text
+    assigned = _ASSIGNMENTS[parsed.assignment]
+    return f"{text} The score is then {_calibration_words(parsed)}. {assigned}"
+
+
+def _scorer_words(config: ScoreConfig) -> str:
+    if config.bandwise or config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
+        return config.base.words
+    count = config.neighbours
+    if config.scorer == "knn" and count > 1:
+        return f"its mean distance to the {count} nearest normal clips"
+    nearest = "its distance to the nearest normal clip"
+    if config.scorer == "knn":
+        return nearest
+    relation = "relative to" if config.scorer == "ldn-ratio" else "less"
+    neighbours = "neighbour" if count == 1 else f"{count} neighbours"
+    return f"{nearest}, {relation} how far normals are from their own {neighbours} there"
+
+
+def _calibration_words(config: ScoreConfig) -> str:
+    if config.calibration == "ratio":
+        return "divided by the median normal score of its domain"
+    if config.calibration == "zscore":
+        return "standardised with the mean and spread of its domain’s normal scores"
+    m = f"{config.prior_strength:g}"
+    pooling = "nothing is borrowed from the other domain"
+    if config.prior_strength:
+        pooling = f"the ranking of all clips together weighs as much as {m} clips"
+    return f"ranked among the normal scores of its domain (m = {m}: {pooling})"
+
+
+def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
+    """What may be concluded from the comparison of the chosen one with the others.
+
+    Where several intervals of a difference are known, the one over machines counts: others than
+    these machines are what a choice is made for. Below five machines no difference is called
+    larger than chance, see :func:`daco.evaluation.intervals.larger_than_chance`.
+    """
+    strongest: dict[str, Mapping[str, Any]] = {}
+    for delta in selection.get("deltas") or []:
+        against = delta.get("against") or delta["second"]
+        if against not in strongest or "machine" in str(delta["method"]):
+            strongest[against] = delta
+    sentences = [
+        _SAME.get(against, f"It is the same as {against}.")
+        if delta["first"] == delta["second"]
+        else _difference(delta, against, n_machines)
+        for against, delta in strongest.items()
+    ]
+    score = (selection.get("chosen") or {}).get("eval_omega")
+    for row in selection.get("rows") or []:
+        if row["rule"] == "random" and score is not None and score < row["eval_omega"]:
+            mean = written(row["eval_omega"], ".1f")
+            sentences.append(f"A configuration drawn at random scores more on average ({mean}).")
+    differ = any(delta["first"] != delta["second"] for delta in strongest.values())
+    if n_machines == 1:
+        sentences.append("One machine says little about others.")
+    elif differ and (note := too_few_machines(n_machines)):
+        sentences.append(note)
+    return sentences
+
+
+def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
+    size = written(abs(delta["delta"]), ".1f")
+    if against == "oracle":
+        return f"The best configuration in hindsight scores {size} points more."
+    more = "more" if delta["delta"] > 0 else "less"
+    interval = f"95 % interval {written(delta['low'], '.1f')} to {written(delta['high'], '.1f')}"
+    over_machines = "machine" in str(delta["method"])
+    subject = f"It scores {size} points {more} than the {against}"
+    if too_few_machines(n_machines):
+        return f"{subject}, which may be chance ({interval})."
+    if not larger_than_chance(delta["low"], delta["high"], n_machines):
+        few = f"{n_machines} machines do" if over_machines else "these clips do"
+        return f"{subject}, which may be chance: {few} not establish it ({interval})."
+    noise = "from machine to machine" if over_machines else "from clip to clip"
+    return f"{subject}, a larger difference than the variation {noise} ({interval})."
+
+
+def below_default(n_seeds: int, mean: float | None, default: float | None) -> list[str]:
+    """A sentence where the choice scores less than the fixed default, averaged over seeds."""
+    if mean is None or default is None or mean >= default:
+        return []
+    return [
+        f"Over {n_seeds} seeds the choice scores {written(mean, '.1f')} on average, "
+        f"less than the fixed default ({written(default, '.1f')}): choosing gained nothing here."
+    ]
+
+
+def noise_note(within_noise: Sequence[str]) -> list[str]:
+    """A sentence on how many others have a criterion as good as that of the pick."""
+    count = len(within_noise)
+    if not count:
+        return []
+    which = "1 other configuration has" if count == 1 else f"{count} other configurations have"
+    return [f"{which} a criterion within the noise of its own: the choice among them is chance."]

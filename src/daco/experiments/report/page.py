@@ -1,27 +1,83 @@
-"""render_html: one standalone HTML file from a summary and its pictures."""
+"""render_html and write_report: one standalone HTML file, and the files beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from daco.experiments.figures.grids import CHANCE, FULL_COLOUR
+from daco.experiments.highlights import limit_machines
+from daco.experiments.report.pictures import available_pictures, page_pictures, picture_files
+from daco.experiments.report.summary import summarise, tables_of
+from daco.experiments.study_tables import write_json
 from daco.experiments.tables import written
+from daco.files.atomic import atomic_write, write_error
+
+if TYPE_CHECKING:
+    from daco.experiments.study_tables import StudyTables
+
+
+def write_report(result: StudyTables, folder: Path | str) -> Path:
+    """Write the report of a study.
+
+    Parameters
+    ----------
+    result : StudyTables
+    folder : path
+        Gets ``report.json``, ``report.html``, ``figures/*.svg|png`` and
+        ``tables/*.md|tex|csv``: the same bytes for the same result. It is created where there is
+        none; other files in it are left alone.
+
+    Returns
+    -------
+    Path
+        The path of the page.
+    """
+    folder = Path(folder)
+    for part in (folder, folder / "figures", folder / "tables"):
+        try:
+            part.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(part, error) from None
+    # The clips of the machines that are shown are read once, those of others never.
+    result = replace(result, machines=list(limit_machines(result).machine_scores()))
+    tables = tables_of(result)
+    summary = summarise(result, tables)
+    write_json(summary, folder / "report.json")
+    for table in tables.values():
+        for extension, text in table.files().items():
+            _write(folder / "tables" / f"{table.name}.{extension}", text.encode())
+    for name, content in picture_files(result, available_pictures(summary)):
+        _write(folder / "figures" / name, content)
+    page = folder / "report.html"
+    _write(page, render_html(summary, page_pictures(result, summary)).encode())
+    return page
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def render_html(summary: Mapping[str, Any], figures: Mapping[str, str]) -> str:
-    """The report as one HTML file that needs nothing else: no network, fonts or scripts.
+    """The report as one HTML file that needs no network, fonts or scripts.
 
     Parameters
     ----------
     summary : mapping
         What :func:`~daco.experiments.report.summarise` returned, or ``report.json`` holds.
     figures : mapping
-        SVG elements by name; a section without its picture says what is missing.
+        SVG elements by name; a section without its picture states what is missing.
+
+    Returns
+    -------
+    str
     """
     environment = Environment(
         loader=PackageLoader("daco.experiments.report", "templates"),
@@ -30,14 +86,9 @@ def render_html(summary: Mapping[str, Any], figures: Mapping[str, str]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "cell": written,
-        "day": _day,
-        "heat": _heat,
-        "percent": _percent,
-        "tied": _tied,
-    }
-    # The pictures are our own drawings; the texts in them were escaped when they were made.
+    environment.filters |= {"cell": written, "day": _day, "heat": _heat, "percent": _percent}
+    environment.filters["tied"] = _tied
+    # The pictures are our own drawings; the texts in them were escaped when they were drawn.
     pictures = {name: Markup(svg) for name, svg in figures.items()}
     return environment.get_template("report.html").render(**summary, figures=pictures)
 

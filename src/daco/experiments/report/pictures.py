@@ -55,17 +55,19 @@ _POINT = re.compile(r"(dev|criterion)-(\d+)")
 
 def available_pictures(summary: Mapping[str, Any]) -> set[str]:
     """The pictures that have something to show."""
-    tables, points = summary["tables"], summary["points"]
+    tables = summary["tables"]
+    gains = tables.get("diagnostics", {"columns": [], "rows": []})
+    titles = [column["title"] for column in gains["columns"]]
     known = {
-        "transfer": any(point["eval_omega"] is not None for point in points),
+        "transfer": any(point["eval_omega"] is not None for point in summary["points"]),
         "frontier": "frontier" in tables,
-        "gain_separability": _has_gain(tables.get("diagnostics")),
+        "gain_separability": "target AUC gain" in titles,
         "coverage": "coverage" in tables,
         "distributions": bool(summary["distributions"]),
         "per_machine": "per_machine" in tables,
         "vetoes": summary["vetoes"] is not None,
     }
-    return {name for name, there in known.items() if there}
+    return {name for name, present in known.items() if present}
 
 
 def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -184,27 +186,17 @@ def _element(figure: Figure, name: str, label: str, points: Sequence[Mapping[str
 
 
 def _group(identifier: str, points: Sequence[Mapping[str, Any]]) -> str:
-    """A group without its id, which other pictures repeat; points say what they are."""
+    """A group without its id, which other pictures repeat; points get a label."""
     match = _POINT.fullmatch(identifier)
     if match is None:
         return "<g>"
     point = points[int(match[2])]
-    parts = [
+    parts = (
         f"{point['config']} ({point['method']})",
         f"dev score {written(point['dev_omega'])}",
         f"evaluation score {written(point['eval_omega'])}",
         f"criterion {written(point['crit_dev'], '.3f')}",
-        *([point["role"]] if point["role"] else []),
-    ]
-    label = escape(", ".join(parts))
+        point["role"],
+    )
+    label = escape(", ".join(filter(None, parts)))
     return f'<g class="point" data-row="{match[2]}" tabindex="0" role="img" aria-label="{label}">'
-
-
-def _has_gain(table: Mapping[str, Any] | None) -> bool:
-    if table is None:
-        return False
-    titles = [column["title"] for column in table["columns"]]
-    if "target AUC gain" not in titles:
-        return False
-    at = titles.index("target AUC gain")
-    return any(row[at] is not None for row in table["rows"])

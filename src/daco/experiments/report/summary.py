@@ -7,20 +7,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.detector.thresholds import supported_rate, threshold_for
+from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.figures.style import PALETTE, look_of, system_looks
 from daco.experiments.highlights import (
     false_alarm_rate,
     limit_machines,
     limit_note,
+    machines_of,
     roles,
     shown_config,
 )
-from daco.experiments.report import choice_tables, machine_tables, veto_tables
-from daco.experiments.report.headline import headline, labelled_machines
+from daco.experiments.report import choice_tables, machine_tables
+from daco.experiments.report.headline import headline
 from daco.experiments.report.table import ReportTable
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import MachineScores, StudyTables
@@ -32,9 +34,9 @@ _MAKERS = (
     choice_tables.difference_table,
     choice_tables.family_table,
     choice_tables.grid_table,
-    veto_tables.veto_table,
-    veto_tables.role_table,
-    veto_tables.form_table,
+    choice_tables.veto_table,
+    choice_tables.role_table,
+    choice_tables.form_table,
     machine_tables.frontier_table,
     machine_tables.diagnostics_table,
     machine_tables.per_machine_table,
@@ -73,18 +75,27 @@ def summarise(
         ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
-    first = headline(result)
+    labelled = result.per_machine.dropna(subset=list(QUANTITIES))
+    machines = {
+        split: {
+            "all": machines_of(result.per_machine, split),
+            "labelled": machines_of(labelled, split),
+        }
+        for split in ("dev", "eval")
+    }
+    kept = ("guard", "veto", "floor", "within_noise", "per_machine_blind")
     summary = {
         "schema": SCHEMA,
-        "headline": first,
-        "study": _study(result),
+        "headline": headline(result),
+        "study": {
+            "machines": machines,
+            "n_configs": len(result.grid),
+            "false_alarm_rate": false_alarm_rate(result),
+        },
         "points": _points(result),
         "legend": _legend(result),
-        "selection": {
-            name: result.selection.get(name)
-            for name in ("guard", "veto", "floor", "within_noise", "per_machine_blind")
-        },
-        "vetoes": veto_tables.vetoes(result),
+        "selection": {name: result.selection.get(name) for name in kept},
+        "vetoes": choice_tables.vetoes(result),
         "tables": {name: table.as_dict() for name, table in tables.items()},
         "distributions": _distributions(result),
         "shown_machines": limit_note(result),
@@ -110,29 +121,16 @@ def plain_json(value: Any) -> Any:
     return value
 
 
-def _study(result: StudyTables) -> dict[str, Any]:
-    table = result.per_machine
-    machines = {
-        split: {
-            "all": list(dict.fromkeys(map(str, table["machine"][table["split"] == split]))),
-            "labelled": labelled_machines(result, split),
-        }
-        for split in ("dev", "eval")
-    }
-    rate = false_alarm_rate(result)
-    return {"machines": machines, "n_configs": len(result.grid), "false_alarm_rate": rate}
-
-
 def _points(result: StudyTables) -> list[dict[str, Any]]:
     """A row per configuration of the grid, in its order."""
-    known = roles(result)
-    columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
+    titles = roles(result)
     points = []
     for row in result.grid.to_dict("records"):
         name = str(row["config"])
+        columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
         numbers = {column: row.get(column) for column in columns}
-        look = look_of(name)
-        points.append({"config": name, "method": look.title, **numbers, "role": known.get(name)})
+        method = look_of(name).title
+        points.append({"config": name, "method": method, **numbers, "role": titles.get(name)})
     return points
 
 
@@ -147,7 +145,7 @@ def _legend(result: StudyTables) -> list[dict[str, str]]:
 
 
 def _distributions(result: StudyTables) -> list[dict[str, Any]]:
-    """Per machine: its threshold under the chosen configuration, and the shares above it."""
+    """Per machine: its threshold under the shown configuration, and the shares above it."""
     config, rate = shown_config(result), false_alarm_rate(result)
     machines = [m for m in limit_machines(result).machine_scores() if config in m.configs]
     return [_distribution(machine, config, rate) for machine in machines]
@@ -156,32 +154,29 @@ def _distributions(result: StudyTables) -> list[dict[str, Any]]:
 def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str, Any]:
     own, scores = machine.own_of(config), machine.of(config)
     threshold = threshold_for(config, own, machine.own_domains, rate)
+
+    def above(values: Float64s) -> dict[str, Any]:
+        """How many clips, and which share of them is above the threshold."""
+        share = float((values > threshold).mean()) if len(values) else None
+        return {"n": len(values), "above": share}
+
     names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
-    domains = []
-    for name in names:
-        here = machine.domains == name
-        domains.append(
-            {
-                "name": name,
-                "training": _above(own[machine.own_domains == name], threshold),
-                "normal": _above(scores[here & (machine.labels == 0)], threshold),
-                "anomaly": _above(scores[here & (machine.labels == 1)], threshold),
-            }
-        )
     return {
         "machine": machine.title,
         "split": machine.split,
         "threshold": threshold,
         "supported_rate": supported_rate(machine.own_domains.tolist()),
-        "domains": domains,
-        "unlabelled": _above(scores[machine.labels < 0], threshold),
+        "domains": [
+            {
+                "name": name,
+                "training": above(own[machine.own_domains == name]),
+                "normal": above(scores[(machine.domains == name) & (machine.labels == 0)]),
+                "anomaly": above(scores[(machine.domains == name) & (machine.labels == 1)]),
+            }
+            for name in names
+        ],
+        "unlabelled": above(scores[machine.labels < 0]),
     }
-
-
-def _above(scores: NDArray[np.float64], threshold: float) -> dict[str, Any]:
-    """How many clips, and which share of them is above the threshold."""
-    above = float((scores > threshold).mean()) if len(scores) else None
-    return {"n": len(scores), "above": above}
 
 
 def _stability(result: StudyTables) -> dict[str, Any] | None:
@@ -212,8 +207,7 @@ def _coverage(result: StudyTables) -> dict[str, Any] | None:
     level = float(table["nominal_fpr"].min())
     rows = table[(table["split"] == split) & (table["nominal_fpr"] == level)]
     looks = system_looks(sorted(set(rows["system"]), key=lambda name: (name != "raw", name)))
-    titles = {name: look.title for name, look in looks.items()}
-    systems: dict[str, dict[str, float]] = {title: {} for title in titles.values()}
+    systems: dict[str, dict[str, float]] = {look.title: {} for look in looks.values()}
     for (system, domain), part in rows.groupby(["system", "domain"], sort=False):
-        systems[titles[str(system)]][str(domain)] = float(part["empirical_fpr"].mean())
+        systems[looks[str(system)].title][str(domain)] = float(part["empirical_fpr"].mean())
     return {"split": split, "nominal": level, "systems": systems}

@@ -62,8 +62,8 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # their scripts come from other sites; this works offline
         redoc_url=None,
     )
-    for module in (scoring, reading, operation):
-        app.include_router(module.router)
+    for tag, module in (("scoring", scoring), ("reading", reading), ("operation", operation)):
+        app.include_router(module.router, tags=[tag])
     app.mount("/static", operation.static_files(), name="static")
     app.add_exception_handler(StoreError, _store_failed)
     app.add_exception_handler(RequestValidationError, _not_valid)

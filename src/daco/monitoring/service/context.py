@@ -8,7 +8,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from fastapi import Request
 from daco.monitoring.service.events import Feed, Hub
 from daco.monitoring.service.metrics import Metrics
 from daco.monitoring.service.overview import Overview, Readiness
-from daco.monitoring.service.recordings import Hashes, Recordings
+from daco.monitoring.service.recordings import Recordings
 from daco.monitoring.service.registry import Machine, Registry
 from daco.monitoring.service.schemas import busy, not_found
 from daco.monitoring.service.settings import MACHINE_ID, Settings
@@ -47,7 +47,7 @@ log = logging.getLogger("daco.monitoring.service")
 
 
 class Admission:
-    """Counts the uploads that are received or waiting, and the bytes they hold together."""
+    """Bounds the uploads that are received or waiting, and the bytes they hold together."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self.uploads = 0
@@ -55,38 +55,29 @@ class Admission:
         self._most, self._most_bytes = most, most_bytes
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Share]:
-        """Admit an upload; busy, at once, when there are too many."""
+    def one(self) -> Iterator[Callable[[int], None]]:
+        """Admit an upload; yields a function that reserves its size so far.
+
+        Both are busy, at once, when there are too many uploads or bytes.
+        """
         if self.uploads >= self._most:
             raise busy()
         self.uploads += 1
-        share = Share(self)
+        held = 0
+
+        def reserve(size: int) -> None:
+            nonlocal held
+            more = max(0, size - held)
+            if self.bytes + more > self._most_bytes:
+                raise busy()
+            self.bytes += more
+            held += more
+
         try:
-            yield share
+            yield reserve
         finally:
             self.uploads -= 1
-            self.bytes -= share.bytes
-
-    def has_room(self, more: int) -> bool:
-        """Whether so many more bytes can be held."""
-        return self.bytes + more <= self._most_bytes
-
-
-class Share:
-    """The bytes that one upload holds."""
-
-    def __init__(self, admission: Admission) -> None:
-        self.bytes = 0
-        self._admission = admission
-
-    def grow_to(self, size: int) -> None:
-        """Hold `size` bytes; busy when all uploads together would hold too many."""
-        more = size - self.bytes
-        if more > 0:
-            if not self._admission.has_room(more):
-                raise busy()
-            self._admission.bytes += more
-            self.bytes = size
+            self.bytes -= held
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,6 @@ class Service:
     registry: Registry
     writer: Writer
     recordings: Recordings | None
-    hashes: Hashes
     overview: Overview
     spectrograms: SpectrogramCache
     readiness: Readiness
@@ -165,7 +155,6 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
             registry=registry,
             writer=writer,
             recordings=recordings,
-            hashes=Hashes(),
             overview=overview,
             spectrograms=SpectrogramCache(pool.draw, busy),
             readiness=Readiness(store, obstacle),

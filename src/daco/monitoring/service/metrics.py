@@ -24,39 +24,29 @@ class Metrics:
     """The service's own collectors, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "daco_http_requests",
-            "Requests by route and status.",
-            ["method", "route", "status"],
-            registry=self.registry,
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(name, description, labels, registry=registry)
+
+        self.requests = counter(
+            "daco_http_requests", "Requests by route and status.", "method", "route", "status"
         )
         self.latency = Histogram(
             "daco_http_request_seconds",
             "Time from the head of a request to the end of its answer.",
             ["route"],
             buckets=_BUCKETS,
-            registry=self.registry,
+            registry=registry,
         )
-        self.clips = Counter(
-            "daco_clips_scored", "Clips scored.", ["machine"], registry=self.registry
+        self.clips = counter("daco_clips_scored", "Clips scored.", "machine")
+        self.anomalous = counter("daco_clips_anomalous", "Clips above their threshold.", "machine")
+        self.refused = counter("daco_uploads_refused", "Uploads not scored.", "reason")
+        self.worker_restarts = counter(
+            "daco_worker_restarts", "Workers that ended and were replaced."
         )
-        self.anomalous = Counter(
-            "daco_clips_anomalous",
-            "Clips above their threshold.",
-            ["machine"],
-            registry=self.registry,
-        )
-        self.refused = Counter(
-            "daco_uploads_refused", "Uploads not scored.", ["reason"], registry=self.registry
-        )
-        self.worker_restarts = Counter(
-            "daco_worker_restarts", "Workers that ended and were replaced.", registry=self.registry
-        )
-        self.events_dropped = Counter(
-            "daco_event_clients_dropped",
-            "Event streams closed because the client was too slow.",
-            registry=self.registry,
+        self.events_dropped = counter(
+            "daco_event_clients_dropped", "Event streams closed because the client was too slow."
         )
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

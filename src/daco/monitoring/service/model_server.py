@@ -83,6 +83,7 @@ def main(handle: int) -> None:
 def _follow(control: Connection, weights: dict[str, str], limits: JobLimits) -> None:
     detectors: dict[str, Detector] = {}
     listeners: dict[Frontend, Listener] = {}
+    changed = True
     while True:
         request = json.loads(control.recv_bytes())
         if request["do"] == "load":
@@ -93,10 +94,16 @@ def _follow(control: Connection, weights: dict[str, str], limits: JobLimits) -> 
                 _send(control, {"error": str(error) or "it does not fit into memory."})
                 continue
             detectors[request["machine"]] = detector
+            changed = True
             _send(control, _description(detector.model))
         elif request["do"] == "drop":
             detectors.pop(request["machine"], None)
         else:
+            if changed:  # later collections must not touch, and so copy, pages workers share
+                gc.unfreeze()
+                gc.collect()
+                gc.freeze()
+                changed = False
             _fork_worker(control, detectors, limits)
 
 
@@ -104,8 +111,6 @@ def _fork_worker(control: Connection, detectors: dict[str, Detector], limits: Jo
     with socket.socket(fileno=os.dup(control.fileno())) as descriptors:
         _, handles, _, _ = socket.recv_fds(descriptors, 1, 1)
     connection = Connection(handles[0])
-    gc.collect()
-    gc.freeze()  # garbage collection must not copy the pages that workers share
     if os.fork() == 0:
         code = 1
         try:
@@ -118,7 +123,6 @@ def _fork_worker(control: Connection, detectors: dict[str, Detector], limits: Jo
             log.exception("a worker failed")
         finally:
             os._exit(code)
-    gc.unfreeze()
     connection.close()
 
 

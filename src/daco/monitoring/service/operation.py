@@ -43,8 +43,6 @@ class EventResponse(StreamingResponse):
 
 @router.get(
     "/v1/events",
-    tags=["events"],
-    summary="Live events",
     response_class=StreamingResponse,
     responses={
         200: {
@@ -75,8 +73,6 @@ async def events(
 
 @router.get(
     "/healthz",
-    tags=["operation"],
-    summary="Health",
     response_model=Health,
     responses={503: {"model": Health, "description": "It runs, but cannot score; see `reason`."}},
 )
@@ -93,8 +89,6 @@ async def health(request: Request, response: Response) -> dict[str, Any]:
 
 @router.get(
     "/metrics",
-    tags=["operation"],
-    summary="Metrics for Prometheus",
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **failures(401)},
 )
@@ -104,14 +98,7 @@ async def metrics(request: Request) -> Response:
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.post(
-    "/login",
-    tags=["operation"],
-    summary="Open a session",
-    status_code=204,
-    response_class=Response,
-    responses=failures(401, 403),
-)
+@router.post("/login", status_code=204, response_class=Response, responses=failures(401, 403))
 async def login(request: Request, body: Login) -> Response:
     """Exchange the token for a cookie that scripts cannot read."""
     token = service_of(request).settings.token
@@ -123,14 +110,7 @@ async def login(request: Request, body: Login) -> Response:
     return Response(status_code=204, headers={"Set-Cookie": cookie})
 
 
-@router.post(
-    "/logout",
-    tags=["operation"],
-    summary="End the session",
-    status_code=204,
-    response_class=Response,
-    responses=failures(401, 403),
-)
+@router.post("/logout", status_code=204, response_class=Response, responses=failures(401, 403))
 async def logout(request: Request) -> Response:
     """Have the browser forget the cookie."""
     cookie = session_cookie("", secure=request.url.scheme == "https", seconds=0)

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 
 from daco.errors import InputError
 from daco.monitoring.service.context import MachineId, Service, machine_of, service_of
-from daco.monitoring.service.recordings import MEDIA_TYPES, find_normals
+from daco.monitoring.service.recordings import MEDIA_TYPES, find_normals, sha256_of_recording
 from daco.monitoring.service.schemas import (
     Acknowledged,
     Acknowledgement,
@@ -31,7 +31,7 @@ LARGEST_ID = 2**63 - 1
 SAMPLE_RATE = 16000
 """Of pictures of clips whose machine has no network."""
 
-router = APIRouter()
+router = APIRouter(responses=failures(401, 404, 422, 503))
 
 RowId = Annotated[int, PathParameter(ge=1, le=LARGEST_ID)]
 Index = Annotated[int, PathParameter(ge=0, le=1_000_000, description="Row of the normal.")]
@@ -42,11 +42,9 @@ _AUDIO: dict[int | str, dict[str, Any]] = {
     200: {"content": {"audio/wav": {}, "audio/flac": {}}, "description": "The recording."},
     206: {"description": "The part of it that a `Range` asked for."},
     416: {"description": "It has no such range."},
-    **failures(401, 404, 422, 503),
 }
 _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/png": {}}, "description": "Time to the right, mel bands upwards."},
-    **failures(401, 404, 422, 503),
 }
 _NOT_KEPT = {
     "alarms": "only those of anomalous clips are, and the oldest go first.",
@@ -59,28 +57,16 @@ _CACHED = {"Cache-Control": "private, max-age=3600"}
 _NOT_CACHED = {"Cache-Control": "private, no-cache"}
 
 
-@router.get(
-    "/v1/machines",
-    tags=["machines"],
-    summary="All machines at a glance",
-    response_model=Machines,
-    responses=failures(401, 503),
-)
-def machines(request: Request) -> dict[str, Any]:
+@router.get("/v1/machines", response_model=Machines)
+def list_machines(request: Request) -> dict[str, Any]:
     """Every machine with its model, status, last clip, counts and drift; ordered by id."""
     service = service_of(request)
     problems = dict(service.registry.snapshot.problems)
     return {"machines": service.overview.machines(), "problems": problems}
 
 
-@router.get(
-    "/v1/machines/{machine}/history",
-    tags=["machines"],
-    summary="Clips of a machine",
-    response_model=History,
-    responses=failures(401, 404, 422, 503),
-)
-def history(
+@router.get("/v1/machines/{machine}/history", response_model=History)
+def list_clips(
     request: Request,
     machine: MachineId,
     limit: PageSize = 100,
@@ -104,14 +90,8 @@ def history(
     }
 
 
-@router.get(
-    "/v1/clips/{clip_id}",
-    tags=["machines"],
-    summary="One clip",
-    response_model=OneClip,
-    responses=failures(401, 404, 422, 503),
-)
-def clip(request: Request, clip_id: RowId) -> dict[str, Any]:
+@router.get("/v1/clips/{clip_id}", response_model=OneClip)
+def read_clip(request: Request, clip_id: RowId) -> dict[str, Any]:
     """A stored clip."""
     service = service_of(request)
     stored = service.store.clip(clip_id)
@@ -120,14 +100,8 @@ def clip(request: Request, clip_id: RowId) -> dict[str, Any]:
     return {"clip": service.overview.clip(stored)}
 
 
-@router.get(
-    "/v1/alarms",
-    tags=["alarms"],
-    summary="Alarms",
-    response_model=Alarms,
-    responses=failures(401, 422, 503),
-)
-def alarms(
+@router.get("/v1/alarms", response_model=Alarms)
+def list_alarms(
     request: Request,
     machine: Annotated[
         str | None, Query(pattern=f"^{MACHINE_ID.pattern}$", description="Only of this machine.")
@@ -148,10 +122,8 @@ def alarms(
 
 @router.post(
     "/v1/alarms/{alarm_id}/acknowledge",
-    tags=["alarms"],
-    summary="Acknowledge an alarm",
     response_model=Acknowledged,
-    responses=failures(400, 401, 403, 404, 422, 503),
+    responses=failures(400, 403),
 )
 async def acknowledge(request: Request, alarm_id: RowId, body: Acknowledgement) -> dict[str, Any]:
     """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
@@ -168,26 +140,14 @@ async def acknowledge(request: Request, alarm_id: RowId, body: Acknowledgement) 
     return {"alarm": alarm.to_dict()}
 
 
-@router.get(
-    "/v1/clips/{clip_id}/audio",
-    tags=["recordings"],
-    summary="A clip's recording",
-    response_class=FileResponse,
-    responses=_AUDIO,
-)
+@router.get("/v1/clips/{clip_id}/audio", response_class=FileResponse, responses=_AUDIO)
 def clip_audio(request: Request, clip_id: RowId) -> FileResponse:
     """The recording as it was uploaded, where it was kept; ranges are supported."""
     path, _ = _clip_recording(service_of(request), clip_id)
     return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_CACHED)
 
 
-@router.get(
-    "/v1/clips/{clip_id}/spectrogram.png",
-    tags=["recordings"],
-    summary="A picture of a clip",
-    response_class=Response,
-    responses=_PICTURE,
-)
+@router.get("/v1/clips/{clip_id}/spectrogram.png", response_class=Response, responses=_PICTURE)
 async def clip_picture(request: Request, clip_id: RowId, theme: Theme = "light") -> Response:
     """The mel bands that the detector uses."""
     service = service_of(request)
@@ -197,8 +157,6 @@ async def clip_picture(request: Request, clip_id: RowId, theme: Theme = "light")
 
 @router.get(
     "/v1/machines/{machine}/normals/{index}/audio",
-    tags=["recordings"],
-    summary="A normal's recording",
     response_class=FileResponse,
     responses=_AUDIO,
 )
@@ -213,8 +171,6 @@ def normal_audio(request: Request, machine: MachineId, index: Index) -> FileResp
 
 @router.get(
     "/v1/machines/{machine}/normals/{index}/spectrogram.png",
-    tags=["recordings"],
-    summary="A picture of a normal",
     response_class=Response,
     responses=_PICTURE,
 )
@@ -269,7 +225,7 @@ def _normal_recording(service: Service, machine: str, index: int) -> tuple[Path,
     if not candidates:
         raise not_found("The recording of this normal is not in the folder of the normals.")
     for path in candidates:
-        if service.hashes.of(path) == known.sha256s[index]:
+        if sha256_of_recording(path) == known.sha256s[index]:
             return path, known.sample_rate or SAMPLE_RATE
     raise not_found(
         "The recording on disk is not the one in the model: it has the same name and other "

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import logging
 import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from daco.audio.formats import DEFAULT_LIMITS, FORMATS, suffix_of_content
 from daco.errors import DataError
 from daco.files.atomic import atomic_write
+from daco.files.hashing import sha256_of_file
 
 _KEPT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(wav|flac|ogg|aiff|mp3)", re.ASCII)
 MEDIA_TYPES = {
@@ -27,10 +27,6 @@ MEDIA_TYPES = {
     ".aiff": "audio/aiff",
     ".mp3": "audio/mpeg",
 }
-
-_Version = tuple[int, int, int, int]
-
-log = logging.getLogger("daco.monitoring.service")
 
 
 class Recordings:
@@ -122,40 +118,28 @@ def _list_kept(folder: Path) -> OrderedDict[str, int]:
     return OrderedDict((name, size) for _, name, size in sorted(files))
 
 
-class Hashes:
-    """SHA-256 of files on disk; a file whose size and times did not change is not read again."""
+def sha256_of_recording(path: Path) -> str | None:
+    """The hash of a file, read again only when it has changed; None where it cannot be used.
 
-    def __init__(self, most: int = 4096) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[_Version, str]] = OrderedDict()
-
-    def of(self, path: Path) -> str | None:
-        """The hash of a file; None where it cannot be read or is larger than a recording may be."""
-        try:
-            with path.open("rb") as file:
-                version = _version(file.fileno())
-                with self._lock:
-                    kept = self._kept.get(path)
-                    if kept is not None and kept[0] == version:
-                        self._kept.move_to_end(path)
-                        return kept[1]
-                if version[0] > DEFAULT_LIMITS.bytes:
-                    return None
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                if _version(file.fileno()) != version:  # changed while it was read
-                    return None
-        except OSError:
+    A file that is larger than a recording may be, or changes while it is read, has none.
+    """
+    try:
+        version = _version(path)
+        if version[0] > DEFAULT_LIMITS.bytes:
             return None
-        with self._lock:
-            self._kept[path] = (version, sha256)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return sha256
+        sha256 = _sha256_of_version(path, version)
+        return sha256 if _version(path) == version else None
+    except OSError:
+        return None
 
 
-def _version(handle: int) -> _Version:
-    status = os.fstat(handle)
+@lru_cache(maxsize=4096)
+def _sha256_of_version(path: Path, version: tuple[int, ...]) -> str:
+    return sha256_of_file(path)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 

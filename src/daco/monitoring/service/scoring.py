@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -21,14 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from daco.audio.formats import READABLE
 from daco.detector.verdict import Verdict
 from daco.errors import DataError
-from daco.monitoring.service.context import (
-    UPLOADS,
-    MachineId,
-    Service,
-    Share,
-    machine_of,
-    service_of,
-)
+from daco.monitoring.service.context import UPLOADS, MachineId, Service, machine_of, service_of
 from daco.monitoring.service.schemas import (
     OneClip,
     Problem,
@@ -76,7 +69,7 @@ _BODY: dict[str, Any] = {
 
 log = logging.getLogger("daco.monitoring.service")
 
-router = APIRouter(tags=["scoring"])
+router = APIRouter()
 
 
 @dataclass(frozen=True)
@@ -89,12 +82,11 @@ class Upload:
 
 @router.post(
     "/v1/machines/{machine}/score",
-    summary="Score a recording",
     response_model=OneClip | ScoredClips,
     responses=failures(400, 401, 403, 404, 408, 409, 413, 415, 500, 502, 503, 504),
     openapi_extra=_BODY,
 )
-async def score(
+async def score_recording(
     request: Request,
     machine: MachineId,
     name: Annotated[str | None, Query(description="What to call the recording.")] = None,
@@ -116,8 +108,8 @@ async def score(
     if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
         raise Problem(400, "An Idempotency-Key is 1 to 200 printable characters, no spaces.")
     most, seconds = service.settings.max_body, service.settings.read_seconds
-    with service.admission.one() as share:
-        body = read_body(request, share, most=most, seconds=seconds)
+    with service.admission.one() as reserve:
+        body = read_body(request, reserve, most=most, seconds=seconds)
         if media == FORM:
             uploads = await read_form(request, body, name)
         else:
@@ -146,14 +138,14 @@ def media_type(request: Request) -> str:
 
 
 async def read_body(
-    request: Request, share: Share, *, most: int, seconds: float
+    request: Request, reserve: Callable[[int], None], *, most: int, seconds: float
 ) -> AsyncGenerator[bytes, None]:
     """The body in pieces; a Problem as soon as it is too large or too slow."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit():
         if len(declared) > 18 or int(declared) > most:
             raise too_large(most)
-        share.grow_to(int(declared))
+        reserve(int(declared))
     size, loop = 0, asyncio.get_running_loop()
     deadline = loop.time() + seconds
     stream = request.stream()
@@ -171,12 +163,12 @@ async def read_body(
         size += len(chunk)
         if size > most:
             raise too_large(most)
-        share.grow_to(size)
+        reserve(size)
         yield chunk
 
 
 class _FormParser(MultiPartParser):
-    """Starlette's parser; files stay in memory, which `Share` bounds, and the end is noticed."""
+    """Starlette's parser; files stay in memory, which `Admission` bounds."""
 
     spool_max_size = 1 << 31
     ended = False

@@ -28,7 +28,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]", re.ASCII)
 
 @dataclass(frozen=True)
 class Settings:
-    """What the service is told at its start.
+    """Settings of the service.
 
     Parameters
     ----------
@@ -37,24 +37,24 @@ class Settings:
     database : str
         URL, see `daco.monitoring.store`.
     host, port
-        Where to listen. Anything but a loopback address needs a `token`.
+        Where to listen. Any address but a loopback address needs a `token`.
     token : str, optional
-        What clients have to show; at least 16 printable characters.
+        Secret of the clients; at least 16 printable characters.
     allowed_hosts : tuple of str
-        Names besides ``localhost`` under which the service is reached on a loopback address,
-        behind a proxy; they need a `token`.
+        Names besides ``localhost`` of the service on a loopback address, behind a proxy; they
+        need a `token`.
     clips : Path, optional
         Where uploaded recordings are kept.
     keep_audio : {"alarms", "all", "none"}
-        Which of them: those found anomalous, all, or none.
+        Which of them are kept: anomalous ones, all, or none.
     audio_bytes : int
-        Of kept recordings; the oldest go first.
+        Of kept recordings; the oldest are removed first.
     keep_days : float, optional
-        Clips and alarms older than this are forgotten.
+        Older clips and alarms are removed.
     normals : Path, optional
-        Where the normals' recordings lie, so that they can be listened to.
+        Folder of the normals' recordings, to listen to.
     watched : tuple of Path
-        Folders of ``daco watch`` on the same database whose recordings may be listened to.
+        Folders of ``daco watch`` on the same database, to listen to.
     rule : AlarmRule
     workers : int
         Processes that decode and score.
@@ -63,8 +63,8 @@ class Settings:
     weights : mapping
         Checkpoint by name of network, where it was not downloaded.
     job_seconds, job_memory
-        What decoding and scoring one recording may take: seconds, and bytes beyond what a
-        worker has at its start.
+        Bounds of decoding and scoring one recording: seconds, and bytes beyond what a worker has
+        at its start.
     waiting : int
         Recordings that may wait for a worker; the next is answered 503.
     uploads, buffered_bytes : int
@@ -111,7 +111,7 @@ class Settings:
         if self.keep_audio not in get_args(Keep):
             raise InputError(f"keep_audio must be alarms, all or none. Got {self.keep_audio!r}.")
         if self.keep_audio != "none" and self.clips is None:
-            raise InputError("Keeping recordings needs a folder for them: name it, or keep none.")
+            raise InputError("Keeping recordings needs a folder: set 'clips', or keep none.")
         _check_numbers(self)
         _check_access(self)
 
@@ -194,13 +194,12 @@ def _check_access(settings: Settings) -> None:
     for host in settings.allowed_hosts:
         if not _HOST.fullmatch(host):
             raise InputError(f"{host!r} is no host name. Give it without scheme and port.")
-    if token is None and not settings.on_loopback:
-        raise InputError(
-            f"Listening on {settings.host!r} lets others reach the service, which needs a token: "
-            "--token-file FILE or $DACO_TOKEN. Make one with: openssl rand -hex 32."
-        )
-    if token is None and settings.allowed_hosts:
-        raise InputError(
-            "A service that is reached under another name than localhost needs a token: "
-            "--token-file FILE or $DACO_TOKEN. Make one with: openssl rand -hex 32."
-        )
+    for is_open, reason in (
+        (not settings.on_loopback, f"Listening on {settings.host!r} lets others reach the service"),
+        (bool(settings.allowed_hosts), "The service is reached under another name than localhost"),
+    ):
+        if token is None and is_open:
+            raise InputError(
+                f"{reason}, which needs a token: --token-file FILE or $DACO_TOKEN. Make one with: "
+                "openssl rand -hex 32."
+            )

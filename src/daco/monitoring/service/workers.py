@@ -13,8 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -133,7 +133,7 @@ class ModelServer:
             return _Channel(ours, seconds + _GRACE)
 
     @contextlib.contextmanager
-    def _requesting(self) -> Any:
+    def _requesting(self) -> Iterator[None]:
         with self._lock:
             try:
                 yield
@@ -176,7 +176,7 @@ class WorkerPool:
         self.size, self.restarts = size, 0
         self._waiting, self._seconds, self._on_restart = waiting, seconds, on_restart
         self._server: ModelServer | None = None
-        self._generation = 0
+        self._generation = 0  # grows with every change of the models
         self._idle: list[tuple[int, _Channel]] = []
         self._lock = threading.Lock()
         self._jobs = 0
@@ -235,10 +235,9 @@ class WorkerPool:
         """The reply of the next free worker; busy if too many jobs wait, or this one too long."""
         if self.is_full:
             raise busy()
-        with self._lock:
-            self._jobs += 1
+        self._count(1)
         future = self._threads.submit(self._do, job, data)
-        future.add_done_callback(self._count_done)
+        future.add_done_callback(lambda _: self._count(-1))
         # Only a job that still waits can be cancelled.
         impatience = asyncio.get_running_loop().call_later(self._seconds, future.cancel)
         task = asyncio.current_task()
@@ -253,12 +252,12 @@ class WorkerPool:
         finally:
             impatience.cancel()
 
-    def _count_done(self, _: Future[Reply]) -> None:
+    def _count(self, change: int) -> None:
         with self._lock:
-            self._jobs -= 1
+            self._jobs += change
 
     def _do(self, job: dict[str, Any], data: bytes) -> Reply:
-        """Have a job done; a worker that ends is given a second chance with another worker."""
+        """Have a job done; if its worker ends, by one more worker."""
         for attempt in (1, 2):
             generation, channel = self._take()
             started = time.monotonic()
@@ -266,23 +265,21 @@ class WorkerPool:
                 channel.send(job, data)
                 reply = channel.receive()
             except (OSError, EOFError):
-                channel.close()
-                self._count_restart()
+                self._retire(channel)
                 timed_out = time.monotonic() - started >= self._seconds
                 if timed_out or attempt == 2:
                     raise WorkerLostError(timed_out) from None
                 continue
             if "ends" in reply[0]:
-                channel.close()
-                self._count_restart()
+                self._retire(channel)
             else:
                 self._put(generation, channel)
             break
         return reply
 
-    def _take(self) -> tuple[int, _Channel]:
+    def _take(self, new: bool = False) -> tuple[int, _Channel]:
         with self._lock:
-            if self._idle:
+            if self._idle and not new:
                 return self._idle.pop()
             server, generation = self._server, self._generation
         if server is None:
@@ -297,46 +294,40 @@ class WorkerPool:
                 return
         channel.close()
 
-    def _count_restart(self) -> None:
+    def _retire(self, channel: _Channel) -> None:
+        channel.close()
         self.restarts += 1
         self._on_restart()
         log.warning("a worker ended and is replaced")
 
     def refill(self) -> None:
         """Replace idle workers that ended, and fork missing ones."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for generation, channel in idle:
+        for generation, channel in self._clear_idle():
             if channel.connection.poll():  # readable without a job: the worker has ended
-                channel.close()
-                self._count_restart()
+                self._retire(channel)
             else:
                 self._put(generation, channel)
         for _ in range(self.size - self.busy - len(self._idle)):
-            self._put(*self._take_new())
+            self._put(*self._take(new=True))
 
-    def _take_new(self) -> tuple[int, _Channel]:
-        server, generation = self._server, self._generation
-        if server is None:
-            raise ModelServerLostError
-        return generation, server.fork(self._seconds)
-
-    def use(self, server: ModelServer) -> None:
-        """Fork workers with the present models; no job begins with an old worker from here on."""
+    def use(self, server: ModelServer | None) -> None:
+        """Fork workers with the server's present models; old workers take no more jobs."""
         with self._lock:
-            retired, self._idle = self._idle, []
             self._server, self._generation = server, self._generation + 1
-        for _, channel in retired:
+        for _, channel in self._clear_idle():
             channel.close()
-        self.refill()
+        if server is not None:
+            self.refill()
+
+    def _clear_idle(self) -> list[tuple[int, _Channel]]:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        return idle
 
     def close(self) -> None:
         """End all workers and the model server."""
         self._threads.shutdown(cancel_futures=True)
-        with self._lock:
-            idle, self._idle = self._idle, []
-            server, self._server, self._generation = self._server, None, self._generation + 1
-        for _, channel in idle:
-            channel.close()
+        server = self._server
+        self.use(None)
         if server is not None:
             server.end()

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from daco.errors import DacoError, InputError
+from daco.errors import DacoError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
-from daco.experiments.choice import choose, compare_scores
+from daco.experiments.choose import compare_scores, study_choice
 from daco.experiments.decision import decide
 from daco.experiments.study_tables import MachineScores
+from daco.method.criterion import Floor
 from daco.method.floor import bank_floor, study_floor
-from daco.method.selection import selection_table, viable_within
+from daco.method.selection import selection_table
 
 DEFAULT = "conf-soft-m0-k1"
 CONFIGS = ["raw-k1", DEFAULT, "ratio-soft-k1", "ldn-diff-K16"]
@@ -33,60 +34,32 @@ def test_dev_scores_veto_and_the_criterion_picks():
     assert "0.4900, of the 3 configurations" in found.reason
 
 
-def test_without_dev_labels_the_default_is_kept_and_the_reason_says_why():
-    found = decide(CONFIGS, CRITERION, None)
-    assert (found.config, found.rule, found.vetoed) == (DEFAULT, "fixed default", None)
-    assert "nothing vetoes degenerate configurations" in found.reason
+NAN = [np.nan] * 2
 
 
-def test_without_labels_and_default_the_pool_of_viable_ones_decides():
-    found = decide(["raw-k1", "ratio-soft-k1", "ldn-diff-K16"], [0.62, 0.52, 0.45], None)
-    assert (found.config, found.rule) == ("ratio-soft-k1", "criterion in the pool")
-
-
-def test_without_labels_default_and_pool_the_criterion_is_unguarded_and_says_so():
-    found = decide(["raw-k2", "ldn-diff-K16"], [0.62, 0.45], None)
-    assert (found.config, found.rule) == ("ldn-diff-K16", "criterion")
-    assert "may detect nothing" in found.reason
-
-
-def test_a_mask_guards_without_dev_labels():
-    found = decide(CONFIGS, CRITERION, None, veto=[True, True, True, False])
-    assert (found.config, found.rule, found.floor) == (DEFAULT, "guarded criterion", None)
-
-
-def test_a_veto_of_ones_own():
-    found = decide(CONFIGS, CRITERION, DEV, veto=lambda dev: viable_within(dev, 2))
-    assert found.config == "ratio-soft-k1"
-    assert found.floor is None
-
-
-def test_a_mask_of_another_length_is_refused():
-    with pytest.raises(InputError, match="one bool for each of the 4"):
-        decide(CONFIGS, CRITERION, DEV, veto=[True])
-
-
-def test_equal_dev_scores_all_fall_to_the_strict_veto():
-    found = decide(CONFIGS, CRITERION, [50.0] * 4)
-    assert (found.config, found.rule) == (DEFAULT, "fixed default")
-    assert "The veto leaves no configuration" in found.reason
-
-
-def test_without_a_criterion_dev_labels_are_the_last_resort():
-    nothing = [np.nan] * 2
-    assert decide(["raw-k1", DEFAULT], nothing, [58.0, 57.0]).rule == "fixed default"
-    found = decide(["raw-k1", "raw-k2"], nothing, [57.0, 58.0])
-    assert (found.config, found.rule) == ("raw-k2", "dev score")
-    assert decide(["raw-k1", "raw-k2"], nothing, None).rule == "first of the grid"
-
-
-def test_the_only_configuration():
-    assert decide(["raw-k2"], [0.4], [55.0]).rule == "only configuration"
-
-
-def test_ties_fall_to_the_first_however_they_were_summed():
-    found = decide(["raw-k1", "raw-k2", "raw-k4"], [0.3, 0.1 + 0.2 - 1e-16, 0.5], [3.0, 2.0, 1.0])
-    assert found.config == "raw-k1"
+@pytest.mark.parametrize(
+    ("configs", "criterion", "dev", "config", "rule"),
+    [
+        # without dev labels: the label-free choice in the pool of viable configurations
+        (CONFIGS, CRITERION, None, DEFAULT, "criterion in the pool"),
+        (CONFIGS, [0.62, 0.49, 0.45, 0.4], None, "ratio-soft-k1", "criterion in the pool"),
+        (CONFIGS, [0.62, 0.49, 0.48, 0.4], None, DEFAULT, "criterion in the pool"),  # noise
+        (["raw-k2", "ldn-diff-K16"], [0.62, 0.45], None, "ldn-diff-K16", "criterion"),
+        # equal dev scores: the strict veto leaves none
+        (CONFIGS, CRITERION, [50.0] * 4, DEFAULT, "criterion in the pool"),
+        # without a criterion: the default, dev scores, or whatever there is
+        (["raw-k1", DEFAULT], NAN, [58.0, 57.0], DEFAULT, "fixed default"),
+        (["raw-k1", "raw-k2"], NAN, [57.0, 58.0], "raw-k2", "dev score"),
+        (["raw-k1", "raw-k2"], NAN, None, "raw-k1", "first of the grid"),
+        (["raw-k2"], [0.4], [55.0], "raw-k2", "only configuration"),
+        # a tie that was summed in another order
+        (["raw-k1", "raw-k2", "raw-k4"], [0.3, 0.1 + 0.2 - 1e-16, 0.5], [3.0, 2.0, 1.0],
+         "raw-k1", "guarded criterion"),
+    ],
+)  # fmt: skip
+def test_the_rule_follows_from_what_is_known(configs, criterion, dev, config, rule):
+    found = decide(configs, criterion, dev, floor=Floor(0.36, 0.02))
+    assert (found.config, found.rule) == (config, rule)
 
 
 # The document
@@ -142,7 +115,7 @@ def plainly(document):
 
 def test_a_labelled_study():
     grid, per_machine, scores = study()
-    found = plainly(choose(grid, per_machine, scores=scores, n_draws=200))
+    found = plainly(study_choice(grid, per_machine, scores=scores))
     chosen = found["chosen"]
     row = grid.set_index("config").loc[chosen["config"]]
     assert chosen["eval_omega"] == row["eval_omega"]
@@ -166,8 +139,9 @@ def test_a_labelled_study():
 
 def test_rows_are_those_of_the_selection_table():
     grid, per_machine, _ = study()
-    expected = selection_table(grid, per_machine=per_machine, pool=CONFIGS[:3], split="eval")
-    found = choose(grid, per_machine, pool=CONFIGS[:3])["rows"]
+    expected = selection_table(grid)
+    found = study_choice(grid, per_machine)["rows"]
+    assert found.pop(-2)["rule"] == "per-machine blind"
     assert [row["rule"] for row in found] == [row.rule for row in expected]
     assert [row["config"] for row in found] == [row.config for row in expected]
     for ours, theirs in zip(found, expected, strict=True):
@@ -177,7 +151,7 @@ def test_rows_are_those_of_the_selection_table():
 
 def test_without_evaluation_labels_there_is_a_choice_and_no_score():
     grid, per_machine, scores = study(labels=("dev",))
-    found = plainly(choose(grid, per_machine, scores=scores))
+    found = plainly(study_choice(grid, per_machine, scores=scores))
     assert found["chosen"]["rule"] == "guarded criterion"
     assert found["chosen"]["eval_omega"] is found["chosen"]["interval"] is None
     assert found["deltas"] == []
@@ -190,8 +164,11 @@ def test_without_evaluation_labels_there_is_a_choice_and_no_score():
 
 def test_without_any_labels():
     grid, per_machine, scores = study(labels=())
-    found = plainly(choose(grid, per_machine, scores=scores))
-    assert (found["chosen"]["config"], found["chosen"]["rule"]) == (DEFAULT, "fixed default")
+    found = plainly(study_choice(grid, per_machine, scores=scores))
+    assert (found["chosen"]["config"], found["chosen"]["rule"]) == (
+        DEFAULT,
+        "criterion in the pool",
+    )
     assert found["veto"] is None
     assert all(row["dev_omega"] is row["eval_omega"] is None for row in found["rows"])
     assert "dev score" not in {row["rule"] for row in found["rows"]}
@@ -201,7 +178,7 @@ def test_without_evaluation_machines():
     grid, per_machine, scores = study(labels=("dev",))
     per_machine = per_machine[per_machine["split"] == "dev"]
     scores = [machine for machine in scores if machine.split == "dev"]
-    found = plainly(choose(grid.drop(columns="crit_eval"), per_machine, scores=scores))
+    found = plainly(study_choice(grid.drop(columns="crit_eval"), per_machine, scores=scores))
     assert found["per_machine_blind"]["split"] == "dev"
     assert found["per_machine_blind"]["choices"].keys() == {"dev0", "dev1"}
     assert found["deltas"] == []
@@ -211,11 +188,11 @@ def test_machines_with_one_domain_have_no_criterion_and_get_the_default():
     grid, per_machine, scores = study()
     alone = per_machine["machine"] == "eval1"
     per_machine.loc[alone, "balance_ks"] = np.nan
-    found = plainly(choose(grid, per_machine))
+    found = plainly(study_choice(grid, per_machine))
     assert found["per_machine_blind"]["choices"]["eval1"] == DEFAULT
     per_machine["balance_ks"] = np.nan
     grid = grid.assign(crit_dev=np.nan, crit_eval=np.nan)
-    found = plainly(choose(grid, per_machine, scores=scores, n_draws=10))
+    found = plainly(study_choice(grid, per_machine, scores=scores))
     assert found["chosen"]["rule"] == "fixed default"
     assert {row["rule"] for row in found["rows"]} == {
         *("random", "fixed", "dev score", "per-machine blind", "oracle")
@@ -226,7 +203,7 @@ def test_a_grid_of_which_nothing_is_known():
     _, per_machine, _ = study(labels=())
     per_machine = per_machine[per_machine["config"].isin(["raw-k1", "ratio-soft-k1"])]
     grid = pd.DataFrame({"config": ["raw-k1", "ratio-soft-k1"]})
-    found = plainly(choose(grid, per_machine.assign(balance_ks=np.nan)))
+    found = plainly(study_choice(grid, per_machine.assign(balance_ks=np.nan)))
     assert found["chosen"]["rule"] == "first of the grid"
     assert [row["rule"] for row in found["rows"]] == ["per-machine blind"]
 
@@ -236,7 +213,7 @@ def test_one_labelled_machine_has_no_jackknife_but_clips():
     gone = ["eval1", "eval2"]
     per_machine = per_machine[~per_machine["machine"].isin(gone)]
     scores = [machine for machine in scores if machine.title not in gone]
-    found = plainly(choose(grid, per_machine, scores=scores, n_draws=10))
+    found = plainly(study_choice(grid, per_machine, scores=scores))
     assert found["chosen"]["interval"] is None
     assert {delta["method"] for delta in found["deltas"]} == {"paired clip bootstrap"}
 
@@ -245,28 +222,28 @@ def test_machines_without_anomalies_are_no_clips_to_draw():
     grid, per_machine, scores = study()
     odd = scores[-1]
     object.__setattr__(odd, "labels", np.zeros_like(odd.labels))
-    deltas = choose(grid, per_machine, scores=[odd], n_draws=10)["deltas"]
+    deltas = study_choice(grid, per_machine, scores=[odd])["deltas"]
     assert {delta["method"] for delta in deltas} == {"machine jackknife"}
 
 
 def test_the_same_seed_gives_the_same_document():
     grid, per_machine, scores = study()
-    documents = [choose(grid, per_machine, scores=scores, n_draws=50) for _ in range(2)]
+    documents = [study_choice(grid, per_machine, scores=scores) for _ in range(2)]
     assert documents[0] == documents[1]
 
 
 def test_within_noise_are_viable_configurations_near_the_pick():
     grid, per_machine, _ = study()
     grid["dev_omega"], grid["crit_dev"] = DEV, [0.495, 0.49, 0.60, 0.49]
-    found = choose(grid, per_machine, n_source=990, n_target=10)
+    found = study_choice(grid, per_machine, floor=study_floor([[990, 10]] * 2))
     assert found["chosen"]["config"] == DEFAULT
     assert found["within_noise"] == ["raw-k1"]  # ldn-diff-K16 is equal, and vetoed
-    assert choose(grid, per_machine)["within_noise"] == []  # sizes unknown, so is the noise
+    assert study_choice(grid, per_machine)["within_noise"] == []  # sizes unknown, so is the noise
 
 
 def test_a_table_without_configurations_is_refused():
     with pytest.raises(DacoError, match="no column 'config'"):
-        choose(pd.DataFrame({"dev_omega": [1.0]}), study()[1])
+        study_choice(pd.DataFrame({"dev_omega": [1.0]}), study()[1])
 
 
 def test_compare_scores_of_a_configuration_with_itself():

@@ -1,4 +1,4 @@
-"""A fleet agrees with NormalBank, machine by machine, on banks a person would not think of."""
+"""Machines on a device agree with NormalBank, on banks a person would not think of."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from same_products import same_products
 import daco
 from daco.method.bases import parse_base
 from daco.method.config import ScoreConfig
-from daco.method.fleet import Fleet
+from daco.method.machines import evaluate_machines
 
 torch = pytest.importorskip("torch")
 
 SIGNED = [ScoreConfig.of(parse_base("ldn-diff-K1"), "conf", "soft", 10)]
 SIGNED += [ScoreConfig.of(parse_base("ldn-diff-K1"), "zscore", "hard")]
 GRID = [*daco.paper_grid(), *SIGNED]
+BANDED = [*GRID, *daco.frontier_grid(bands=4)[51::3]]
 
 
 @st.composite
@@ -61,7 +62,7 @@ def test_everything_follows_from_the_same_products(given_fleet, n_splits, seed):
     sizes = np.bincount(domains[0])
     grid = fitting(int((sizes - sizes // 2).sum()))
     with same_products():
-        found = Fleet(X, domains, device="cpu").evaluate(tests, grid, n_splits, seed)
+        found = evaluate_machines(X, domains, tests, grid, n_splits, seed, device="cpu")
     for m, each in enumerate(found):
         bank = daco.NormalBank(X[m], domains[m])
         close(each.scores, bank.score(tests[m], grid))
@@ -81,8 +82,22 @@ def test_own_products_change_no_integer_of_a_well_conditioned_machine(seed, dim)
     rng = np.random.default_rng(seed)
     X, tests = rng.normal(size=(2, 50, dim)) + 1, rng.normal(size=(2, 7, dim)) + 1
     domains = ["a"] * 40 + ["b"] * 10
-    found = Fleet(X, domains, device="cpu").evaluate(tests, GRID)
+    found = evaluate_machines(X, [domains] * 2, tests, GRID, device="cpu")
     for m, each in enumerate(found):
         bank = daco.NormalBank(X[m], domains)
         close(each.scores, bank.score(tests[m], GRID))
         assert (each.balance.counts == bank.exact_balance(GRID).counts).all()
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_configuration_of_bands_is_that_of_the_bank(seed):
+    rng = np.random.default_rng(seed)
+    X, tests = rng.normal(size=(2, 60, 24)) + 1, rng.normal(size=(2, 7, 24)) + 1
+    domains = ["a"] * 45 + ["b"] * 15
+    found = evaluate_machines(X, [domains] * 2, tests, BANDED, 2, bands=4, device="cpu")
+    for m, each in enumerate(found):
+        bank = daco.NormalBank(X[m], domains, bands=4)
+        close(each.scores, bank.score(tests[m], BANDED))
+        close(each.own, bank.leave_one_out(BANDED))
+        assert (each.balance.counts == bank.exact_balance(BANDED, 2).counts).all()

@@ -1,4 +1,4 @@
-"""A fleet against the golden vectors of the method, on the CPU and, where there is one, a GPU."""
+"""Many machines at once against the golden vectors, on the CPU and, where there is one, a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tolerances import of_distances
 
 import daco
 from daco.method.criterion import PAPER_SPLITS
-from daco.method.fleet import evaluate_machines
+from daco.method.machines import evaluate_machines
 
 torch = pytest.importorskip("torch")
 

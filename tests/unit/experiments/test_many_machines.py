@@ -12,7 +12,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 import daco
 from daco.data import lazy_table as tablerows
 from daco.errors import DataError, InputError, NotEnoughClipsError
-from daco.experiments import faultfiles, shelf, workers
+from daco.experiments import faultfiles, inputs, workers
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.study_tables import FiledScores
 from daco.files.hashing import sha256_of_file
@@ -136,7 +136,7 @@ def test_faults_in_a_file_are_those_in_memory(faults, monkeypatch):
     clips, made, folder = faults
     options = {"grid": GRID, "workers": 1, "n_splits": 3}
     here = daco.study(clips, faults=made, **options)
-    monkeypatch.setattr(shelf, "BUDGET", 1)
+    monkeypatch.setattr(inputs, "BUDGET", 1)
     there = daco.study(folder / "dev.parquet", faults=folder / "faults.parquet", **options)
     assert set(here.viability["basis"]) == {"injected faults"}
     assert here.viability.equals(there.viability)

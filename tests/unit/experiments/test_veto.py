@@ -13,11 +13,12 @@ from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.errors import DataError, InputError
-from daco.experiments.choice import choose
+from daco.experiments.choose import study_choice
 from daco.experiments.comparison import compare_runs
-from daco.experiments.decision import decide_with
-from daco.experiments.hearing import Hearing, hearing_arrays, hearing_of, study_veto
+from daco.experiments.decision import decide
 from daco.experiments.inputs import machines_of, name_domains
+from daco.experiments.veto import StudyVeto, pseudo_arrays, pseudo_scores_of, study_veto
+from daco.method.criterion import Floor
 from daco.method.pseudo_anomalies import INJECTED, injected, moved_normals
 from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
 
@@ -80,21 +81,24 @@ def scores(basis="embedding-space pseudo-anomalies", low=0.52):
     )
 
 
+def assert_equal(first, second):
+    for name, value in vars(first).items():
+        np.testing.assert_array_equal(value, getattr(second, name), err_msg=name)
+
+
 def test_a_machines_file_holds_what_the_veto_gives():
     (machine,) = machines_of(full := table("fan"), "dev", name_domains([full]))
-    arrays = hearing_arrays(machine.X, machine.domains, GRID, seed=3)
+    arrays = pseudo_arrays(machine.X, machine.domains, GRID, seed=3)
     made = moved_normals(machine.X, machine.domains, seed=3)
     expected = pseudo_scores(machine.X, machine.domains, made, GRID)
-    found = hearing_of(arrays, GRID)
-    assert found.to_dict() == expected.to_dict()
-    assert viability_veto(found).to_dict() == viability_veto(expected).to_dict()
+    assert_equal(pseudo_scores_of(arrays, GRID), expected)
 
 
 def test_development_and_evaluation_machines_count_alike():
     found, notes = study_veto([("dev", "fan"), ("eval", "saw")], [scores(), scores(low=0.6)])
     assert found.machines == (("dev", "fan"), ("eval", "saw"))
-    assert found.veto.to_dict() == viability_veto([scores(), scores(low=0.6)]).to_dict()
-    assert {role: veto.cut for role, veto in found.by_role.items()} == {
+    assert_equal(found.viability, viability_veto([scores(), scores(low=0.6)]))
+    assert {role: veto.excluded for role, veto in found.by_role.items()} == {
         "dev": ("ldn-diff-K16",),
         "eval": ("ldn-diff-K16",),
     }
@@ -106,7 +110,7 @@ def test_injected_faults_count_before_moved_clips():
     found, notes = study_veto(
         [("dev", "fan"), ("eval", "saw")], [scores(), scores(basis=INJECTED, low=0.7)]
     )
-    assert found.veto.basis == INJECTED
+    assert found.viability.basis == INJECTED
     assert found.machines == (("eval", "saw"),)
     assert set(found.by_role) == {"dev", "eval"}
     assert notes == [
@@ -135,73 +139,80 @@ def test_a_run_of_three_clips_each_has_no_veto(tmp_path):
 
 def test_the_veto_can_be_read_back():
     found, _ = study_veto([("dev", "fan")], [scores()])
-    again = Hearing.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert again.veto.cut == found.veto.cut
+    again = StudyVeto.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again.viability.excluded == found.viability.excluded
     assert again.machines == found.machines
-    assert not again.abstains
+    assert not again.viability.abstains
     deaf, _ = study_veto([("dev", "fan")], [scores(low=0.52)])
     nothing = Viability(
-        **{**vars(deaf.veto), "limit": float("nan"), "reasons": {}, "kept": np.ones(5, bool)}
+        **{**vars(deaf.viability), "limit": float("nan"), "reasons": {}, "kept": np.ones(5, bool)}
     )
-    silent = Hearing(nothing, {}, deaf.machines)
-    assert Hearing.from_dict(silent.to_dict()).abstains
+    silent = StudyVeto(nothing, {}, deaf.machines)
+    assert StudyVeto.from_dict(silent.to_dict()).viability.abstains
 
 
-# Whom a choice obeys
+# Which veto a choice obeys
+
+
+def viability_of(kept):
+    reasons = {name: "" for name, keep in zip(GRID, kept, strict=True) if not keep}
+    return Viability(tuple(GRID), np.array(kept), np.full(5, 0.8), 0.8, 0.8, 0.7, INJECTED, reasons)
 
 
 @pytest.mark.parametrize(
-    ("guard", "dev", "hears", "config", "rule"),
+    ("guard", "dev", "kept", "config", "rule"),
     [
         ("dev", DEV, HEARS, "ldn-diff-K16", "guarded criterion"),
         ("faults", DEV, HEARS, "ldn-ratio-K1", "criterion, label-free veto"),
         ("both", DEV, HEARS, "ldn-ratio-K1", "criterion, both vetoes"),
-        ("dev", None, HEARS, "conf-soft-m0-k1", "fixed default"),
+        ("dev", None, HEARS, "ldn-ratio-K1", "criterion in the pool"),
         ("faults", None, HEARS, "ldn-ratio-K1", "criterion, label-free veto"),
-        ("both", None, HEARS, "conf-soft-m0-k1", "fixed default"),
-        ("faults", DEV, None, "conf-soft-m0-k1", "fixed default"),
+        ("both", None, HEARS, "ldn-ratio-K1", "criterion, label-free veto"),
+        ("faults", DEV, None, "ldn-ratio-K1", "criterion in the pool"),
         ("both", DEV, None, "ldn-diff-K16", "guarded criterion"),
     ],
 )
-def test_the_veto_that_is_asked_decides(guard, dev, hears, config, rule):
-    found = decide_with(guard, GRID, CRITERION, dev, hears=hears)
+def test_the_veto_that_is_asked_for_decides(guard, dev, kept, config, rule):
+    viability = None if kept is None else viability_of(kept)
+    found = decide(GRID, CRITERION, dev, guard=guard, viability=viability, floor=Floor(0.3, 0.01))
     assert (found.config, found.rule) == (config, rule)
 
 
 def test_an_unknown_veto():
     with pytest.raises(InputError, match="dev, faults, both"):
-        decide_with("none", GRID, CRITERION, DEV)
+        decide(GRID, CRITERION, DEV, guard="none")
     with pytest.raises(InputError, match="dev, faults, both"):
         study("never-read.parquet", veto="label")
 
 
-def chosen(**options):
-    grid = pd.DataFrame({"config": GRID, "dev_omega": DEV, "crit_dev": CRITERION})
+def chosen(dev=DEV, **options):
+    grid = pd.DataFrame({"config": GRID, "dev_omega": dev, "crit_dev": CRITERION})
     nothing = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
-    return choose(grid, nothing, **options)
+    floor = {"mean": 0.3, "sd_of_mean_reused_clips": 0.01}
+    return study_choice(grid, nothing, floor=floor, **options)
 
 
 def test_a_choice_that_the_other_veto_cuts_is_warned_of():
-    hearing, _ = study_veto([("dev", "fan")], [scores()])
-    found = chosen(hearing=hearing)
+    veto, _ = study_veto([("dev", "fan")], [scores()])
+    found = chosen(veto=veto)
     assert found["chosen"]["config"] == "ldn-diff-K16"
-    assert "cut by the label-free veto" in found["warnings"][0]
+    assert "excluded by the label-free veto" in found["warnings"][0]
     assert found["label_free_veto"]["picks"] == "ldn-ratio-K1"
-    hearing, _ = study_veto([("dev", "fan")], [scores(low=0.8)])
-    veto = np.array([True, True, True, True, False])
-    found = chosen(hearing=hearing, guard="faults", veto=veto)
+    veto, _ = study_veto([("dev", "fan")], [scores(low=0.8)])
+    dev = [*DEV[:4], 50.0]
+    found = chosen(veto=veto, guard="faults", dev=dev)
     assert found["chosen"]["config"] == "ldn-diff-K16"
-    assert "cut by the dev-score veto" in found["warnings"][0]
-    assert chosen(hearing=hearing, guard="both", veto=veto)["warnings"] == []
+    assert "excluded by the dev-score veto" in found["warnings"][0]
+    assert chosen(veto=veto, guard="both", dev=dev)["warnings"] == []
 
 
 def test_an_abstaining_veto_guards_nothing_and_says_so():
     deaf = scores(low=0.5)
     deaf = PseudoScores(**{**vars(deaf), "auc": deaf.auc * 0 + 0.51, "pauc": deaf.pauc * 0 + 0.51})
-    hearing, _ = study_veto([("dev", "fan")], [deaf])
-    assert hearing.abstains
-    found = chosen(hearing=hearing, guard="faults")
-    assert found["chosen"]["config"] == "conf-soft-m0-k1"
+    veto, _ = study_veto([("dev", "fan")], [deaf])
+    assert veto.viability.abstains
+    found = chosen(veto=veto, guard="faults")
+    assert found["chosen"]["config"] == "ldn-ratio-K1"  # of the pool
     assert "says nothing" in found["chosen"]["reason"]
     assert found["label_free_veto"]["chosen_passes"] is None
     assert "abstains" in found["warnings"][0]
@@ -324,16 +335,13 @@ def test_faults_of_another_readout_of_a_network_are_refused():
 def test_labels_have_no_way_into_a_choice_by_the_label_free_veto():
     """Not even where what it leaves has no criterion."""
     names, nan = ["ldn-mean-K4", "varmin-K4", "ldn-diff-K16"], float("nan")
+    kept, score = np.array([False, True, True]), np.full(3, 0.8)
+    veto = Viability(
+        tuple(names), kept, score, 0.8, 0.8, 0.7, INJECTED, {names[0]: "below the limit"}
+    )
     for dev in ([10, 50, 90], [90, 50, 10]):
-        found = decide_with("faults", names, [0.5, nan, nan], dev, hears=[False, True, True])
+        found = decide(names, [0.5, nan, nan], dev, guard="faults", viability=veto)
         assert found.config == "varmin-K4"
-
-
-def test_both_vetoes_without_dev_labels_are_the_label_free_one():
-    names = ["ldn-mean-K4", "varmin-K4", "ldn-diff-K16"]
-    found = decide_with("both", names, [0.62, 0.49, 0.45], None, hears=[True, True, False])
-    assert found.config == "varmin-K4"
-    assert "without dev labels there is no dev veto" in found.reason
 
 
 # Bands

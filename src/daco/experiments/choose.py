@@ -1,0 +1,364 @@
+"""The choice of a study: which configuration, why, and what it is worth.
+
+`decide` sees criteria, dev scores and the label-free veto, and no evaluation label. Only after it
+does `study_choice` read evaluation scores, to say what the choice and its alternatives score.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.evaluation.intervals import clip_bootstrap, machine_jackknife, score_interval
+from daco.experiments.aggregate import (
+    blind_choices,
+    blind_score,
+    complete_column,
+    known_column,
+    metrics_of,
+    plain,
+    pool_within,
+    rows_of,
+)
+from daco.experiments.decision import GUARDED, GUARDS, LABEL_FREE, Decision, decide
+from daco.experiments.veto import StudyVeto
+from daco.method.choice import CRITERION_DIGITS
+from daco.method.config import DEFAULT_CONFIG
+from daco.method.criterion import CHOICE_SPLITS, Floor
+from daco.method.floor import study_floor
+from daco.method.grid_table import column, config_names, pivot_machines
+from daco.method.selection import (
+    SelectionRow,
+    oracle,
+    random_expectation,
+    select_by_criterion,
+    select_by_dev_score,
+)
+from daco.validation import Float64s
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from daco.experiments.study_tables import MachineScores
+
+JACKKNIFE = "machine jackknife"
+CLIPS = "paired clip bootstrap"
+CLIP_DRAWS = 1000
+_NONE: NDArray[Any] = np.empty(0)
+_ADVICE = "Set the veto to 'both' to obey both of them."
+
+
+def study_choice(
+    grid: pd.DataFrame,
+    per_machine: pd.DataFrame,
+    *,
+    scores: Sequence[MachineScores] | None = None,
+    veto: StudyVeto | None = None,
+    guard: str = "dev",
+    floor: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    n_splits: int = CHOICE_SPLITS,
+) -> dict[str, Any]:
+    """The chosen configuration, the reason, and how it compares with the other rules.
+
+    Parameters
+    ----------
+    grid, per_machine : DataFrame
+        The tables of a run.
+    scores : sequence of MachineScores, optional
+        Adds intervals over test clips, and the domain sizes for the criterion's floor.
+    veto : StudyVeto, optional
+        The label-free veto of the same grid.
+    guard : {"dev", "faults", "both"}
+        Which veto the choice obeys; the result of the other one is reported all the same.
+    floor : mapping, optional
+        Of :func:`daco.method.floor.study_floor`, where there are no `scores`.
+    seed : int
+        Of simulations and bootstraps.
+    n_splits : int
+        That the criterion was computed with.
+
+    Returns
+    -------
+    dict
+        The content of ``selection.json``: ``chosen``, ``rows`` (every rule), ``deltas`` (the
+        chosen one against the others), ``per_machine_blind``, ``guard``, ``veto`` (by dev
+        scores), ``label_free_veto``, ``warnings`` (a veto that the choice did not obey excludes
+        it), ``floor`` and ``within_noise``: configurations whose criterion differs from the
+        chosen one's by at most ``floor["sd_of_mean_reused_clips"]``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daco.experiments.choose import study_choice
+    >>> grid = pd.DataFrame({
+    ...     "config": ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"],
+    ...     "dev_omega": [58.7, 56.3, 50.4], "crit_dev": [0.62, 0.49, 0.45],
+    ... })
+    >>> nothing = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
+    >>> study_choice(grid, nothing)["chosen"]["config"]
+    'conf-soft-m0-k1'
+    """
+    names = config_names(column(grid, "config"))
+    dev = complete_column(grid, "dev_omega")
+    criterion = known_column(grid, "crit_dev").round(CRITERION_DIGITS)
+    if scores:
+        floor = study_floor(_domain_sizes(scores), n_splits, seed)
+    noise = noise_of(floor)
+    viability = None if veto is None else veto.viability
+    decisions = {
+        each: decide(names, criterion, dev, guard=each, viability=viability, floor=noise)
+        for each in dict.fromkeys([*GUARDS, guard])
+    }
+    decision, by_dev = decisions[guard], decisions["dev"]
+    split = "dev" if rows_of(per_machine, "eval").empty else "eval"
+    candidates = pool_within(names)
+    choices = blind_choices(per_machine, candidates, split) if candidates else {}
+
+    # Everything is chosen; only now are evaluation scores read.
+    rows = _rows(grid, dev, criterion, decisions)
+    if choices:
+        above_oracle = sum(row.rule != "oracle" for row in rows)
+        rows.insert(above_oracle, _blind_row(per_machine, choices, split))
+    picks = {row.rule: row.config for row in rows if row.config is not None}
+    at, evaluation = names.index(decision.config), complete_column(grid, "eval_omega")
+    return {
+        "chosen": {
+            "config": decision.config,
+            "rule": decision.rule,
+            "reason": decision.reason,
+            "dev_omega": None if dev is None else float(dev[at]),
+            "eval_omega": None if evaluation is None else float(evaluation[at]),
+            "crit_dev": plain(criterion[at]),
+            "interval": _interval(per_machine, decision.config),
+        },
+        "rows": [{key: plain(value) for key, value in asdict(row).items()} for row in rows],
+        "deltas": _deltas(per_machine, scores or (), decision.config, picks, seed),
+        "per_machine_blind": {"split": split, "pool": candidates, "choices": choices},
+        "guard": guard,
+        "veto": None
+        if by_dev.rule != GUARDED
+        else {
+            "rule": "dev score at or below the 10 % quantile",
+            "floor": by_dev.floor,
+            "removed": list(by_dev.vetoed or ()),
+        },
+        "label_free_veto": _veto_document(veto, decisions, decision),
+        "warnings": _warnings(guard, decision, by_dev, veto),
+        "floor": None if floor is None else dict(floor),
+        "within_noise": _within_noise(names, criterion, decision, noise),
+    }
+
+
+def noise_of(floor: Mapping[str, Any] | None) -> Floor | None:
+    """The floor of the mean criterion over a study's machines, with the noise as its sd."""
+    return None if floor is None else Floor(floor["mean"], floor["sd_of_mean_reused_clips"])
+
+
+def compare_scores(
+    per_machine: pd.DataFrame, first: str, second: str, split: str = "eval"
+) -> dict[str, Any] | None:
+    """Official score of `first` minus `second` with a machine jackknife; None without labels."""
+    metrics = metrics_of(per_machine, split, list(dict.fromkeys([first, second])))
+    if len(metrics) < 2:
+        return None
+    result = machine_jackknife(metrics[:, 0], metrics[:, -1])
+    return {"first": first, "second": second, **asdict(result), "method": JACKKNIFE}
+
+
+def _rows(
+    grid: pd.DataFrame,
+    dev: Float64s | None,
+    criterion: Float64s,
+    decisions: Mapping[str, Decision],
+) -> list[SelectionRow]:
+    """Every rule that this grid defines, as `daco.method.selection.selection_table` orders them."""
+    names = list(grid["config"])
+    on_eval = known_column(grid, "crit_eval").round(CRITERION_DIGITS)
+    evaluation = complete_column(grid, "eval_omega")
+    picks = [("fixed", DEFAULT_CONFIG, "none")] if DEFAULT_CONFIG in names else []
+    if dev is not None:
+        picks.append(("dev score", select_by_dev_score(names, dev), "development"))
+    for rule, values in (("criterion", criterion), ("criterion on evaluation normals", on_eval)):
+        if np.isfinite(values).any():
+            picks.append((rule, select_by_criterion(names, values), "none"))
+    for guard, labels in (
+        ("dev", "development (veto only)"),
+        ("faults", "none"),
+        ("both", "development (veto only)"),
+    ):
+        if decisions[guard].rule == GUARDS[guard]:
+            picks.append((GUARDS[guard], decisions[guard].config, labels))
+    rows = []
+    for rule, config, labels in picks:
+        at = names.index(config)
+        rows.append(
+            SelectionRow(
+                rule=rule,
+                config=config,
+                dev_omega=None if dev is None else float(dev[at]),
+                eval_omega=None if evaluation is None else float(evaluation[at]),
+                crit_dev=plain(criterion[at]),
+                crit_eval=plain(on_eval[at]),
+                labels=labels,
+            )
+        )
+    if evaluation is None:
+        return rows
+    chance, best = random_expectation(evaluation), oracle(names, evaluation)
+    at = names.index(best)
+    return [
+        SelectionRow("random", None, None, chance.mean, None, None, "none", chance.sd),
+        *rows,
+        SelectionRow(
+            rule="oracle",
+            config=best,
+            dev_omega=None if dev is None else float(dev[at]),
+            eval_omega=float(evaluation[at]),
+            crit_dev=plain(criterion[at]),
+            crit_eval=plain(on_eval[at]),
+            labels="evaluation",
+        ),
+    ]
+
+
+def _blind_row(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -> SelectionRow:
+    used = list(dict.fromkeys(choices.values()))
+    machines, _, values = pivot_machines(rows_of(per_machine, split), ["balance_ks"], configs=used)
+    own = np.array([values[i, used.index(choices[m]), 0] for i, m in enumerate(machines)])
+    mean = float(np.nanmean(own)) if np.isfinite(own).any() else None
+    omega = blind_score(per_machine, choices, split) if split == "eval" else None
+    on_dev = split == "dev"
+    return SelectionRow(
+        rule="per-machine blind",
+        config=None,
+        dev_omega=None,
+        eval_omega=omega,
+        crit_dev=mean if on_dev else None,
+        crit_eval=None if on_dev else mean,
+        labels="none",
+    )
+
+
+def _interval(per_machine: pd.DataFrame, config: str) -> dict[str, Any] | None:
+    metrics = metrics_of(per_machine, "eval", [config])
+    interval = score_interval(metrics[:, 0]) if len(metrics) else None
+    return interval and {"low": interval[0], "high": interval[1], "method": JACKKNIFE}
+
+
+def _deltas(
+    per_machine: pd.DataFrame,
+    scores: Sequence[MachineScores],
+    chosen: str,
+    picks: Mapping[str, str],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """The chosen configuration against other picks, over machines and over test clips."""
+    rows = []
+    clips = _labelled_clips(scores, [chosen, *picks.values()])
+    for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):
+        if rule not in picks:
+            continue
+        jackknife = compare_scores(per_machine, chosen, picks[rule])
+        if jackknife is not None:
+            rows.append({"against": title, **jackknife})
+        if clips:
+            rows.append({"against": title, **_over_clips(clips, chosen, picks[rule], seed)})
+    return rows
+
+
+def _labelled_clips(scores: Sequence[MachineScores], configs: Iterable[str]) -> list[MachineScores]:
+    """Evaluation machines for which the official metrics are defined, with these columns only."""
+    wanted = tuple(dict.fromkeys(configs))
+    machines = []
+    for machine in scores:
+        normal = set(machine.domains[machine.labels == 0].tolist())
+        known = machine.split == "eval" and machine.labelled and bool((machine.labels == 1).any())
+        if known and len(normal) > 1 and normal == set(machine.domains.tolist()):
+            columns = np.column_stack([machine.of(config) for config in wanted])
+            machines.append(
+                replace(machine, configs=wanted, scores=columns, own=_NONE, names=_NONE)
+            )
+    return machines
+
+
+def _over_clips(clips: list[MachineScores], first: str, second: str, seed: int) -> dict[str, Any]:
+    delta = low = high = se = 0.0
+    if first != second:
+        interval = clip_bootstrap(
+            {m.title: m.of(first) for m in clips},
+            {m.title: m.of(second) for m in clips},
+            {m.title: m.labels for m in clips},
+            {m.title: m.domains for m in clips},
+            n_draws=CLIP_DRAWS,
+            seed=seed,
+        )
+        delta, low, high = interval.estimate, interval.low, interval.high
+        se = float(interval.draws.std(ddof=1)) if len(interval.draws) > 1 else 0.0
+    return {
+        "first": first,
+        "second": second,
+        **{"delta": delta, "se": se, "low": low, "high": high},
+        **{"loo_low": None, "loo_high": None},
+        "n_machines": len(clips),
+        "method": CLIPS,
+    }
+
+
+def _domain_sizes(scores: Sequence[MachineScores]) -> list[list[int]]:
+    """Training clips per domain of each machine that the criterion averages."""
+    sizes = [(m.split, list(Counter(m.own_domains.tolist()).values())) for m in scores]
+    return [own for split, own in sizes if split == "dev"] or [own for _, own in sizes]
+
+
+def _within_noise(
+    names: list[str], criterion: Float64s, decision: Decision, noise: Floor | None
+) -> list[str]:
+    if noise is None:
+        return []
+    near = np.abs(criterion - criterion[names.index(decision.config)]) <= noise.sd
+    out = {decision.config, *(decision.vetoed or ())}
+    return [name for name, close in zip(names, near, strict=True) if close and name not in out]
+
+
+def _veto_document(
+    veto: StudyVeto | None, decisions: Mapping[str, Decision], decision: Decision
+) -> dict[str, Any] | None:
+    """The label-free veto for ``selection.json``, with its own pick."""
+    if veto is None:
+        return None
+    own = decisions["faults"]
+    abstains = veto.viability.abstains
+    return {
+        **veto.to_dict(),
+        "picks": own.config if own.rule == LABEL_FREE else None,
+        "chosen_passes": None if abstains else decision.config not in veto.viability.reasons,
+    }
+
+
+def _warnings(
+    guard: str, decision: Decision, by_dev: Decision, veto: StudyVeto | None
+) -> list[str]:
+    """Sentences about vetoes that the choice did not obey and that exclude it."""
+    sentences = []
+    config = decision.config
+    reasons = {} if veto is None else veto.viability.reasons
+    if config in reasons:
+        sentences.append(
+            f"{config} is excluded by the label-free veto, which this choice did not obey: "
+            f"{reasons[config]}. {_ADVICE}"
+        )
+    if by_dev.rule == GUARDED and config in (by_dev.vetoed or ()):
+        sentences.append(
+            f"{config} is excluded by the dev-score veto, which this choice did not obey: its dev "
+            f"score is not above {by_dev.floor:.2f}. {_ADVICE}"
+        )
+    if guard != "dev" and (veto is None or veto.viability.abstains):
+        why = "no machine has enough normals for it" if veto is None else "it abstains"
+        sentences.append(f"The label-free veto was asked for, but {why}.")
+    return sentences
