@@ -15,7 +15,7 @@ import numpy as np
 
 from daco.errors import InputError
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments.result import StudyResult
+from daco.experiments.study_tables import StudyTables
 from daco.method.config import ScoreConfig
 from daco.method.grid_table import require_known
 
@@ -57,22 +57,25 @@ def read_authors(path: Path) -> list[Author]:
 
 
 def meta_document(
-    run: StudyResult, label: str, config: str, rate: float, authors: Sequence[Author]
+    run: StudyTables, label: str, config: str, rate: float, authors: Sequence[Author]
 ) -> dict[str, Any]:
     """The meta file's contents, filled from a run as far as it goes."""
     parsed = ScoreConfig.parse(config)
-    origin = _origin(run)
-    backbone = origin.get("backbone")
-    sample_rate = origin.get("sample_rate")
-    pretrained = bool(origin.get("weights_sha256"))
+    inputs = {each.get("role"): each for each in run.provenance.get("inputs", [])}
+    origin = (inputs.get("eval") or inputs.get("dev") or {}).get("metadata") or {}
+    sample_rate, pretrained = origin.get("sample_rate"), bool(origin.get("weights_sha256"))
     chosen = run.selection.get("chosen") or {}
     rule = chosen.get("rule") if chosen.get("config") == config else None
+    corresponds = any("corresponding" in author for author in authors)
     return {
         "submission": {
             "label": label,
             "name": f"DACo {config}",
             "abbreviation": "DACo",
-            "authors": [_author(author, i == 0, authors) for i, author in enumerate(authors)]
+            "authors": [
+                _author(author, corresponding=at == 0 and not corresponds)
+                for at, author in enumerate(authors)
+            ]
             or None,
         },
         "system": {
@@ -81,7 +84,7 @@ def meta_document(
                 "data_augmentation": None,
                 "front_end": None,
                 "acoustic_features": None,
-                "embeddings": backbone,
+                "embeddings": origin.get("backbone"),
                 "machine_learning_method": _method(parsed),
                 "aggregation_method": run.provenance.get("readout"),
                 "domain_adaptation_method": None,
@@ -101,7 +104,7 @@ def meta_document(
 
 
 def to_yaml(value: Any, indent: int = 0) -> str:
-    """Mappings, lists, text, numbers, bools and None as YAML.
+    """Mappings, lists, text, numbers, bools and None as YAML, which no dependency writes.
 
     >>> print(to_yaml({"label": "a: b", "authors": [{"lastname": "Kato"}], "MACS": None}), end="")
     label: "a: b"
@@ -129,22 +132,15 @@ def _scalar(value: Any) -> str:
     return "!!null" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _author(author: Author, first: bool, authors: Sequence[Author]) -> dict[str, Any]:
-    said = any("corresponding" in each for each in authors)
+def _author(author: Author, *, corresponding: bool) -> dict[str, Any]:
     affiliation = author.get("affiliation") or {}
     return {
         "firstname": author["firstname"],
         "lastname": author["lastname"],
         "email": author.get("email"),
-        "corresponding": bool(author.get("corresponding", first and not said)),
+        "corresponding": bool(author.get("corresponding", corresponding)),
         "affiliation": {name: affiliation.get(name) for name in _AFFILIATION},
     }
-
-
-def _origin(run: StudyResult) -> Mapping[str, str]:
-    """What the evaluation table says about its vectors."""
-    inputs = {each.get("role"): each for each in run.provenance.get("inputs", [])}
-    return (inputs.get("eval") or inputs.get("dev") or {}).get("metadata") or {}
 
 
 def _method(config: ScoreConfig) -> str:
@@ -163,15 +159,15 @@ def _calibration(config: ScoreConfig) -> str | None:
     return f"{_CALIBRATION[config.calibration]} ({config.assignment} domains{strength})"
 
 
-def _parameters(run: StudyResult) -> int | None:
-    """Of the network, as its cost was noted in millions."""
-    if not len(run.cost):
+def _parameters(run: StudyTables) -> int | None:
+    """Parameters of the network; the cost table has them in millions."""
+    if run.cost.empty:
         return None
-    found = run.cost.loc[run.cost["quantity"] == "parameters", "value"].dropna()
-    return round(1e6 * float(found.iloc[0])) if len(found) else None
+    known = run.cost.loc[run.cost["quantity"] == "parameters", "value"].dropna()
+    return round(1e6 * float(known.iloc[0])) if len(known) else None
 
 
-def _development_results(run: StudyResult, config: str) -> dict[str, dict[str, float | None]]:
+def _development_results(run: StudyTables, config: str) -> dict[str, dict[str, float | None]]:
     table = run.per_machine
     if "split" not in table:
         return {}

@@ -1,8 +1,9 @@
-"""Preregistration: a choice frozen before its evaluation is known, and verified afterwards.
+"""Preregistration: a choice frozen before its evaluation is known.
 
 ``prereg.json`` holds the frozen configuration, the rule and the numbers it follows from, all
 settings, and the SHA-256 of every file of the run and of the document itself. The hash shows
-that the document was edited, not that it is old: for that, publish the hash when freezing.
+whether the document was edited, not when it was written: publish the hash when freezing.
+:mod:`daco.experiments.verification` checks such a document.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 from daco.errors import DataError, InputError
 from daco.experiments.aggregate import metrics_of, plain
 from daco.experiments.decision import GUARDED, Decision, decide
-from daco.experiments.result import StudyResult
 from daco.experiments.study_tables import (
     DOCUMENTS,
     MACHINES,
     OPTIONAL_TABLES,
     REQUIRED_TABLES,
+    StudyTables,
     read_json,
 )
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
@@ -43,7 +44,7 @@ KNOWN = "evaluation_scores_were_known_when_this_was_frozen"
 LABEL_FREE = "label_free_veto"
 SETTINGS = ("seed", "n_splits", "readout", "false_alarm_rate", "domains")
 COLUMNS = ("dev_omega", "crit_dev")
-"""What a choice may rest on."""
+"""What a choice may depend on."""
 
 _HASH = "sha256"
 _WHAT = "daco preregistration"
@@ -58,12 +59,15 @@ def freeze(
     Parameters
     ----------
     run : path
-        A run's folder. That its evaluation scores are not known yet is what a preregistration
-        is worth: the document says whether they were.
+        A run's folder. The document states whether its evaluation scores were known.
     created : str, optional
         Date, or date and time (UTC), in ISO form; left out, ``SOURCE_DATE_EPOCH`` or now.
     beside : path, optional
-        The folder where the document will lie, for the relative path to `run`.
+        The folder of the document, for the relative path to `run`.
+
+    Returns
+    -------
+    dict
 
     Raises
     ------
@@ -85,7 +89,7 @@ def freeze(
     ('conf-soft-m0-k1', 'raw-k1', False)
     """
     folder = Path(run)
-    result = StudyResult.read(folder)
+    result = StudyTables.read(folder)
     if (folder / MACHINES).is_dir() and not result.provenance:
         raise DataError(f"The study in {folder} is not finished: it has no run.json. Run it again.")
     artifacts = {
@@ -95,7 +99,15 @@ def freeze(
         }
         for path in _artifact_paths(folder)
     }
-    _require_untouched(folder, result.provenance.get("artifacts") or {}, artifacts)
+    recorded = result.provenance.get("artifacts") or {}
+    changed = [
+        name for name, each in artifacts.items() if recorded.get(name, each[_HASH]) != each[_HASH]
+    ]
+    if changed:
+        raise DataError(
+            f"{', '.join(changed)} in {folder} changed after the run was finished. Run the study "
+            "again before freezing it."
+        )
     label_free = _label_free(result.selection)
     decision = derived(result.grid, label_free)
     chosen = result.selection.get("chosen") or {}
@@ -240,7 +252,7 @@ def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def grid_rows(grid: pd.DataFrame) -> list[dict[str, Any]]:
-    """The part of a grid that the choice rests on, for JSON."""
+    """The part of a grid that the choice depends on, for JSON."""
     columns = [name for name in ("config", *COLUMNS) if name in grid]
     return [
         {name: plain(value) for name, value in zip(columns, row, strict=True)}
@@ -256,7 +268,7 @@ def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     }
 
 
-def evaluation_known(run: StudyResult) -> bool:
+def evaluation_known(run: StudyTables) -> bool:
     """Whether the run knows an evaluation score, or labels that would give one."""
     grid, per_machine = run.grid, run.per_machine
     if "eval_omega" in grid and bool(grid["eval_omega"].notna().any()):
@@ -270,22 +282,11 @@ def evaluation_known(run: StudyResult) -> bool:
 
 
 def _artifact_paths(folder: Path) -> list[Path]:
-    """What the choice rests on; pages and pictures are made from it, and cost is no ground."""
+    """The files that the choice depends on: no pages, pictures and costs."""
     tables = [*REQUIRED_TABLES.values(), *OPTIONAL_TABLES.values()]
     tables.remove(OPTIONAL_TABLES["cost"])
     named = [folder / name for name in (*tables, *DOCUMENTS.values())]
     return [*(path for path in named if path.is_file()), *sorted((folder / MACHINES).glob("*.npz"))]
-
-
-def _require_untouched(
-    folder: Path, noted: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]
-) -> None:
-    changed = [name for name, each in found.items() if noted.get(name, each[_HASH]) != each[_HASH]]
-    if changed:
-        raise DataError(
-            f"{', '.join(changed)} in {folder} changed after the run was finished. Run the study "
-            "again before freezing it."
-        )
 
 
 def _dev_pick(grid: pd.DataFrame) -> str | None:

@@ -23,7 +23,6 @@ from pathlib import Path, PurePosixPath
 
 from daco.data.dcase import MACHINES
 from daco.detector.thresholds import (
-    FALSE_ALARM_RATE,
     require_rate,
     supported_rate,
     threshold_for,
@@ -38,9 +37,9 @@ from daco.evaluation.scorefiles import (
     write_decisions,
     write_scores,
 )
+from daco.experiments import highlights
 from daco.experiments.metafile import Author, meta_document, to_yaml
-from daco.experiments.result import StudyResult
-from daco.experiments.study_tables import MachineScores
+from daco.experiments.study_tables import MachineScores, StudyTables
 from daco.files.atomic import atomic_write
 from daco.text import name_list, quantity
 
@@ -61,16 +60,10 @@ class System:
 
 @dataclass(frozen=True)
 class Submission:
-    """A package that has been read back and found whole.
+    """A package that has been checked.
 
-    Attributes
-    ----------
-    path : Path
-    systems : tuple of System
-    year : int or None
-        The year whose evaluation machines these are, all of them.
-    notes : tuple of str
-        What to look at before it is sent.
+    ``year`` is the year whose evaluation machines these are, or None; ``notes`` are what to look
+    at before it is sent.
     """
 
     path: Path
@@ -82,16 +75,7 @@ class Submission:
 def write_machine_scores(
     folder: Path, machine: MachineScores, config: str, rate: float
 ) -> tuple[Path, Path]:
-    """Write scores and decisions of one machine under one configuration.
-
-    Parameters
-    ----------
-    folder : Path
-    machine : MachineScores
-    config : str
-    rate : float
-        False-alarm rate of the decisions, see :func:`daco.detector.thresholds.threshold_for`.
-    """
+    """Write scores, and decisions for a false-alarm rate, of one machine; return their paths."""
     scores = machine.of(config)
     alarms = scores > threshold_for(config, machine.own_of(config), machine.own_domains, rate)
     clips = machine.machine, machine.section, machine.names.tolist()
@@ -119,7 +103,7 @@ def require_label(label: str) -> None:
 
 
 def write_submission(
-    run: StudyResult,
+    run: StudyTables,
     label: str,
     out: Path | str,
     *,
@@ -132,7 +116,7 @@ def write_submission(
 
     Parameters
     ----------
-    run : StudyResult
+    run : StudyTables
         With the scores of its machines.
     label : str
         ``<LastName>_<Institute>_task2_<1-4>``.
@@ -141,20 +125,22 @@ def write_submission(
     config : str, optional
         Left out, the one that the run chose.
     authors : sequence of Author
-        For the meta file; see :func:`daco.experiments.metafile.read_authors`.
+        For the meta file; see :func:`read_authors`.
     report : path, optional
         The technical report (PDF).
     false_alarm_rate : float, optional
         What the decisions aim at; left out, the run's.
+
+    Returns
+    -------
+    Submission
     """
     require_label(label)
     out = Path(out)
     if out.suffix != ".zip":
         raise InputError(f"A submission is a zip file: {out} must end in .zip.")
     config = config or chosen_config(run)
-    rate = false_alarm_rate
-    if rate is None:
-        rate = run.provenance.get("false_alarm_rate", FALSE_ALARM_RATE)
+    rate = highlights.false_alarm_rate(run) if false_alarm_rate is None else false_alarm_rate
     require_rate(rate)
     machines = [machine for machine in run.machine_scores() if machine.split == "eval"]
     if not machines:
@@ -173,7 +159,7 @@ def write_submission(
     with atomic_write(out) as temporary:
         temporary.write_bytes(_zipped(members))
         checked = validate_submission(temporary)
-    notes = [*checked.notes, *_threshold_notes(machines, config, rate)]
+    notes = [*checked.notes, *_threshold_notes(machines, rate)]
     if not authors:
         notes.append("The meta file names no authors.")
     if report is None:
@@ -181,24 +167,19 @@ def write_submission(
     return Submission(out, checked.systems, checked.year, tuple(notes))
 
 
-def chosen_config(run: StudyResult) -> str:
+def chosen_config(run: StudyTables) -> str:
     """The configuration that a run chose."""
-    chosen = (run.selection.get("chosen") or {}).get("config")
+    chosen = highlights.chosen_config(run)
     if not chosen:
         raise InputError(
-            f"The run {run.folder} does not say which configuration it chose. Name one (--config)."
+            f"The run {run.folder} does not state which configuration it chose. Name one "
+            "(--config)."
         )
-    return str(chosen)
+    return chosen
 
 
 def validate_submission(path: Path | str) -> Submission:
-    """Read a package and check names, labels, clips and values; all problems are raised at once.
-
-    Raises
-    ------
-    DataError
-        The package is not what the challenge asks for.
-    """
+    """Check names, labels, clips and values of a package; a DataError lists all problems."""
     path = Path(path)
     problems: list[str] = []
     folders: dict[str, dict[str, bytes]] = defaultdict(dict)
@@ -206,7 +187,7 @@ def validate_submission(path: Path | str) -> Submission:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if not info.is_dir():
-                    _place(info.filename, archive.read(info), folders, problems)
+                    _sort_member(info.filename, archive.read(info), folders, problems)
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a zip file: {error}.") from None
     if not 1 <= len(folders) <= 4:
@@ -228,10 +209,10 @@ def validate_submission(path: Path | str) -> Submission:
     return Submission(path, systems, year, tuple(notes))
 
 
-def _place(
+def _sort_member(
     name: str, content: bytes, folders: dict[str, dict[str, bytes]], problems: list[str]
 ) -> None:
-    """A member into the folder of its system; reports may lie beside them."""
+    """Put a member into the folder of its system; reports may be beside the folders."""
     parts = PurePosixPath(name).parts
     if len(parts) == 3 and parts[0] == TASK:
         folders[parts[1]][parts[2]] = content
@@ -250,8 +231,8 @@ def _system(label: str, files: Mapping[str, bytes], problems: list[str]) -> Syst
         if name == f"{label}.meta.yaml":
             found = _LABEL_LINE.search(content.decode("utf-8", "replace"))
             if found is None or found[1] != label:
-                said = "none" if found is None else found[1]
-                problems.append(f"{place}: its label is {said}, not {label}.")
+                stated = "none" if found is None else found[1]
+                problems.append(f"{place}: its label is {stated}, not {label}.")
         elif parsed is None:
             problems.append(f"{place} does not belong here.")
         else:
@@ -292,7 +273,7 @@ def _pdf(path: Path) -> bytes:
     return content
 
 
-def _threshold_notes(machines: Sequence[MachineScores], config: str, rate: float) -> list[str]:
+def _threshold_notes(machines: Sequence[MachineScores], rate: float) -> list[str]:
     floors = {machine.machine: supported_rate(machine.own_domains.tolist()) for machine in machines}
     low = [name for name, floor in floors.items() if rate < floor]
     if not low:

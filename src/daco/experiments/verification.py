@@ -1,4 +1,4 @@
-"""Verification of a preregistration: what holds, what changed, what the frozen pick scores."""
+"""Verification of a preregistration: what changed, and what the frozen pick scores."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from daco.experiments.prereg import (
     read_preregistration,
     require_complete,
 )
-from daco.experiments.result import StudyResult
-from daco.experiments.study_tables import REQUIRED_TABLES, read_csv_table
+from daco.experiments.study_tables import REQUIRED_TABLES, StudyTables, read_csv_table
 from daco.files.hashing import sha256_of_file
 from daco.method.grid_table import column, numbers
 from daco.text import name_list, quantity
@@ -38,7 +37,7 @@ _SAME = 1e-6  # percent, or of a criterion: other machines add in another order
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: ``ok``, ``changed`` or ``unknown``."""
+    """One checked item: ``ok``, ``changed`` or ``unknown``."""
 
     what: str
     status: str
@@ -47,23 +46,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on a preregistration.
+    """The result of :func:`verify`.
 
-    Attributes
-    ----------
-    config : str
-        The frozen configuration.
-    created : str
-        When it was frozen.
-    evaluation_known : bool
-        Whether evaluation scores were known then.
-    sha256 : str
-        Of the document, to compare with a published one.
-    checks : tuple of Check
-    scores : tuple of dict
-        ``pick``, ``config`` and ``eval_omega`` (percent) on the later run.
-    deltas : tuple of dict
-        The frozen pick less the others, with jackknife intervals over machines.
+    ``config`` is the frozen configuration, ``evaluation_known`` whether evaluation scores were
+    known when it was frozen. ``scores`` have ``pick``, ``config`` and ``eval_omega`` (percent) on
+    the later run, ``deltas`` the frozen pick less the others, with intervals over machines.
     """
 
     config: str
@@ -98,6 +85,10 @@ def verify(
     run : path, optional
         A later run, with evaluation labels, to score the frozen pick on.
 
+    Returns
+    -------
+    Verification
+
     Raises
     ------
     DataError
@@ -127,7 +118,7 @@ def verify(
         checks.append(_follows(content, as_columns(content["grid"]), "choice"))
         checks += _frozen_run(content, path, frozen)
         if run is not None:
-            later = StudyResult.read(run)
+            later = StudyTables.read(run)
             column(later.per_machine, "split")
             checks += _later_run(content, later)
             scores, deltas = _scored(content, later)
@@ -184,7 +175,7 @@ def _frozen_run(
             yield Check("choice from grid.csv", CHANGED, str(error))
 
 
-def _later_run(content: Mapping[str, Any], later: StudyResult) -> Iterator[Check]:
+def _later_run(content: Mapping[str, Any], later: StudyTables) -> Iterator[Check]:
     yield _same_grid(content, later)
     yield _same_numbers(content, later)
     yield _follows(content, later.grid, "choice on the run")
@@ -197,7 +188,8 @@ def _later_run(content: Mapping[str, Any], later: StudyResult) -> Iterator[Check
     for role in before:
         was, is_now = before[role], after.get(role) or {}
         for name in ("backbone", "weights_sha256"):
-            yield _same(f"{role} {name}", *(_origin(each, name) for each in (was, is_now)))
+            values = [(each.get("metadata") or {}).get(name) for each in (was, is_now)]
+            yield _same(f"{role} {name}", *values)
         yield _same(f"{role} input", was.get("sha256"), is_now.get("sha256"))
     added = [str(role) for role in after if role not in before]
     if added and before:
@@ -208,35 +200,36 @@ def _later_run(content: Mapping[str, Any], later: StudyResult) -> Iterator[Check
         )
 
 
-def _same_grid(content: Mapping[str, Any], later: StudyResult) -> Check:
+def _same_grid(content: Mapping[str, Any], later: StudyTables) -> Check:
     before = [row["config"] for row in content["grid"]]
     now = later.grid["config"].astype(str).tolist()
     if before == now:
         return Check("grid", OK, quantity(now, "configuration"))
     gone = [name for name in before if name not in now]
     new = [name for name in now if name not in before]
-    parts = [f"without {name_list(gone, 3)}"] * bool(gone) + [f"with {name_list(new, 3)}"] * bool(
-        new
-    )
-    return Check("grid", CHANGED, " and ".join(parts) or "in another order, which breaks ties")
+    changes = [
+        f"{word} {name_list(names, 3)}"
+        for word, names in (("without", gone), ("with", new))
+        if names
+    ]
+    return Check("grid", CHANGED, " and ".join(changes) or "in another order, which breaks ties")
 
 
-def _same_numbers(content: Mapping[str, Any], later: StudyResult) -> Check:
+def _same_numbers(content: Mapping[str, Any], later: StudyTables) -> Check:
     """Dev scores and criteria of the configurations that both have."""
-    before = {row["config"]: row for row in content["grid"]}
-    now = {row["config"]: row for row in grid_rows(later.grid)}
-    furthest = 0.0
-    for config in before.keys() & now.keys():
-        for name in COLUMNS:
-            was, is_now = before[config].get(name), now[config].get(name)
-            if was is not None or is_now is not None:
-                known = was is not None and is_now is not None
-                furthest = max(furthest, abs(was - is_now) if known else np.inf)
-    what = "dev scores, criteria"
+    before, now = (
+        {row["config"]: np.array([row.get(name) for name in COLUMNS], float) for row in rows}
+        for rows in (content["grid"], grid_rows(later.grid))
+    )
+    shared = before.keys() & now.keys()
+    pairs = np.array([[before[config], now[config]] for config in shared]).reshape(-1, 2, 2)
+    missing = np.isnan(pairs)
+    if (missing[:, 0] != missing[:, 1]).any():
+        return Check("dev scores, criteria", CHANGED, "known on one side only")
+    furthest = np.abs(np.nan_to_num(pairs[:, 0] - pairs[:, 1])).max(initial=0.0)
     if furthest <= _SAME:
-        return Check(what, OK, "as frozen")
-    told = "known on one side only" if np.isinf(furthest) else f"differ by up to {furthest:.2g}"
-    return Check(what, CHANGED, told)
+        return Check("dev scores, criteria", OK, "as frozen")
+    return Check("dev scores, criteria", CHANGED, f"differ by up to {furthest:.2g}")
 
 
 def _same(what: str, before: Any, now: Any) -> Check:
@@ -252,12 +245,8 @@ def _short(value: Any) -> str:
     return text if len(text) < 40 else f"{text[:12]}..."
 
 
-def _origin(given: Mapping[str, Any], name: str) -> Any:
-    return (given.get("metadata") or {}).get(name)
-
-
 def _scored(
-    content: Mapping[str, Any], later: StudyResult
+    content: Mapping[str, Any], later: StudyTables
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
     """Official scores of the frozen pick, the dev pick and the default, and differences."""
     names = later.grid["config"].astype(str).tolist()
@@ -276,12 +265,10 @@ def _scored(
         for pick, config in picks.items()
         if np.isfinite(omega[names.index(config)])
     )
-    if "frozen pick" not in picks:
-        return scores, ()
     deltas = []
-    for pick in ("dev pick", "fixed default"):
-        if pick in picks:
-            found = compare_scores(later.per_machine, picks["frozen pick"], picks[pick])
-            if found is not None:
-                deltas.append({"against": pick, **found})
+    frozen = picks.pop("frozen pick", None)
+    for pick, config in picks.items() if frozen else ():
+        difference = compare_scores(later.per_machine, frozen, config)
+        if difference is not None:
+            deltas.append({"against": pick, **difference})
     return scores, tuple(deltas)

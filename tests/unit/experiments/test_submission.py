@@ -278,7 +278,7 @@ def test_what_a_run_cannot_submit(run, tmp_path):
         write_submission(run, LABEL, tmp_path / "a.zip", config="raw-k2")
     with pytest.raises(InputError, match=r"must end in \.zip"):
         write_submission(run, LABEL, tmp_path / "a.tar")
-    with pytest.raises(InputError, match="does not say which configuration it chose"):
+    with pytest.raises(InputError, match="does not state which configuration it chose"):
         write_submission(replace(run, selection={}), LABEL, tmp_path / "a.zip")
     with pytest.raises(InputError, match="'false_alarm_rate' parameter"):
         write_submission(run, LABEL, tmp_path / "a.zip", false_alarm_rate=0.0)
