@@ -1,4 +1,4 @@
-"""Models of many machines, fitted side by side."""
+"""Models of many machines, fitted in parallel."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
 from daco.validation import as_float32
 
-_KNOWN = ("embeddings", "clip_names", "clip_sha256")
-"""What a worker need not send back."""
+_KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
 
 
 def fit_machines(
