@@ -19,7 +19,6 @@ from daco.backbones import load
 from daco.commands.app import app
 from daco.data.clips import ClipTable
 from daco.data.sources import read_clips
-from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError
@@ -59,34 +58,21 @@ def expected(clips, tmp_path_factory):
     return out.read_bytes()
 
 
-class Crew(embedding._Crew):
-    """Tells how many workers came, and how many were lost."""
-
-    made = None
-
-    def __init__(self, *options):
-        super().__init__(*options)
-        type(self).made, self.came, self.lost = self, 0, 0
-
-    def _welcome(self, ref):
-        super()._welcome(ref)
-        self.came += 1
-
-    def _dismiss(self, actor):
-        super()._dismiss(actor)
-        self.lost += 1
+def works(node):
+    """Whether a node has an actor that embeds."""
+    return any("Embedder" in title for title in workers_of(node).values())
 
 
-def test_a_node_that_joins_is_put_to_work(cluster, clips, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "_Crew", Crew)
-    joined = []
+def test_a_node_that_joins_is_put_to_work(cluster, clips, expected, tmp_path):
+    joined, used = [], []
 
     def progress(done, total):
         if done and not joined:
             joined.append(cluster.add_node(**SMALL))
             cluster.wait_for_nodes(timeout=PATIENCE)
-        if 0 < done < 50 and Crew.made.came < 2:
+        if 0 < done < 50 and not used:
             time.sleep(0.5)
+            used.extend(node for node in joined if works(node))
 
     net, out = load("logmel"), tmp_path / "e.parquet"
     place = RayEmbedding(net, address=cluster.address)
@@ -94,32 +80,26 @@ def test_a_node_that_joins_is_put_to_work(cluster, clips, expected, tmp_path, mo
         embed_clips(clips, net, out, engine=place, progress=progress, **OPTIONS)
     finally:
         cluster.remove_node(joined[0])
-    assert Crew.made.came == 2
+    assert used == joined
     assert out.read_bytes() == expected
 
 
-def test_a_node_killed_while_embedding_changes_no_byte(
-    cluster, second, clips, expected, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(embedding, "_Crew", Crew)
-    seen, losses = [], []
+def test_a_node_killed_while_embedding_changes_no_byte(cluster, second, clips, expected, tmp_path):
+    seen = []
 
     def progress(done, total):
         seen.append(done)
-        losses.append(Crew.made.lost if done else 0)
         if second not in cluster.worker_nodes or not 0 < done < 50:
             return
-        if Crew.made.came < 2:
-            time.sleep(0.5)
-        else:
+        if works(second):
             switch_off(cluster, second)
+        else:
+            time.sleep(0.5)
 
     net, out = load("logmel"), tmp_path / "e.parquet"
     place = RayEmbedding(net, address=cluster.address)
     report = embed_clips(clips, net, out, engine=place, progress=progress, **OPTIONS)
     assert second not in cluster.worker_nodes
-    assert Crew.made.came == 2
-    assert losses[-1] >= 1
     assert out.read_bytes() == expected
     assert (report.clips, report.embedded, report.reused) == (59, 59, 0)
     assert seen == sorted(seen)
