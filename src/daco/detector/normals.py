@@ -326,8 +326,8 @@ def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
         )
     except (KeyError, ValueError) as error:
         raise InputError(
-            f"The table says it was made by {metadata['backbone']} but not completely how ({error}). "
-            "Embed the clips again with daco embed."
+            f"The table was made by {metadata['backbone']}, but its metadata is incomplete "
+            f"({error}). Embed the clips again with daco embed."
         ) from None
 
 
