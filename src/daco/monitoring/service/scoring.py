@@ -22,14 +22,7 @@ from daco.audio.formats import READABLE
 from daco.detector.verdict import Verdict
 from daco.errors import DataError
 from daco.monitoring.service.context import UPLOADS, MachineId, Service, machine_of, service_of
-from daco.monitoring.service.schemas import (
-    OneClip,
-    Problem,
-    ScoredClips,
-    busy,
-    failures,
-    too_large,
-)
+from daco.monitoring.service.schemas import OneClip, Problem, ScoredClips, busy, failures, too_large
 from daco.monitoring.store import NewClip, StoreError
 
 LONGEST_NAME = 200

@@ -154,24 +154,11 @@ class ModelServer:
 class WorkerPool:
     """Hands jobs to workers; jobs wait in a bounded queue, and lost workers are replaced.
 
-    Parameters
-    ----------
-    size : int
-        Workers.
-    waiting : int
-        Jobs that may wait for one.
-    seconds : float
-        That a job may take, and that it may wait.
-    on_restart : callable
-        Called for each worker that ended and is replaced.
+    `waiting` jobs may wait for one of `size` workers; each may wait and take `seconds`.
     """
 
     def __init__(
-        self,
-        size: int,
-        waiting: int,
-        seconds: float,
-        on_restart: Callable[[], None] = lambda: None,
+        self, size: int, waiting: int, seconds: float, on_restart: Callable[[], None] = lambda: None
     ) -> None:
         self.size, self.restarts = size, 0
         self._waiting, self._seconds, self._on_restart = waiting, seconds, on_restart
