@@ -11,6 +11,7 @@ import time
 import pytest
 from broken_server import unused_port
 from receiver import receiving
+from service_process import wait_until
 from stores import add
 
 from daco.errors import InputError
@@ -24,13 +25,6 @@ DELIVERY = Delivery(1, "key-1", "clip.scored", '{"type": "clip.scored"}', 1)
 def store(tmp_path):
     with Store.open(f"sqlite:///{tmp_path}/daco.db", events=["clip.scored"]) as opened:
         yield opened
-
-
-def wait_until(true, seconds=120):
-    give_up = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def test_a_request_is_signed_as_standard_webhooks_say():
