@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from shared_data import shared
 
-from daco.detector.estimator import DACo
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
-    decision_file_name,
     parse_file_name,
     parse_rows,
     read_score_files,
@@ -21,8 +19,6 @@ from daco.evaluation.scorefiles import (
     write_decisions,
     write_scores,
 )
-from daco.experiments.study_tables import MachineScores
-from daco.experiments.submission import write_machine_scores
 
 NAMES = [f"section_00_{i:04d}.wav" for i in range(4)]
 
@@ -46,7 +42,7 @@ def problems_of(folder):
 def test_names_lead_back_to_their_machine(machine):
     for kind, name in (
         (SCORES, score_file_name(machine, "01")),
-        (DECISIONS, decision_file_name(machine, "01")),
+        (DECISIONS, score_file_name(machine, "01", DECISIONS)),
     ):
         assert parse_file_name(name) == (kind, machine, "01", None)
 
@@ -119,35 +115,6 @@ def test_a_decision_is_zero_or_one(tmp_path):
         write_decisions(tmp_path, "fan", "00", NAMES[:2], [0.9, 0.1])
 
 
-@pytest.mark.parametrize("config", ["raw-k1", "conf-soft-m0-k1", "ratio-hard-k1", "ldn-ratio-K1"])
-def test_decisions_of_a_run_are_those_of_the_detector(tmp_path, config):
-    """Who scores with the detector and who submits a run raises the same alarms."""
-    rng = np.random.default_rng(1)
-    X, tests = rng.normal(size=(60, 8)) + 1, rng.normal(size=(40, 8)) * 1.5 + 1
-    domains = np.array(["source"] * 40 + ["target"] * 20)
-    detector = DACo(config, 0.2).fit(X, domains=domains)
-    machine = MachineScores(
-        split="eval",
-        machine="fan",
-        section="00",
-        title="fan",
-        configs=(config,),
-        names=np.array([f"section_00_{i:04d}.wav" for i in range(40)]),
-        labels=np.full(40, -1),
-        domains=np.full(40, ""),
-        scores=detector.anomaly_score(tests)[:, None],
-        own_domains=domains,
-        own=detector.bank_.leave_one_out(config),
-    )
-    write_machine_scores(tmp_path, machine, config, 0.2)
-    scores, decisions = read_score_files(tmp_path)
-    assert (scores.kind, decisions.kind) == (SCORES, DECISIONS)
-    assert scores.values.tolist() == detector.anomaly_score(tests).tolist()
-    alarms = detector.predict(tests) == -1
-    assert 0 < alarms.sum() < 40
-    assert decisions.values.tolist() == alarms.tolist()
-
-
 # ------------------------------------------------------------------------------------ reading
 
 
@@ -199,7 +166,7 @@ def test_many_wrong_rows_are_a_few_and_a_count(tmp_path):
 
 
 def test_decisions_may_be_written_as_floats_but_not_as_scores(tmp_path):
-    name = decision_file_name("fan")
+    name = score_file_name("fan", kind=DECISIONS)
     (file,) = read_score_files(one_file(tmp_path / "a", "a.wav,1.0\nb.wav,0\n", name))
     assert file.values.tolist() == [1, 0]
     (found,) = problems_of(one_file(tmp_path / "b", "a.wav,0.7\n", name))
@@ -226,7 +193,7 @@ def test_two_files_of_one_machine_are_a_problem(tmp_path):
 
 def test_without_a_list_all_problems_are_raised_together(tmp_path):
     one_file(tmp_path, "a.wav,x\n")
-    one_file(tmp_path, "", decision_file_name("fan"))
+    one_file(tmp_path, "", score_file_name("fan", kind=DECISIONS))
     with pytest.raises(DataError, match=r"(?s)no header.*decision_result_fan.*empty"):
         read_score_files(tmp_path)
 
