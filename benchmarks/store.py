@@ -114,7 +114,7 @@ def measure(name: str, url: str, clips: int, size: Callable[[], int]) -> None:
         print(f"{name}: all {known:,} sources", f"{time.perf_counter() - start:.1f} s", sep=" | ")
         print(f"{name}: size", f"{size() / clips:.0f} bytes/clip", sep=" | ")
         start = time.perf_counter()
-        pruned = store.prune(keep_clips=clips - clips // 10).clips
+        pruned = store.prune(keep_days=9 * clips / 86400, now=now).clips
         print(f"{name}: prune {pruned:,}", f"{time.perf_counter() - start:.1f} s", sep=" | ")
 
 

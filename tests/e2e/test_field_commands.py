@@ -18,7 +18,6 @@ from shared_data import shared
 from typer.testing import CliRunner
 
 from daco.commands.app import app
-from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError, ModelError, WeightsError
 from daco.files.hashing import sha256_of_file
@@ -143,16 +142,6 @@ class TestFit:
         assert own.config == "raw-k2"
         assert "named by the user" in ok("inspect", tmp_path / "own.daco").stdout
 
-    def test_options_reach_the_model(self, drill, tmp_path):
-        root, _ = drill
-        out = tmp_path / "m.daco"
-        ok("fit", root, "--out", out, "--readout", "meanstd", "--channel", "mix",
-           "--config", "zscore-hard-k1", "--keep-embeddings", tmp_path / "e.parquet")  # fmt: skip
-        model = MachineModel.load(out)
-        assert (model.frontend.readout, model.frontend.channel) == ("meanstd", "mix")
-        assert model.config == "zscore-hard-k1"
-        assert len(EmbeddingTable.read(tmp_path / "e.parquet")) == 24
-
     def test_a_broken_recording_stops_or_is_left_out(self, drill, tmp_path):
         root = shutil.copytree(drill[0], tmp_path / "drill")
         (root / "day" / "day03.wav").write_bytes(b"RIFFnothing")
@@ -230,15 +219,6 @@ class TestScore:
             assert 0 < each["p_value"] <= 1
             assert sum(each["domain_weights"].values()) == pytest.approx(1)
             assert "_train_" in each["nearest"]
-
-    def test_a_training_clip_is_its_own_nearest(self, models, real):
-        folder, _ = models
-        path = sorted((real / "fan" / "train").glob("*target*.flac"))[0]
-        verdict = json.loads(ok("score", folder / "fan.daco", path, "--json").stdout)
-        assert verdict["nearest"].endswith(path.name)
-        assert verdict["nearest_distance"] == pytest.approx(0, abs=1e-6)
-        assert verdict["seconds"] == 10.0
-        assert not verdict["alarm"]
 
     def test_the_table_fits_a_terminal_and_tells_the_reasons(self, drill, tmp_path):
         _, model = drill
@@ -395,13 +375,6 @@ class TestScore:
         result = ok("score", tmp_path / "own.daco", tmp_path / "own.npz", "--csv")
         assert len(result.stdout.splitlines()) == 21
 
-    def test_names_that_steer_terminals_are_shown_harmless(self, drill, tmp_path):
-        _, model = drill
-        hum(tmp_path / "\x1b[31m[bold]x.wav", 200, 1)
-        result = ok("score", model, tmp_path)
-        assert "\x1b[31m" not in result.stdout
-        assert "[bold]x.wav" in result.stdout
-
 
 class TestUpdate:
     @pytest.fixture
@@ -455,15 +428,6 @@ class TestUpdate:
         assert "Nothing to add" in result.stdout
         assert model.read_bytes() == content
 
-    def test_copies_within_the_new_clips_are_added_once(self, model, tmp_path):
-        path = hum(tmp_path / "new" / "a.wav", 320, 100)
-        shutil.copy(path, path.with_name("b.wav"))
-        ok("update", model, tmp_path / "new", "--domain", "night", "--force", "--out",
-           tmp_path / "forced.daco")  # fmt: skip
-        assert len(MachineModel.load(tmp_path / "forced.daco")) == 25  # not even with --force
-        run("update", model, tmp_path / "new", "--domain", "dusk")
-        assert len(MachineModel.load(model)) == 25
-
     def test_a_near_copy_is_pointed_out(self, model, drill, tmp_path):
         wave, _ = soundfile.read(drill[0] / "night" / "night02.wav")
         new = tmp_path / "again.wav"
@@ -508,23 +472,6 @@ class TestUpdate:
         assert MachineModel.load(model).domain_sizes == {"day": 16, "night": 10}
         result = run("update", model, tmp_path / "new", "--domain", "dusk")
         assert "none of them 'dusk'" in str(result.exception)
-
-    def test_embeddings_update_too_if_made_alike(self, model, tmp_path):
-        new = self.night(tmp_path / "new", 2)
-        ok("embed", new, "--out", tmp_path / "e.parquet")
-        ok("update", model, tmp_path / "e.parquet", "--domain", "night", "--force")
-        assert len(MachineModel.load(model)) == 26
-        ok("embed", new, "--out", tmp_path / "mix.parquet", "--channel", "mix")
-        result = run("update", model, tmp_path / "mix.parquet", "--domain", "night")
-        assert "channel 'mix'" in str(result.exception)
-
-    def test_names_of_the_bank_stay_unique(self, model, tmp_path):
-        new = tmp_path / "new" / "night"
-        hum(new / "night00.wav", 320, 400)
-        ok("update", model, tmp_path / "new", "--domain", "night", "--force")
-        names = MachineModel.load(model).clip_names
-        assert len(set(names)) == len(names)
-        assert names[-1] == "new/night/night00.wav"
 
 
 class TestInspect:

@@ -64,9 +64,6 @@ class TestScoring:
         told = service.get(f"/v1/clips/{clip.id}").json()
         assert schemas.OneClip.model_validate(told).clip == clip
 
-    def test_a_normal_one_is_no_alarm(self, service, machine):
-        assert not service.score(normal(), machine).json()["clip"]["alarm"]
-
     @pytest.mark.parametrize(("format", "subtype"), [("FLAC", "PCM_16"), ("OGG", "VORBIS")])
     def test_the_format_is_told_by_the_content(self, service, machine, format, subtype):
         packed = io.BytesIO()
@@ -76,11 +73,6 @@ class TestScoring:
         kept = service.get(f"/v1/clips/{answer.json()['clip']['id']}/audio")
         assert kept.headers["content-type"] == f"audio/{format.lower()}"
         assert kept.content == packed.getvalue()
-
-    def test_other_rates_are_resampled(self, service, machine):
-        t = np.arange(44100) / 44100
-        answer = service.score(wav(0.1 * np.sin(2 * np.pi * 100 * t), rate=44100), machine)
-        assert answer.json()["clip"]["seconds"] == pytest.approx(1.0)
 
     def test_a_form_with_one_file_is_answered_as_the_file_alone(self, service, machine):
         with service.client() as client:
@@ -105,13 +97,6 @@ class TestScoring:
         assert (alone.status_code, alone.json()["detail"]) == (bad.status, bad.detail)
         assert "retry-after" not in alone.headers
         assert len(service.get(f"/v1/machines/{machine}/history").json()["clips"]) == 2
-
-    def test_a_form_whose_files_all_fail_alike_fails_like_each_of_them(self, service, machine):
-        files = [("file", (f"{n}.wav", b"no sound")) for n in range(3)]
-        with service.client() as client:
-            answer = client.post(f"/v1/machines/{machine}/score", files=files)
-        assert answer.status_code == 400
-        schemas.Detail.model_validate(answer.json())
 
     def test_the_same_key_is_stored_once(self, service, machine):
         headers = {"Content-Type": "audio/wav", "Idempotency-Key": "clip-7"}
@@ -143,13 +128,6 @@ class TestScoring:
         detail = schemas.Detail.model_validate(answer.json()).detail
         assert says in detail
         assert "/" not in detail.replace("recording/", "")
-
-    def test_samples_that_are_no_numbers_are_refused(self, service, machine):
-        packed = io.BytesIO()
-        soundfile.write(packed, np.full(RATE, np.nan), RATE, format="WAV", subtype="FLOAT")
-        answer = service.score(packed.getvalue(), machine)
-        assert answer.status_code == 400
-        assert "NaN" in answer.json()["detail"]
 
     def test_an_unknown_machine_is_404(self, service):
         for name in ("nobody", "..", "a b", "x" * 500, "%00"):
@@ -204,14 +182,6 @@ class TestReading:
             "32 clips"
         )
         assert seen["drift"]["remedy"].startswith(f"daco update {machine}.daco NEW_NORMALS")
-
-    @pytest.mark.parametrize("path", ["/v1/clips/999999", "/v1/clips/999999/audio", "/v1/nothing"])
-    def test_what_is_not_there_is_404(self, service, path):
-        assert service.get(path).status_code == 404
-
-    def test_ids_beyond_all_bounds_are_422(self, service):
-        assert service.get(f"/v1/clips/{2**63}").status_code == 422
-        assert service.get("/v1/clips/-1/audio").status_code == 422
 
 
 class TestSounds:
@@ -290,11 +260,6 @@ class TestAlarms:
             answer = client.post(f"/v1/alarms/{clip['alarm_id']}/acknowledge", json=body)
         assert answer.status_code == status
         schemas.Detail.model_validate(answer.json())
-
-    def test_an_unknown_alarm_is_404(self, service):
-        with service.client() as client:
-            said = client.post("/v1/alarms/999999/acknowledge", json={"by": "Kim"})
-        assert said.status_code == 404
 
     @pytest.mark.parametrize("body", [b"[" * 60_000, b"\xff\xfe", b'{"by": NaN}', b""])
     def test_a_body_that_is_no_json_is_refused(self, service, body):
@@ -423,11 +388,6 @@ class TestOperation:
         for link in ("static/app.js", "static/page.css"):
             assert link in page.text
             assert service.get(f"/{link}").status_code == 200
-
-    def test_a_wrong_method_is_405(self, service):
-        with service.client() as client:
-            assert client.delete("/v1/machines").status_code == 405
-            assert client.request("HEAD", "/healthz").status_code in (200, 405)
 
 
 def send_form(service, **files):

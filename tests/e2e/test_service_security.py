@@ -89,15 +89,6 @@ class TestAccess:
         assert locked.get("/").status_code == 200
         assert locked.get("/healthz").json() == {"live": True, "ready": True, "reason": None}
 
-    def test_with_it_there_is_all(self, locked):
-        bearer = {"Authorization": f"Bearer {TOKEN}"}
-        with locked.client(headers=bearer) as client:
-            assert client.get("/v1/machines").status_code == 200
-            answer = client.post(
-                "/v1/machines/press/score", content=normal(), headers={"Content-Type": "audio/wav"}
-            )
-            assert answer.status_code == 200
-
     def test_a_session_lasts_until_it_is_ended(self, locked):
         own = {"Origin": locked.url}
         with locked.client() as client:
@@ -128,11 +119,6 @@ class TestAccess:
     def test_a_name_that_was_made_to_point_here_is_refused(self, service):
         for host in ("evil.example", f"evil.example:{service.port}"):
             assert service.get("/v1/machines", headers={"Host": host}).status_code == 421
-
-    def test_a_page_of_another_site_cannot_send_recordings(self, service):
-        with service.client(headers={"Origin": "http://evil.example"}) as client:
-            answer = client.post("/v1/machines/press/score", files={"file": ("a.wav", normal())})
-        assert answer.status_code == 403
 
 
 def _own_address() -> str:
@@ -409,11 +395,6 @@ class TestAnswers:
         assert "style=" not in page
         assert not re.search(r"\son\w+=", page)
         assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
-
-    def test_what_was_sent_wrongly_is_not_sent_back(self, service):
-        answer = service.get("/v1/machines/press/history", params={"limit": "<script>"})
-        assert answer.status_code == 422
-        assert "<script>" not in answer.text
 
 
 def test_what_a_model_says_leads_to_no_other_file(tmp_path):

@@ -221,7 +221,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 # A child is killed at once, or after some of its lines: that is, in the middle of the next clip.
-NURSERY = (
+KILLED = (
     WARM
     + """
 model, inbox, stage, kills, *options = sys.argv[1:]
@@ -273,7 +273,7 @@ def test_after_any_number_of_kills_every_recording_is_there_exactly_once(plant, 
     record(plant / "warm" / "0.wav", 0)
     arguments = [plant / "press.daco", plant / "inbox", stage, kills, *options]
     killed = subprocess.run(
-        [sys.executable, "-c", NURSERY, *map(str, arguments)],
+        [sys.executable, "-c", KILLED, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -349,20 +349,6 @@ def test_old_clips_are_forgotten_but_not_judged_again(plant):
     assert run(plant, "--once", "--settle", "0", "--keep-days", "0").stdout == ""
     assert names(database(plant)) == []
     assert run(plant, "--once", "--settle", "0").stdout == ""
-
-
-def test_long_recordings_are_cut_into_windows(plant):
-    import numpy as np
-    import soundfile
-    from watched import RATE, sound
-
-    wave = np.concatenate([sound(0), sound(1), sound(2, fault=True), sound(3)])
-    soundfile.write(plant / "inbox" / "long.wav", wave, RATE)
-    result = run(plant, "--once", "--settle", "0", "--window", "0.5")
-    assert "ANOMALY" in result.stdout
-    with Store.open(database(plant)) as store:
-        (clip,) = store.clips("press")
-    assert (clip.windows, clip.worst_window) == (4, 1.0)
 
 
 def test_a_recording_that_may_not_be_read_is_told_and_judged_when_it_may(made):

@@ -61,7 +61,7 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     >>> print(f"{np.corrcoef(machine, clean)[0, 1]:.2f}")
     1.00
     """
-    pair = _padded(near, far, window)
+    pair = _pad(near, far, window)
     peak = max(max(float(wave.max()), -float(wave.min())) for wave in pair)
     scale = np.float32(peak / PEAK if peak > _SILENT else 1)
     for wave in pair:
@@ -98,7 +98,7 @@ def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WI
     >>> bool(np.allclose(quiet, 0.1 * wave, atol=1e-6))
     True
     """
-    blocks = _spectra(_padded(near, far, window), window)
+    blocks = _spectra(_pad(near, far, window), window)
     return _waveform((c * magnitude_gain(c, f) for c, f in blocks), len(near), window)
 
 
@@ -128,7 +128,7 @@ def magnitude_gain(near: Spectra, far: Spectra) -> Float32s:
     return np.where(louder, 1 - share, FLOOR_GAIN)
 
 
-def _padded(near: Float32s, far: Float32s, window: int) -> list[Float32s]:
+def _pad(near: Float32s, far: Float32s, window: int) -> list[Float32s]:
     """Both microphones with half a window more at both ends, mirrored."""
     if window < 4 or window % 2:
         raise InputError(f"The window must be an even number of samples, 4 at least. Got {window}.")

@@ -169,7 +169,7 @@ def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Netw
         device=device,
         precision=precision,
         # Its published embeddings of 16 kHz recordings were made with a short polyphase filter,
-        # whose faint images above 8 kHz the network hears: soxr moves them by up to 0.012 (1-cos).
+        # whose faint images above 8 kHz matter: with soxr vectors differ by up to 0.012 (1-cos).
         resampler="polyphase",
     )
 

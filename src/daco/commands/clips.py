@@ -159,11 +159,13 @@ def _one_of(values: Sequence[str]) -> str:
 
 def _mixtures(groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioInfo]) -> list[str]:
     """Machines whose clips are not all of one rate, length and number of channels."""
-    from daco.data.clips import titled
+    from daco.data.clips import machine_title
 
     of_machine: dict[str, list[AudioInfo]] = defaultdict(list)
     for (year, machine, _, _), members in groups.items():
-        of_machine[titled(year, machine)] += [infos[c.path] for c in members if c.path in infos]
+        of_machine[machine_title(year, machine)] += [
+            infos[c.path] for c in members if c.path in infos
+        ]
     oddities = []
     for title, found in of_machine.items():
         rates = sorted({info.sample_rate for info in found})

@@ -142,7 +142,7 @@ def stem_of(path: str) -> str:
     return stem if stem and dot + ending.lower() in FORMATS else name
 
 
-def titled(year: int | None, machine: str) -> str:
+def machine_title(year: int | None, machine: str) -> str:
     """A machine's name, with its year where that is known."""
     return machine if year is None else f"{machine} ({year})"
 
@@ -160,10 +160,10 @@ def find_oddities(clips: Sequence[Clip]) -> list[str]:
             oddities.append(f"{machine} is there of {named}: other data under the same name.")
     for key, members in groups.items():
         oddities += without_training(members)
-        oddities += [f"{titled(*key)}: {oddity}" for oddity in _machine_oddities(members)]
+        oddities += [f"{machine_title(*key)}: {oddity}" for oddity in _machine_oddities(members)]
     unlabelled = [clip for clip in clips if clip.split == "test" and clip.label is None]
     if unlabelled:
-        machines = dict.fromkeys(titled(clip.year, clip.machine) for clip in unlabelled)
+        machines = dict.fromkeys(machine_title(clip.year, clip.machine) for clip in unlabelled)
         oddities.append(
             f"{quantity(unlabelled, 'test clip')} without a label ({name_list(machines)}): they "
             "can be scored, not evaluated."
@@ -174,7 +174,7 @@ def find_oddities(clips: Sequence[Clip]) -> list[str]:
 def without_training(clips: Iterable[Clip]) -> list[str]:
     """A sentence for each machine that has no training clip."""
     return [
-        f"{titled(*key)}: no training clip."
+        f"{machine_title(*key)}: no training clip."
         for key, members in group_clips(clips).items()
         if all(clip.split != "train" for clip in members)
     ]

@@ -175,7 +175,7 @@ def require_normal_names(paths: Sequence[str]) -> list[str]:
 
 
 def parse_attributes(tail: str) -> dict[str, str]:
-    """Attributes of a file name; a string that cannot be told apart is kept whole as ``raw``.
+    """Attributes of a file name; a string that cannot be split is kept whole as ``raw``.
 
     >>> parse_attributes("vel_8_loc_B"), parse_attributes("weight15_BckgF")
     ({'vel': '8', 'loc': 'B'}, {'weight': '15', 'Bckg': 'F'})
@@ -202,14 +202,11 @@ def parse_attributes(tail: str) -> dict[str, str]:
 
 def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Pairs as a dict; a key that comes again is numbered."""
-    pairs = list(pairs)
-    found: dict[str, str] = dict(pairs)
-    if len(found) < len(pairs):
-        times: Counter[str] = Counter()
-        found = {}
-        for key, value in pairs:
-            times[key] += 1
-            found[key if times[key] == 1 else f"{key}#{times[key]}"] = value
+    found: dict[str, str] = {}
+    times: Counter[str] = Counter()
+    for key, value in pairs:
+        times[key] += 1
+        found[key if times[key] == 1 else f"{key}#{times[key]}"] = value
     return found
 
 

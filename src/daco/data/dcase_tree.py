@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from daco.data.clips import Clip, stem_of, titled
+from daco.data.clips import Clip, machine_title, stem_of
 from daco.data.dcase import (
     MACHINES,
     ClipName,
@@ -42,7 +42,7 @@ def read_tree(
     year : int, optional
         Of the data set; folders such as ``dcase2024t2`` say it too.
     renamed : bool, default=True
-        Where the baseline's labelled copy ``test_rename`` lies beside an anonymous ``test``:
+        Where the baseline's labelled copy ``test_rename`` is beside an anonymous ``test``:
         whether to read the copy or the original.
     oddities : list of str
         What is odd is appended.
@@ -150,7 +150,7 @@ def _with_attribute_files(
             without[key].append(stem)
         result.append(clip)
     for key in rows:
-        title = titled(*key)
+        title = machine_title(*key)
         for file_name in dict.fromkeys(names[key]):
             if stems := against[key, file_name]:
                 oddities.append(

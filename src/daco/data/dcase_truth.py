@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from daco.data.clips import Clip, stem_of, titled
+from daco.data.clips import Clip, machine_title, stem_of
 from daco.data.dcase import MACHINES, YEAR, parse_attributes, parse_name, read_csv
 from daco.errors import DataError
 from daco.text import name_list, quantity
@@ -63,18 +63,20 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
             elif kind != "ground_truth_attributes":
                 problems.append(f"there is no {kind}/{file}")
             elif path.parent.is_dir():
-                oddities.append(f"{titled(year, machine)}: no {kind}/{file}, so no attributes.")
+                oddities.append(
+                    f"{machine_title(year, machine)}: no {kind}/{file}, so no attributes."
+                )
         if problems:
             continue
         labels, domains, attributes = (tables.get(kind, {}) for kind in _TRUTH_FOLDERS)
         for index, stem in zip(indices, stems, strict=True):
             label = int(labels[stem][0])
             domain = ("source", "target")[int(domains[stem][0])]
-            told = [name for name in map(parse_name, attributes.get(stem, [])) if name]
-            if any((name.label, name.domain) != (label, domain) for name in told):
-                conflicts.append(f"{titled(year, machine)} {stem}")
-            tail = parse_attributes(told[-1].tail) if told else clips[index].attributes
-            result[index] = replace(clips[index], label=label, domain=domain, attributes=tail)
+            names = [name for name in map(parse_name, attributes.get(stem, [])) if name]
+            if any((name.label, name.domain) != (label, domain) for name in names):
+                conflicts.append(f"{machine_title(year, machine)} {stem}")
+            found = parse_attributes(names[-1].tail) if names else clips[index].attributes
+            result[index] = replace(clips[index], label=label, domain=domain, attributes=found)
     if problems:
         raise DataError(
             f"The truth in {folder} does not fit the test clips: {name_list(problems, 8)}. "
@@ -118,13 +120,13 @@ def _of_one_year(
             f"{name_list(map(str, sorted(filter(None, years))))}. Give the evaluator of that year."
         )
     for key in [key for key in waiting if truth_year and key[0] not in (None, truth_year)]:
-        oddities.append(f"{titled(key[0], key[1])}: no truth, it is of {truth_year} only.")
+        oddities.append(f"{machine_title(key[0], key[1])}: no truth, it is of {truth_year} only.")
         del waiting[key]
     for year, machine, _ in waiting:
         among = [str(each) for each, sets in MACHINES.items() if machine in sets["eval"]]
         if (year is None or truth_year is None) and len(among) > 1:
             oddities.append(
-                f"{machine} is a machine of {' and '.join(among)}, and nothing here tells that "
+                f"{machine} is a machine of {' and '.join(among)}, and nothing here shows that "
                 "the recordings and the truth are of the same year."
             )
 

@@ -136,7 +136,7 @@ def read_folder(
     outside, deep, clips = [], [], []
     has_normal = any(label == 0 for _, _, label in places.values())
     if has_normal:
-        # What lies elsewhere may be anything, and the bank must hold normal clips only.
+        # Files elsewhere may be anything, and the bank must hold normal clips only.
         outside = [path for path, (_, *known) in places.items() if known == [None, None]]
         for path in outside:
             del places[path]

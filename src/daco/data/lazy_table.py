@@ -1,7 +1,7 @@
 """A Parquet table whose vectors stay in the file until rows of them are asked for.
 
 A table of 10,000 machines of the paper's size has 37 GB of vectors and a few hundred bytes per
-clip besides. The latter are read when it is opened; of the vectors, the rows that somebody needs.
+clip besides. Those are read when it is opened, the vectors when rows of them are asked for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however l
 class StoredTable:
     """The clips of an embedding table, and the open file that their vectors are in.
 
-    What an `EmbeddingTable` says without its vectors is said here in the same words.
+    Its properties are those of an `EmbeddingTable`.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
 
 
 def parquet_file(path: Location) -> pq.ParquetFile:
-    """The open file, which is closed when nobody has it any more."""
+    """The open file."""
     import pyarrow.parquet as pq
 
     source = path if isinstance(path, Path) else path.open("rb")
@@ -222,7 +222,7 @@ def _batches(file: pq.ParquetFile, group: int, name: str, at_once: int = AT_ONCE
 
     # By its own name Arrow would also find 'embedding.mean', and read both.
     leaf = [path for path in _leaves(file) if _column_of(path) == name]
-    # One column: Arrow's threads gain nothing, and nobody has to wait for them.
+    # One column: Arrow's threads gain nothing.
     options = {"row_groups": [group], "columns": leaf or [name], "use_threads": False}
     for batch in file.iter_batches(at_once, **options):
         yield pa.chunked_array([batch.column(name)])

@@ -66,7 +66,9 @@ def read_manifest(
                 f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
             )
     root = _root_of(path, rows)
-    inside = _locally(os.fspath(root)) if isinstance(root, Path) else _remotely(root)
+    inside = (
+        _local_path_reader(os.fspath(root)) if isinstance(root, Path) else _remote_path_reader(root)
+    )
     clips: list[Clip] = []
     first_row: dict[str, int] = {}
     for number, row in enumerate(rows, 1):
@@ -110,7 +112,7 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
     if isinstance(path, Path):
         path = Path(os.path.abspath(path))
     columns = table.columns()
-    columns["path"] = _seen_from(path.parent, table)
+    columns["path"] = _paths_from(path.parent, table)
     columns["attributes"] = [
         json.dumps(dict(each), ensure_ascii=False) if each else None
         for each in columns["attributes"]
@@ -136,7 +138,7 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
         temporary.write_bytes(content)
 
 
-def _seen_from(folder: Location, table: ClipTable) -> list[str]:
+def _paths_from(folder: Location, table: ClipTable) -> list[str]:
     """The clips' paths as a manifest in this folder names them."""
     if isinstance(table.root, Path):
         if not isinstance(folder, Path):
@@ -319,7 +321,7 @@ def _root_of(path: Location, rows: list[Row]) -> Location:
     return path.parent if isinstance(found, Path) or found is path else found.bucket
 
 
-def _locally(root: str) -> Callable[[str], str]:
+def _local_path_reader(root: str) -> Callable[[str], str]:
     """Makes of a path in a manifest the one of a clip: relative and with slashes."""
 
     def inside(text: str) -> str:
@@ -335,7 +337,7 @@ def _locally(root: str) -> Callable[[str], str]:
     return inside
 
 
-def _remotely(root: RemotePath) -> Callable[[str], str]:
+def _remote_path_reader(root: RemotePath) -> Callable[[str], str]:
     def inside(text: str) -> str:
         whole = (
             parse_location(text.strip()) if is_url(text.strip()) else root / text.replace("\\", "/")

@@ -20,13 +20,14 @@ that the file has counts; what it has not is read from DCASE names in ``path`` o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.data.clips import COLUMNS
 from daco.data.columns import as_column, clip_columns
 from daco.data.parquet import TableContent, naming_file, read_table, write_parquet
 from daco.errors import InputError
@@ -77,16 +78,8 @@ class EmbeddingTable:
         cls,
         embedding: ArrayLike | Mapping[str, ArrayLike],
         *,
-        machine: str | Sequence[str] | NDArray[Any] | None = None,
-        domain: str | Sequence[str | None] | NDArray[Any] | None = None,
-        split: str | Sequence[str] | NDArray[Any] | None = None,
-        label: int | Sequence[int | None] | NDArray[Any] | None = None,
-        path: Sequence[str] | NDArray[Any] | None = None,
-        section: str | Sequence[str] | NDArray[Any] | None = None,
-        year: int | Sequence[int | None] | NDArray[Any] | None = None,
-        attributes: Sequence[Mapping[str, str]] | None = None,
         metadata: Mapping[str, str] | None = None,
-        **further: Any,
+        **columns: Any,
     ) -> EmbeddingTable:
         """A table of your own vectors.
 
@@ -95,39 +88,27 @@ class EmbeddingTable:
         embedding : array of shape (n, D) or (n, F, D), or a dict of them by readout
             Finite numbers, stored as float32. The first of a dict is the default readout. F
             frequency bands become one vector, band after band, and `bands` remembers F.
-        machine, domain, split, label, section, year : one value, or one per clip
-            As in a clip table; ``label`` is 0 for normal, 1 for anomaly, None for unknown. What
-            is left out is read from DCASE names in `path`; else the split is ``train``.
-        path : one per clip
-            A name for each clip; ``file_name`` or the row number when left out.
-        attributes : one mapping per clip
         metadata : dict of str
             Where the vectors came from, kept with them.
-        **further : one value, or one per clip
-            Columns of your own.
+        **columns : one value, or one per clip
+            The clip columns ``path``, ``machine``, ``domain``, ``split``, ``label`` (0 normal, 1
+            anomaly, None unknown), ``section``, ``year``, ``attributes`` (a mapping per clip), and
+            columns of your own. What is left out is read from DCASE names in ``path`` or
+            ``file_name``; else the path is the row number and the split ``train``.
         """
         matrices, bands = _matrices(embedding)
         n_clips = len(next(iter(matrices.values())))
-        given = {
-            "path": path,
-            "file_name": further.get("file_name"),
-            "year": year,
-            "machine": machine,
-            "section": section,
-            "domain": domain,
-            "split": split,
-            "label": label,
-            "attributes": attributes,
-        }
-        columns = clip_columns({k: v for k, v in given.items() if v is not None}, n_clips)
-        columns |= {name: as_column(name, values, n_clips) for name, values in further.items()}
-        for key, value in (metadata or {}).items():
+        given = {name: values for name, values in columns.items() if values is not None}
+        own = {name: values for name, values in columns.items() if name not in COLUMNS}
+        checked = clip_columns(given, n_clips)
+        checked |= {name: as_column(name, values, n_clips) for name, values in own.items()}
+        stored = dict(metadata or {})
+        for key, value in stored.items():
             if not all(isinstance(text, str) and is_utf8(text) for text in (key, value)):
                 raise InputError(f"metadata must map text to text. Got {key!r}: {value!r} instead.")
-        kept = dict(metadata or {})
         if bands:
-            kept["bands"] = json.dumps(_stored_bands(kept) | bands)
-        return cls(columns, matrices, kept)
+            stored["bands"] = json.dumps(_stored_bands(stored) | bands)
+        return cls(checked, matrices, stored)
 
     @classmethod
     def read(cls, path: Location | str) -> EmbeddingTable:

@@ -33,11 +33,8 @@ from daco.method.config import RECOMMENDED_CONFIG, ScoreConfig
 from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
-AUTO = "auto"
-"""The name that asks for a choice among `daco.method.config.blind_pool`."""
-
-RECOMMENDED = "recommended"
-"""The name that stands for `daco.method.config.RECOMMENDED_CONFIG`."""
+AUTO = "auto"  # chooses among daco.method.config.blind_pool()
+RECOMMENDED = "recommended"  # daco.method.config.RECOMMENDED_CONFIG
 
 _MAX_UPDATES = 100
 
@@ -82,9 +79,8 @@ class MachineModel:
 
     Attributes
     ----------
-    machine : str
-    config : str
-        How clips are scored, such as ``conf-soft-m0-k1``.
+    machine, config : str
+        Its name, and how clips are scored, such as ``conf-soft-m0-k1``.
     frontend : Frontend or None
         How recordings become vectors; None for a user's own embeddings.
     embeddings : (N, D) float32
@@ -93,9 +89,10 @@ class MachineModel:
         Sorted names.
     clip_domains : (N,) int
         Each normal's index into them.
-    clip_names : tuple of str
+    clip_names, clip_sha256 : tuple of str
+        Of each normal's recording; a hash is ``""`` where it is not known.
     own_scores : (N,) float64
-        What each normal scores when it is left out; threshold and p-values follow from it.
+        Leave-one-out scores; threshold and p-values follow from them.
     false_alarm_rate, threshold : float
         A score above the threshold is an alarm.
     reason : str
@@ -103,16 +100,12 @@ class MachineModel:
     provenance : dict
         ``created``, ``daco_version``, what it was made from, the selection, the updates.
     bands : int
-        Each vector is that many bands of equal length; only ``beam`` configurations see them.
-    clip_sha256 : tuple of str
-        SHA-256 of each normal's recording, ``""`` where it is not known; empty where none is.
+        Equal parts of each vector, for ``beam`` configurations.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from daco.detector.model import MachineModel
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 16)) + 1
+    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
     >>> model
     MachineModel('press', conf-soft-m0-k1: 10 new and 50 old clips, 16-d, rate 0.1)
@@ -269,11 +262,7 @@ class MachineModel:
         )
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
-        """How usual a score is: ``(1 + normals as high) / (n + 1)`` of each domain, weighted.
-
-        Approximate: the normals' scores are leave-one-out scores, and the domain of a clip is
-        itself estimated.
-        """
+        """``(1 + normals as high) / (n + 1)`` of each domain, weighted; approximate."""
         scores = np.asarray(scores, np.float64)
         by_domain = np.empty((*scores.shape, len(self.domains)))
         for code, own in enumerate(self._sorted_own):
@@ -363,12 +352,12 @@ class MachineModel:
         return self
 
     def to_bytes(self) -> bytes:
-        """The content of a model file; the same model gives the same bytes."""
+        """The content of a model file."""
         return modelfile.encode(vars(self))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> MachineModel:
-        """The model in the content of a file; raises a `DacoError` that says what is wrong."""
+        """The model in the content of a file, checked."""
         values, sha256 = modelfile.decode(content)
         model = cls(**values)
         model.__dict__["sha256"] = sha256

@@ -16,7 +16,7 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, Backbone
-from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, titled, without_training
+from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
@@ -279,7 +279,7 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     names = Counter(machine for _, machine in by_key)
     groups = {}
     for (year, machine), group in by_key.items():
-        title = titled(year, machine) if names[machine] > 1 else machine
+        title = machine_title(year, machine) if names[machine] > 1 else machine
         nowhere = [clip.path for clip in group if clip.domain is None]
         if nowhere and len(nowhere) < len(group):
             raise DataError(

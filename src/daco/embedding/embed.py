@@ -27,7 +27,7 @@ from daco.audio.microphones import parse_channel
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
 from daco.embedding.frontend import decoder_of, embed_waves
-from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
+from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.output import parquet_file, write_table
 from daco.embedding.provenance import checked_readouts, origin_of, salt_of
 from daco.embedding.shards import (
@@ -134,7 +134,7 @@ def embed_clips(
     limits : AudioLimits
     engine : Engine, optional
         Where the shards are made, such as `daco.embedding.cluster.RayEmbedding`; by default
-        here. `net` then only tells what the vectors are called and where they come from.
+        here. `net` then only describes the vectors.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def make_shards(
     """
     stop = threading.Event()
     embedded = finished = 0
-    batches_ahead = prefetched(_batches(job, net, table, spans, stop), stop)
+    batches_ahead = prefetch(_batches(job, net, table, spans, stop), stop)
     with contextlib.closing(batches_ahead) as stream:
         for builder, rows, waves in stream:
             if len(rows):

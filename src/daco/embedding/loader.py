@@ -143,7 +143,7 @@ class BatchBuffers:
         return stacked
 
 
-def prefetched(
+def prefetch(
     stream: Generator[Item, None, None], stop: threading.Event
 ) -> Generator[Item, None, None]:
     """The stream's items; a thread makes the next one while the caller works on one.

@@ -1,1 +1,7 @@
-"""Official metrics, statistics over machines, score files and their evaluation."""
+"""Evaluation: official metrics, statistics over machines, score files.
+
+Read `metrics` first: AUC, partial AUC and the official score of the challenge. `statistics` has
+rank correlations and permutation tests, `intervals` the jackknife and the bootstraps. `scorefiles`
+reads and writes the challenge's files, `matching` assigns their rows to clips, and `evaluate`
+scores a system from its files.
+"""

@@ -1,8 +1,7 @@
-"""Official metrics of anybody's score files, matched to the truth by the clips' names.
+"""Official metrics of score files, matched to the truth by the clips' names.
 
-The official evaluator sorts both lists and compares by position, so that wrong names pass
-unseen, and it skips a system that lacks a machine. Here a name that fits no clip, a clip
-without a score and a machine without a file are errors, all told at once.
+The official evaluator compares by sorted position and skips a system that lacks a machine. Here a
+name of no clip, a clip without a score and a machine without a file are errors, all listed at once.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class MachineEvaluation:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a system's score files are worth; all numbers in percent.
+    """The metrics of a system's score files; all numbers in percent.
 
     Attributes
     ----------
@@ -70,10 +69,9 @@ class Evaluation:
     arithmetic_mean, harmonic_mean : mapping
         Over the machines, of each metric that all of them have.
     missing : tuple of str
-        Machines of the truth without a score file. With any, the official score is that of
-        another task, and not comparable.
+        Machines of the truth without a score file. With any, the official score is not comparable.
     notes : tuple of str
-        What is odd, one sentence each.
+        Cautions, one sentence each.
     """
 
     system: str
@@ -126,10 +124,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Several systems, the best first, and why others could not be evaluated.
-
-    ``differences`` are those of the first system and each other one with the same machines.
-    """
+    """Several systems, the best first, its differences to the others, and failures by system."""
 
     evaluations: tuple[Evaluation, ...]
     differences: tuple[Difference, ...]
@@ -161,8 +156,7 @@ def evaluate_scores(
     Raises
     ------
     DataError
-        Rows are wrong, missing, doubled or not finite, or a machine is missing. The message
-        tells all of it.
+        Rows are wrong, missing, doubled or not finite, or a machine is missing.
 
     Examples
     --------
@@ -195,18 +189,6 @@ def rank_systems(
 
     Systems are named by their path, so that equal names of two teams stay apart. Arguments as
     for :func:`evaluate_scores`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from daco.evaluation.scorefiles import write_scores
-    >>> teams = Path(tempfile.mkdtemp())
-    >>> names = [f"section_00_{d}_test_{l}_0000.wav"
-    ...          for d in ("source", "target") for l in ("normal", "anomaly")]
-    >>> _ = write_scores(teams / "a" / "system", "fan", "00", names, [0.1, 0.9, 0.6, 0.4])
-    >>> _ = write_scores(teams / "b" / "system", "fan", "00", names, [0.1, 0.9, 0.2, 0.4])
-    >>> [each.system for each in rank_systems(teams).evaluations]
-    ['b/system', 'a/system']
     """
     folder = Path(folder).expanduser()
     evaluations = []
@@ -227,22 +209,19 @@ def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
     """The first system minus every other one that has the same machines."""
     for second in evaluations[1:]:
         first = evaluations[0]
-        if _keys(first) != _keys(second):
+        keys = [[(each.machine, each.section) for each in it.machines] for it in (first, second)]
+        if keys[0] != keys[1]:
             continue
         one, two = _official_metrics(first), _official_metrics(second)
-        found = machine_jackknife(one, two) if len(one) > 1 else None
+        jackknife = machine_jackknife(one, two) if len(one) > 1 else None
         yield Difference(
             first=first.system,
             second=second.system,
             delta=first.official_score - second.official_score,
-            interval=None if found is None else (found.low, found.high),
+            interval=None if jackknife is None else (jackknife.low, jackknife.high),
             p_value=paired_p_value(one, two),
             n_machines=len(one),
         )
-
-
-def _keys(evaluation: Evaluation) -> list[Key]:
-    return [(each.machine, each.section) for each in evaluation.machines]
 
 
 def _official_metrics(evaluation: Evaluation) -> list[list[float]]:
@@ -281,8 +260,8 @@ def _evaluate(
     )
     year = _one_year(files, year, problems)
     if truth is None:
-        said = {key: truth_in_names(file.names) for key, file in scores.items()}
-        known = {key: names for key, names in said.items() if names is not None}
+        parsed = {key: truth_in_names(file.names) for key, file in scores.items()}
+        known = {key: names for key, names in parsed.items() if names is not None}
         silent = [file.path.name for key, file in scores.items() if key not in known]
         if silent:
             problems.append(
@@ -304,19 +283,18 @@ def _evaluate(
     # A file with problems is in `problems` already, and not missing.
     missing = [machine_title(*key) for key in sorted(wanted - _present(folder, SCORES))]
     if missing and not partial:
-        told = name_list(missing, 20)
         problems.append(
-            f"no score file for {quantity(missing, 'machine')} of {len(wanted)}: {told}."
+            f"no score file for {quantity(missing, 'machine')} of {len(wanted)}: "
+            f"{name_list(missing, 20)}."
         )
     alone = [machine_title(*key) for key in sorted(set(decisions) - _present(folder, SCORES))]
     if alone:
         problems.append(f"decisions without scores for {name_list(alone)}.")
-    found = [
-        _machine(key, known[key], scores[key], decisions.get(key), problems)
-        for key in sorted(known)
-        if key in scores
-    ]
-    machines = [machine for machine in found if machine is not None]
+    machines = []
+    for key in sorted(set(known) & set(scores)):
+        machine = _machine(key, known[key], scores[key], decisions.get(key), problems)
+        if machine is not None:
+            machines.append(machine)
     if not machines and not problems:
         problems.append("no score file is of a machine of the truth.")
     if problems:
@@ -398,8 +376,8 @@ def _machine(
 def _one_year(files: Sequence[ScoreFile], year: int | None, problems: list[str]) -> int | None:
     years = {file.year for file in files if file.year} | ({year} if year else set())
     if len(years) > 1:
-        told = name_list(map(str, sorted(years)))
-        problems.append(f"files of several years: {told}. Evaluate one year at a time.")
+        listed = name_list(map(str, sorted(years)))
+        problems.append(f"files of several years: {listed}. Evaluate one year at a time.")
     return year or next(iter(years), None)
 
 

@@ -1,8 +1,7 @@
 """Score and decision files of the challenge: ``name.wav,value``, one row per clip, no header.
 
 ``anomaly_score_<machine>_section_<n>_test.csv`` holds scores, ``decision_result_...`` a 1 for
-an alarm and a 0 for none. The baseline's longer names are read too. What a file has wrong is
-told by file and line; a value is never guessed.
+an alarm and a 0 for none. The baseline's longer names are read too. Errors name file and line.
 """
 
 from __future__ import annotations
@@ -61,22 +60,18 @@ class ScoreFile:
     values: NDArray[np.float64]
 
 
-def score_file_name(machine: str, section: str = "00") -> str:
-    """The challenge's name of a score file.
+def score_file_name(machine: str, section: str = "00", kind: str = SCORES) -> str:
+    """The challenge's name of a score or decision file.
 
-    >>> score_file_name("fan")
-    'anomaly_score_fan_section_00_test.csv'
+    >>> score_file_name("fan"), score_file_name("fan", "01", DECISIONS)
+    ('anomaly_score_fan_section_00_test.csv', 'decision_result_fan_section_01_test.csv')
     """
-    return _file_name(SCORES, machine, section)
-
-
-def decision_file_name(machine: str, section: str = "00") -> str:
-    """The challenge's name of a decision file.
-
-    >>> decision_file_name("fan", "01")
-    'decision_result_fan_section_01_test.csv'
-    """
-    return _file_name(DECISIONS, machine, section)
+    if not _MACHINE.fullmatch(machine) or not section.isdecimal():
+        raise InputError(
+            f"Machine {machine!r}, section {section!r} cannot be in a file's name. A section is "
+            "a number such as 00."
+        )
+    return f"{kind}_{machine}_section_{section}_test.csv"
 
 
 def machine_title(machine: str, section: str) -> str:
@@ -131,7 +126,7 @@ def write_decisions(
     _require_clips(machine, names, values)
     if not ((values == 0) | (values == 1)).all():
         raise InputError(f"Machine {machine!r}: a decision is 1 for an alarm and 0 for none.")
-    path = Path(folder) / decision_file_name(machine, section)
+    path = Path(folder) / score_file_name(machine, section, DECISIONS)
     return _write(path, names, (str(int(value)) for value in values))
 
 
@@ -241,15 +236,6 @@ def _read(path: Path, problems: list[str]) -> ScoreFile | None:
     if len(problems) > before:
         return None
     return ScoreFile(path, kind, machine, section, year, names, values)
-
-
-def _file_name(kind: str, machine: str, section: str) -> str:
-    if not _MACHINE.fullmatch(machine) or not section.isdecimal():
-        raise InputError(
-            f"Machine {machine!r}, section {section!r} cannot be in a file's name. A section is "
-            "a number such as 00."
-        )
-    return f"{kind}_{machine}_section_{section}_test.csv"
 
 
 def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generic]) -> None:

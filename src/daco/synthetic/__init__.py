@@ -1,1 +1,6 @@
-"""A small factory of sounds and faults: demonstrations, injected faults, sensitivity."""
+"""Synthetic sounds: machines for demonstrations, and faults for tests of a detector.
+
+`sounds` has eight kinds of machines with their faults, and `factory` writes a data set of them in
+the layout of the challenge. `faults` adds a synthetic fault to any recording, `injection` embeds
+recordings with faults, and `sensitivity` measures from which level on a model detects them.
+"""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import ONE_DOMAIN, ClipTable, titled
+from daco.data.clips import ONE_DOMAIN, ClipTable, machine_title
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.embedding.frontend import Listener
@@ -276,7 +276,7 @@ def detection_rates(
     if (versions != clips[None, :, None]).any():
         raise DataError("The table of faults lacks some versions of some recordings.")
     pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
-    known = any(model.machine in (name, titled(year, name)) for year, name in pairs)
+    known = any(model.machine in (name, machine_title(year, name)) for year, name in pairs)
     false_alarms = np.bincount(domain_of, weights=clean_flagged, minlength=len(domains))
     return Sensitivity(
         machine=model.machine,
@@ -293,7 +293,7 @@ def detection_rates(
         detect=detect,
         in_model=sum(bool(len(rows)) for rows in same),
         seed=int(json.loads(faults.metadata.get("faults", "{}")).get("seed", 0)),
-        recorded=() if known else tuple(titled(*pair) for pair in pairs),
+        recorded=() if known else tuple(machine_title(*pair) for pair in pairs),
     )
 
 
@@ -308,7 +308,7 @@ def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
     groups = recordings.by_machine()
     if len(groups) == 1:
         return recordings
-    named = {titled(*key): table for key, table in groups.items()}
+    named = {machine_title(*key): table for key, table in groups.items()}
     plain = {key[1]: table for key, table in groups.items()}
     found = named.get(machine) or plain.get(machine)
     if found is None:

@@ -70,10 +70,6 @@ def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
     assert mixed.dtype == np.float32
 
 
-def test_a_channel_that_is_not_there_is_refused(stereo_wav):
-    refused(stereo_wav, "no channel 2", "has 2", channel=2)
-
-
 @pytest.mark.parametrize("rate", [8000, 22050, 32000, 48000])
 def test_resampling_keeps_the_duration_and_the_tone(stereo_wav, rate):
     wave = read_audio(stereo_wav, sample_rate=rate)
@@ -81,12 +77,6 @@ def test_resampling_keeps_the_duration_and_the_tone(stereo_wav, rate):
     t = np.arange(len(wave)) / rate
     inner = slice(rate // 10, -rate // 10)  # the filter rings at the edges
     np.testing.assert_allclose(wave[inner], 0.5 * np.sin(2 * np.pi * 440 * t)[inner], atol=2e-3)
-
-
-def test_the_native_rate_and_length_are_kept(tmp_path):
-    path = tmp_path / "odd.wav"
-    soundfile.write(path, np.zeros(12_347), 44_100)
-    assert read_audio(path).shape == (12_347,)
 
 
 @pytest.mark.parametrize("extension", [".wav", ".flac", ".ogg", ".aiff", ".WAV"])
@@ -129,12 +119,6 @@ def test_a_wav_written_to_a_pipe_is_read_to_its_end(tmp_path):
     assert read_audio(path).shape == (1600,)
 
 
-def test_a_lying_header_allocates_nothing(tmp_path):
-    path = tmp_path / "lie.wav"
-    path.write_bytes(wav_header(0, claimed=0xFFFFFF00, channels=2) + bytes(400))
-    refused(path, "truncated")
-
-
 @pytest.mark.parametrize(
     ("header", "word"),
     [
@@ -168,13 +152,6 @@ def test_the_length_after_resampling_is_limited(stereo_wav):
     limits = dataclasses.replace(AudioLimits(), samples=20_000)
     assert len(read_audio(stereo_wav, limits=limits)) == RATE
     refused(stereo_wav, "32000 samples", sample_rate=32_000, limits=limits)
-
-
-def test_many_channels_are_counted(tmp_path):
-    path = tmp_path / "many.flac"
-    soundfile.write(path, np.zeros((60 * 8000, 8), np.int16), 8000)
-    assert path.stat().st_size < 100_000  # silence is small, decoded it is not
-    refused(path, "8 channels", limits=AudioLimits(values=1_000_000))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

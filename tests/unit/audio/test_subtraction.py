@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daco.audio import subtraction
 from daco.audio.subtraction import far_gain, least_squares, magnitude_gain, spectral_subtraction
-from daco.errors import AudioError, InputError
+from daco.errors import InputError
 
 BOTH = [(least_squares, textbook.least_squares, 1024)]
 BOTH += [(spectral_subtraction, textbook.spectral_subtraction, 512)]
@@ -76,13 +76,6 @@ class TestTheRecipe:
             monkeypatch.setattr(subtraction, "_KEPT", kept)
             np.testing.assert_allclose(subtract(near, far), whole, rtol=0, atol=1e-7)
 
-    @pytest.mark.parametrize(("subtract", "_", "window"), BOTH)
-    def test_half_a_window_is_too_short(self, subtract, _, window):
-        near, far = two_microphones(window // 2)
-        with pytest.raises(AudioError, match=f"{window // 2} samples are too few.*channel 0"):
-            subtract(near, far)
-        assert len(subtract(*two_microphones(window // 2 + 1))) == window // 2 + 1
-
     def test_what_are_no_two_waveforms_is_refused(self):
         wave = np.zeros(2000, np.float32)
         for near, far in [(wave, wave[1:]), (wave[None], wave[None])]:
@@ -115,12 +108,6 @@ class TestLeastSquares:
         np.testing.assert_allclose(
             (abs(left) ** 2).sum(0), (1 - coherence2) * power, atol=1e-9 * power.max()
         )
-
-    def test_far_alone_is_removed_whatever_its_level(self):
-        _, far = two_microphones(20_000)
-        for gain in (1, -0.5, 20):
-            left = least_squares(np.float32(gain) * far, far)
-            assert np.abs(left).max() < 2e-6 * abs(gain) * np.abs(far).max()
 
     def test_a_different_path_is_removed_as_far_as_the_window_reaches(self):
         rng = np.random.default_rng(0)
@@ -197,7 +184,3 @@ class TestSpectralSubtraction:
         np.testing.assert_array_equal(gain[~louder], np.float32(0.1))
         expected = (abs(near) - abs(far))[louder]
         np.testing.assert_allclose(gain[louder] * abs(near)[louder], expected, atol=1e-6)
-
-    def test_silence_stays_silence(self):
-        near, far = two_microphones(5_000)
-        assert not spectral_subtraction(np.zeros_like(near), far).any()

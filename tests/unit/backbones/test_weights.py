@@ -128,14 +128,6 @@ def test_garbage_is_refused_in_one_sentence(tmp_path, content):
         load(path)
 
 
-@pytest.mark.parametrize("content", [{}, [1, 2], 3])
-def test_a_file_without_tensors_is_refused(tmp_path, content):
-    path = tmp_path / "own.pt"
-    torch.save(content, path)
-    with pytest.raises(WeightsError, match="holds no state dict"):
-        load(path)
-
-
 def test_entries_that_are_no_tensors_are_named():
     with pytest.raises(WeightsError, match="1 not tensors: epoch"):
         load({**tensors(), "epoch": 3})
@@ -150,13 +142,6 @@ def test_missing_unexpected_and_misshaped_entries_are_named():
     assert "1 missing: b.weight" in message
     assert "1 unexpected: b.wieght (nearest known: b.weight)" in message
     assert "1 of another shape: a.bias (3,), not (2,)" in message
-
-
-def test_long_lists_are_cut_and_counted():
-    wrong = {**tensors(), **{f"head.{i}": torch.ones(1) for i in range(40)}}
-    with pytest.raises(WeightsError, match=r"40 unexpected: head\.0.*, and 37 more") as caught:
-        load(wrong)
-    assert len(str(caught.value)) < 400
 
 
 def test_weights_are_found_in_the_folder_of_the_environment(monkeypatch, tmp_path):
@@ -188,10 +173,3 @@ def test_a_wrong_path_is_named(tmp_path):
         w.find_weights("beats", tmp_path / "nowhere.pt")
     with pytest.raises(WeightsError, match=r"holds no BEATs_iter3_plus_AS2M\.pt"):
         w.find_weights("beats", tmp_path)
-
-
-def test_the_default_folder_is_in_the_users_cache(monkeypatch, tmp_path):
-    monkeypatch.delenv("DACO_WEIGHTS_DIR")
-    monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert w.weights_dir() == tmp_path / "daco" / "weights"

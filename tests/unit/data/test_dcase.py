@@ -108,12 +108,6 @@ def test_a_supplemental_name_parses_back_to_its_fields(number, kind, domain, tai
     assert found == ClipName("00", number, domain, "supplemental", kind=kind, tail=tail)
 
 
-@given(st.integers(0, 9999))
-def test_an_anonymous_name_parses_back_to_its_fields(number):
-    found = parse_name(f"section_00_{number:04d}.wav")
-    assert found == ClipName("00", f"{number:04d}", split="test")
-
-
 @given(st.text())
 def test_any_text_is_a_name_or_none(text):
     name = parse_name(text)
@@ -189,31 +183,12 @@ def test_an_extra_folder_or_an_archives_name_does_not_rename_the_machine(tmp_pat
     assert read_clips(root).machines == ("bearingEmu",)
 
 
-def test_a_machine_of_ones_own_may_be_called_like_an_archive(tmp_path):
-    make(tmp_path, *(f"dev_board/train/{name}" for name in train()))
-    assert read_clips(tmp_path).machines == ("dev_board",)
-
-
 def test_train_and_test_archives_of_one_machine_merge(tmp_path):
     make(tmp_path, *(f"eval_data_3DPrinter_train_r2/3DPrinter/train/{n}" for n in train()))
     make(tmp_path, *(f"eval_data_3DPrinter_test/3DPrinter/test/{n}" for n in anonymous(3, 1)))
     table = read_clips(tmp_path, year=2024)
     assert list(table.by_machine()) == [(2024, "3DPrinter")]
     assert len(table) == 8
-
-
-def test_only_the_name_tells_the_domain_never_the_path(tmp_path):
-    root = tmp_path / "target_anomaly_test" / "normal"
-    make(root, "fan/train/section_00_source_train_normal_0000.wav")
-    clip = only(read_clips(root))
-    assert (clip.domain, clip.label, clip.split, clip.machine) == ("source", 0, "train", "fan")
-
-
-def test_names_without_the_word_test_are_test_clips(tmp_path):
-    make_machine(tmp_path, "RoboticArm", test=["section_00_source_normal_0035_weight15_BckgF.wav"])
-    clip = only(read_clips(tmp_path), split="test")
-    assert (clip.domain, clip.label) == ("source", 0)
-    assert clip.attributes == {"weight": "15", "Bckg": "F"}
 
 
 def test_supplemental_clips_are_neither_train_nor_test(tmp_path):
@@ -239,27 +214,6 @@ def test_the_same_machine_in_two_years_stays_apart(tmp_path):
     assert "ToyDrone is there of 2023 and 2026: other data under the same name." in table.oddities
     with pytest.raises(DataError, match="holds the years 2023, 2026, and year is 2023"):
         read_clips(tmp_path, year=2023)
-
-
-def test_a_given_year_wins_over_one_folder_name(tmp_path):
-    make_machine(tmp_path / "dcase2024t2", "fan")
-    table = read_clips(tmp_path, year=2025)
-    assert {clip.year for clip in table} == {2025}
-    assert "The folders name the year 2024; read as 2025, as asked." in table.oddities
-
-
-def test_a_machine_of_another_year_is_odd(tmp_path):
-    make_machine(tmp_path, "ToyCarEmu")
-    assert "ToyCarEmu is not a machine of DCASE 2023." in read_clips(tmp_path, year=2023).oddities
-
-
-def test_hidden_files_and_macos_leftovers_are_passed_over(tmp_path):
-    make_machine(tmp_path, "fan", test=labelled_test())
-    make(tmp_path, "__MACOSX/fan/train/section_00_source_train_normal_0000.wav")
-    make(tmp_path, "fan/train/._section_00_source_train_normal_0000.wav", ".cache/a.wav")
-    table = read_clips(tmp_path)
-    assert len(table) == 13
-    assert table.oddities == ()
 
 
 def test_names_that_are_not_of_the_form_never_reach_the_training_clips(tmp_path):

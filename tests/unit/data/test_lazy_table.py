@@ -82,13 +82,6 @@ def test_only_row_groups_with_wanted_rows_are_read(path, monkeypatch):
     assert read == [2, 7]
 
 
-def test_lists_of_any_length_and_float64_are_read(tmp_path):
-    vectors = np.random.default_rng(0).normal(size=(10, 3))
-    pq.write_table(pa.table({"embedding": vectors.tolist()}), tmp_path / "a.parquet")
-    found = open_table(tmp_path / "a.parquet").rows(np.array([9, 3]))
-    np.testing.assert_array_equal(found, vectors[[9, 3]].astype(np.float32))
-
-
 @pytest.mark.parametrize("row", [0, 70, 499])
 def test_a_vector_that_is_not_finite_is_told_with_its_row(path, row):
     content = pq.read_table(path)

@@ -58,12 +58,6 @@ def test_a_table_comes_back_as_it_went_in(tmp_path):
         assert back.column(name).tolist() == table.column(name).tolist()
 
 
-def test_the_same_table_gives_the_same_bytes(tmp_path):
-    small_table().write(tmp_path / "a.parquet")
-    small_table().write(tmp_path / "b.parquet")
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-
-
 def test_columns_on_disk_are_plain(tmp_path):
     small_table().write(tmp_path / "t.parquet")
     schema = pq.read_schema(tmp_path / "t.parquet")
@@ -80,18 +74,6 @@ def test_columns_on_disk_are_plain(tmp_path):
     frame = pd.read_parquet(tmp_path / "t.parquet")
     assert frame["attributes"][0] == '{"load": "ü", "v": "1"}'
     np.testing.assert_array_equal(np.stack(frame["embedding"]), X)
-
-
-@pytest.mark.parametrize("module", ["polars", "duckdb"])
-def test_other_readers_open_it(tmp_path, module):
-    reader = pytest.importorskip(module)
-    small_table().write(tmp_path / "t.parquet")
-    if module == "polars":
-        found = reader.read_parquet(tmp_path / "t.parquet")["embedding"].to_numpy()
-    else:
-        query = f"select embedding from '{tmp_path / 't.parquet'}'"
-        found = np.stack([row[0] for row in reader.sql(query).fetchall()])
-    np.testing.assert_array_equal(np.stack(found), X)
 
 
 def test_the_matrix_is_a_view_of_what_was_read_even_over_row_groups(tmp_path):
@@ -174,13 +156,6 @@ def test_unknown_names_are_answered_with_the_known_ones():
         small_table().column("machin")
     with pytest.raises(InputError, match=r"no readout 'cls'.*mod, mean"):
         small_table().matrix("cls")
-
-
-def test_from_arrays_leaves_the_callers_array_writeable():
-    mine = X.copy()
-    table = EmbeddingTable.from_arrays(mine)
-    mine[0, 0] = 5
-    assert not table.matrix().flags.writeable
 
 
 @pytest.mark.parametrize(
@@ -290,14 +265,6 @@ def test_other_readers_open_readouts_with_odd_names(tmp_path, module):
     np.testing.assert_array_equal(np.stack(found), BANDS.reshape(4, 6))
 
 
-def test_a_table_without_bands_says_nothing_about_them():
-    table = small_table()
-    assert "bands" not in table.metadata
-    assert (table.bands(), table.bands("mean")) == (1, 1)
-    one = EmbeddingTable.from_arrays(X, metadata={"bands": '{"embedding": 1, "gone": 7}'})
-    assert "bands" not in one.metadata
-
-
 def test_bands_of_metadata_are_kept_beside_those_of_arrays():
     table = EmbeddingTable.from_arrays(
         {"a": X, "b": BANDS}, metadata={"bands": '{"a": 3, "b": 2}', "backbone": "beats"}
@@ -344,22 +311,6 @@ def test_any_text_as_bands_is_understood_or_refused(text):
     assert X.shape[1] % table.bands() == 0
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.empty((0, 3, 2)), "0 sample"),
-        (np.empty((4, 0, 2)), "0 feature"),
-        (np.empty((4, 3, 0)), "0 feature"),
-        (np.ones((4, 3, 2, 1)), "2-D"),
-        ([[[1.0, 2.0]], [[1.0]]], "ragged"),
-        (np.full((4, 3, 2), np.nan), "NaN"),
-    ],
-)
-def test_wrong_bands_are_named(array, message):
-    with pytest.raises(InputError, match=message):
-        EmbeddingTable.from_arrays(array)
-
-
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz"])
 @pytest.mark.parametrize("content", [b"", b"not a table", None])
 def test_files_that_are_no_tables(tmp_path, name, content):
@@ -367,15 +318,6 @@ def test_files_that_are_no_tables(tmp_path, name, content):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=name):
         EmbeddingTable.read(tmp_path / name)
-
-
-def test_a_truncated_table_is_refused_wherever_it_was_cut(tmp_path):
-    small_table().write(tmp_path / "t.parquet")
-    whole = (tmp_path / "t.parquet").read_bytes()
-    for size in (4, 100, len(whole) // 2, len(whole) - 1):
-        (tmp_path / "cut.parquet").write_bytes(whole[:size])
-        with pytest.raises(DataError, match="not a readable Parquet file"):
-            EmbeddingTable.read(tmp_path / "cut.parquet")
 
 
 def test_npz_with_objects_is_not_unpickled(tmp_path):

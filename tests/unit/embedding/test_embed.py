@@ -12,7 +12,6 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import soundfile
 from small_clips import RATE, FakeNet, levels, make_clips, write_clip
@@ -56,12 +55,6 @@ def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path):
     assert len(contents) == 1
 
 
-def test_a_batch_has_one_length(ten, tmp_path):
-    net = FakeNet()
-    embed_clips(ten, net, tmp_path / "e.parquet", batch_size=3)
-    assert sorted(net.batches) == [(1, 800), (3, 800), (3, 1000), (3, 1600)]
-
-
 def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
     embed_clips(ten, FakeNet(), tmp_path / "e.parquet", channel="mix")
     metadata = dict(EmbeddingTable.read(tmp_path / "e.parquet").metadata)
@@ -78,11 +71,6 @@ def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
         "version": __import__("daco").__version__,
         "skipped": "[]",
     }
-
-
-def test_one_row_group_per_shard(ten, tmp_path):
-    embed_clips(ten, FakeNet(), tmp_path / "e.parquet", shard_size=4)
-    assert pq.ParquetFile(tmp_path / "e.parquet").num_row_groups == 3
 
 
 def test_progress_counts_to_the_end(ten, tmp_path):
@@ -193,13 +181,6 @@ def test_failing_names_the_first_bad_file_and_keeps_what_was_finished(ten, tmp_p
     assert (report.embedded, report.reused, net.seen) == (6, 4, 6)
 
 
-def test_a_failure_before_the_first_shard_leaves_nothing(ten, tmp_path):
-    (ten.root / "0000.wav").write_bytes(b"")
-    with pytest.raises(AudioError):
-        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
-    assert [each.name for each in tmp_path.iterdir()] == ["clips"]
-
-
 def test_nothing_embedded_is_an_error_and_not_an_empty_table(ten, tmp_path):
     for clip in ten:
         (ten.root / clip.path).write_bytes(b"")
@@ -272,11 +253,6 @@ def test_wrong_options_are_named_before_any_work(ten, tmp_path, options, message
     assert [each.name for each in tmp_path.iterdir()] == ["clips"]
 
 
-def test_no_clips_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="no clips"):
-        embed_clips(ClipTable(tmp_path, ()), FakeNet(), tmp_path / "e.parquet")
-
-
 def test_a_second_run_on_the_same_output_is_refused(ten, tmp_path):
     out = tmp_path / "e.parquet"
     errors = []
@@ -292,14 +268,6 @@ def test_a_second_run_on_the_same_output_is_refused(ten, tmp_path):
     report = embed_clips(ten, Nested(), out)
     assert f"another run (process {os.getpid()}) is writing it" in errors[0]
     assert report.clips == 10
-
-
-def test_a_table_that_cannot_be_written_is_one_sentence(ten, tmp_path):
-    with pytest.raises(DataError, match="Create the folder first"):
-        embed_clips(ten, FakeNet(), tmp_path / "missing" / "e.parquet")
-    (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(DataError, match="Choose the name of a file"):
-        embed_clips(ten, FakeNet(), tmp_path / "folder.parquet")
 
 
 def test_a_file_size_limit_is_one_sentence_and_not_a_crash(ten, tmp_path):

@@ -174,11 +174,6 @@ class TestReasons:
         assert reason.startswith("silent: ")
         assert reason.endswith(" dB of full scale")
 
-    def test_quiet_is_not_silent(self, listener, tmp_path):
-        heard = self.heard(listener, tmp_path, noise(10, 3 * SILENT_RMS))
-        assert heard.reasons == ()
-        assert heard.rms == pytest.approx(3 * SILENT_RMS, rel=0.05)
-
     @pytest.mark.parametrize("rate", [16000, 48000])
     @pytest.mark.parametrize("top", [1.0, 0.4])
     def test_clipped_at_full_scale_or_before_the_gain(self, listener, tmp_path, rate, top):
@@ -229,14 +224,6 @@ class TestWindows:
         overlapping = listener.hear(path, window=10, hop=2.5)
         assert overlapping.starts.tolist() == [0, 2.5, 5, 7.5, 10, 12.5, 15]
 
-    def test_a_short_recording_is_one_window(self, listener, tmp_path):
-        path = write(tmp_path / "a.wav", noise(4))
-        assert listener.hear(path, window=10).starts.tolist() == [0]
-
-    def test_many_windows_are_embedded_in_batches(self, listener, tmp_path):
-        path = write(tmp_path / "a.wav", noise(60))
-        assert listener.hear(path, window=1).embeddings.shape == (60, 112)
-
     def test_every_sample_is_heard_once_at_least(self):
         for samples in (100, 101, 199, 200, 205):
             for hop in (None, 0.3, 1.0):
@@ -262,11 +249,6 @@ class TestWindows:
     def test_that_cannot_be_are_refused(self, window, hop, message):
         with pytest.raises(InputError, match=message):
             cut(16_000_000, 16000, window, hop)
-
-    def test_too_short_for_the_network_is_said_by_it(self, listener, tmp_path):
-        path = write(tmp_path / "a.wav", noise(5))
-        with pytest.raises(AudioError, match="at least"):
-            listener.hear(path, window=0.1)
 
 
 class TestUnusable:

@@ -14,7 +14,7 @@ from small_clips import FakeNet, make_clips
 
 from daco.audio.decode import Decoder
 from daco.embedding.embed import embed_clips
-from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetched
+from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.shards import Recording, write_shard
 
 
@@ -45,12 +45,6 @@ def test_few_clips_wait_where_every_length_is_another():
     for batch in batches(stream(), 8):
         waiting -= len(batch)
     assert most <= 4 * 8
-
-
-def test_long_clips_make_small_batches(monkeypatch):
-    monkeypatch.setattr("daco.embedding.loader.MAX_SAMPLES", 1000)
-    made = list(batches((loaded(row, 400) for row in range(6)), 32))
-    assert [len(batch) for batch in made] == [2, 2, 2]
 
 
 def test_reading_runs_ahead_of_the_network_but_not_without_bounds():
@@ -130,7 +124,7 @@ def test_prefetched_items_come_in_order_and_then_the_error():
         raise ValueError("the sixth")
 
     stop = threading.Event()
-    found = prefetched(stream(), stop)
+    found = prefetch(stream(), stop)
     assert [next(found) for _ in range(5)] == list(range(5))
     assert not stop.is_set()
     with pytest.raises(ValueError, match="the sixth"):

@@ -24,7 +24,7 @@ from daco.evaluation.metrics import (
     official_score,
 )
 from daco.evaluation.scorefiles import (
-    decision_file_name,
+    DECISIONS,
     score_file_name,
     write_decisions,
     write_scores,
@@ -161,7 +161,7 @@ def test_decisions_add_precision_recall_and_f1(system, truth):
             name: 100 * value for name, value in wanted.items()
         }
     assert "f1_target" in result.harmonic_mean
-    (system / decision_file_name("Scanner")).unlink()
+    (system / score_file_name("Scanner", kind=DECISIONS)).unlink()
     result = evaluate_scores(system, truth)
     assert result.notes == ("No decision file for Scanner, so no means of F1.",)
     assert "f1_target" not in result.harmonic_mean
@@ -261,8 +261,8 @@ def test_a_clip_under_both_its_names_is_double(system, truth):
 def test_all_problems_of_all_files_are_told_at_once(system, truth):
     edit(system, "Scanner", lambda lines: ["file,score\n", *lines])
     edit(system, "RoboticArm", lambda lines: ["section_00_0000.wav,nan\n", *lines[1:]])
-    (system / decision_file_name("Scanner")).write_text("section_00_0000.wav,2\n")
-    (system / decision_file_name("Vacuum")).write_text("section_00_0000.wav,1\n")
+    (system / score_file_name("Scanner", kind=DECISIONS)).write_text("section_00_0000.wav,2\n")
+    (system / score_file_name("Vacuum", kind=DECISIONS)).write_text("section_00_0000.wav,1\n")
     make_truth(truth, "ToyCircuit", NAMES)
     text = report_of(system, truth)
     assert "5 problems" in text

@@ -13,7 +13,6 @@ from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
-    decision_file_name,
     parse_file_name,
     parse_rows,
     read_score_files,
@@ -46,7 +45,7 @@ def problems_of(folder):
 def test_names_lead_back_to_their_machine(machine):
     for kind, name in (
         (SCORES, score_file_name(machine, "01")),
-        (DECISIONS, decision_file_name(machine, "01")),
+        (DECISIONS, score_file_name(machine, "01", DECISIONS)),
     ):
         assert parse_file_name(name) == (kind, machine, "01", None)
 
@@ -199,7 +198,7 @@ def test_many_wrong_rows_are_a_few_and_a_count(tmp_path):
 
 
 def test_decisions_may_be_written_as_floats_but_not_as_scores(tmp_path):
-    name = decision_file_name("fan")
+    name = score_file_name("fan", kind=DECISIONS)
     (file,) = read_score_files(one_file(tmp_path / "a", "a.wav,1.0\nb.wav,0\n", name))
     assert file.values.tolist() == [1, 0]
     (found,) = problems_of(one_file(tmp_path / "b", "a.wav,0.7\n", name))
@@ -226,7 +225,7 @@ def test_two_files_of_one_machine_are_a_problem(tmp_path):
 
 def test_without_a_list_all_problems_are_raised_together(tmp_path):
     one_file(tmp_path, "a.wav,x\n")
-    one_file(tmp_path, "", decision_file_name("fan"))
+    one_file(tmp_path, "", score_file_name("fan", kind=DECISIONS))
     with pytest.raises(DataError, match=r"(?s)no header.*decision_result_fan.*empty"):
         read_score_files(tmp_path)
 

@@ -22,7 +22,7 @@ def tail(k: int, n: int, p: float) -> float:
     return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1, n + 1))
 
 
-def test_the_sentence_of_the_issue():
+def test_a_stale_calibration_is_a_sentence_and_a_remedy():
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
     assert drift.stale
     assert drift.sentence == (

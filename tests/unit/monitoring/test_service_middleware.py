@@ -12,12 +12,9 @@ from daco.monitoring.service import middleware
 from daco.monitoring.service.metrics import Metrics
 from daco.monitoring.service.middleware import (
     COOKIE,
-    SESSION_SECONDS,
     SMALL_BODY,
     Guard,
     new_session,
-    same_token,
-    session_cookie,
 )
 from daco.monitoring.service.settings import Settings
 
@@ -126,19 +123,6 @@ class TestToken:
     def test_all_else_is_not(self, tmp_path, path):
         assert ask(guard(tmp_path, token=TOKEN), path).status_code == 401
 
-    def test_tokens_are_compared_whole(self):
-        assert same_token(TOKEN, TOKEN)
-        for other in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "\udcff"):
-            assert not same_token(other, TOKEN)
-
-    def test_the_cookie_is_closed_to_scripts_and_other_sites(self):
-        cookie = session_cookie(new_session(TOKEN), secure=True)
-        for flag in ("HttpOnly", "SameSite=Strict", "Secure", "Path=/"):
-            assert flag in cookie.split("; ")
-        assert f"Max-Age={SESSION_SECONDS}" in cookie
-        assert TOKEN not in cookie
-        assert "Secure" not in session_cookie("x", secure=False)
-
 
 class TestOrigin:
     OWN = ({"Origin": "http://localhost:8477"}, {"Sec-Fetch-Site": "same-origin"})
@@ -210,11 +194,6 @@ class TestBody:
     async def _chunks(self, sizes):
         for size in sizes:
             yield b"x" * size
-
-    def test_a_small_one_passes(self, tmp_path):
-        assert ask(guard(tmp_path), method="POST", content=b"x" * SMALL_BODY).text == str(
-            SMALL_BODY
-        )
 
     def test_a_large_one_does_not_with_or_without_its_length(self, tmp_path):
         for content in (b"x" * (SMALL_BODY + 1), self._chunks([40_000, 40_000])):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from service_process import RATE, faulty, model, normal
+from service_process import faulty, model, normal
 
 from daco.detector.verdict import judge
 from daco.embedding.frontend import Listener
@@ -188,15 +188,6 @@ def test_workers_have_one_thread_no_token_and_no_core_dumps(pool, server):
     assert limits["Max core file size"] == "0"
     assert int(limits["Max address space"]) < 4e9
     assert int(limits["Max cpu time"]) < 100
-
-
-def test_a_picture_is_drawn_by_a_worker(run, pool, tmp_path):
-    path = tmp_path / "a.wav"
-    path.write_bytes(faulty())
-    assert run(pool.draw(path, "dark", RATE)).startswith(b"\x89PNG")
-    with pytest.raises(Problem) as caught:
-        run(pool.draw(tmp_path / "missing.wav", "dark", RATE))
-    assert str(tmp_path) not in caught.value.detail
 
 
 def test_a_job_that_takes_too_long_is_ended_by_the_kernel(run, tmp_path, long_recording):

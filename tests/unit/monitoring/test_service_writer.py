@@ -8,7 +8,7 @@ import pytest
 from stores import START, verdict
 
 from daco.monitoring.service.writer import Writer
-from daco.monitoring.store import NewClip, Store, StoreError
+from daco.monitoring.store import NewClip, Store
 
 
 def clip(number: int, **more) -> NewClip:
@@ -51,19 +51,6 @@ def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
     assert len(sizes) < 100
 
 
-def test_the_same_source_is_told_to_be_there_already(store):
-    async def scenario():
-        writer = Writer(store)
-        same = {"source_key": "http:1", "audio_sha256": "a" * 64}
-        answers = [await writer.add(clip(1, **same)), await writer.add(clip(1, **same))]
-        await writer.close()
-        return answers
-
-    first, second = asyncio.run(scenario())
-    assert first.clip_id == 1
-    assert second is None
-
-
 def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
     bad = clip(2)
     object.__setattr__(bad.verdict, "score", object())  # no check has seen it
@@ -79,21 +66,6 @@ def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
     assert isinstance(failed, Exception)
     assert [each.name for each in store.clips("press")] == ["3.wav", "1.wav"]
     assert {first.clip_id, third.clip_id} == {each.id for each in store.clips("press")}
-
-
-def test_a_database_that_is_away_is_told(store, monkeypatch):
-    def away(self, new):
-        raise StoreError("away")
-
-    monkeypatch.setattr(Store, "add_many", away)
-
-    async def scenario():
-        writer = Writer(store)
-        with pytest.raises(StoreError):
-            await writer.add(clip(1))
-        await writer.close()
-
-    asyncio.run(scenario())
 
 
 def test_what_waits_is_committed_before_the_end(store):

@@ -85,13 +85,6 @@ def test_a_message_is_one_takers_until_it_is_delivered_or_its_time_is_over(url):
 # --- a database that goes away and comes back ----------------------------------------------------
 
 
-def test_a_database_that_can_be_used_passes_the_check(url):
-    with Store.open(url) as store:
-        add(store)
-        store.check()
-        assert rows(url, "daco_machines")[0]["clips"] == 1
-
-
 def test_a_file_that_is_moved_away_is_noticed_and_no_other_is_made(tmp_path):
     file, away = tmp_path / "daco.db", tmp_path / "away.db"
     with Store.open(f"sqlite:///{file}") as store:
@@ -195,14 +188,6 @@ def test_a_table_of_somebody_else_is_not_written_to(url):
     assert rows(url, "daco_clips") == []
 
 
-def test_opening_again_finds_everything(url):
-    with Store.open(url) as store:
-        added = add(store, source_key="a")
-    with Store.open(url) as store:
-        assert store.clip(added.clip_id)
-        assert add(store, source_key="a") is None
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -262,17 +247,6 @@ def test_sqlite_runs_in_wal_with_one_writer(tmp_path, monkeypatch):
         other.execute("COMMIT")
         add(store)
     other.close()
-
-
-def test_a_place_that_may_not_be_written_to_is_named(tmp_path):
-    url = f"sqlite:///{tmp_path}/daco.db"
-    Store.open(url).close()
-    with Store.open(url) as store:
-        store.database.engine.dispose()
-        (tmp_path / "daco.db").unlink()
-        (tmp_path / "daco.db").mkdir()
-        with pytest.raises(StoreError, match="Choose a place"):
-            add(store)
 
 
 def test_a_lost_connection_is_replaced():

@@ -112,9 +112,9 @@ def test_the_name_of_the_machine_is_that_of_the_recordings(machine, year, record
     }
     renamed = EmbeddingTable(columns, {"embedding": table.matrix()}, table.metadata)
     assert detection_rates(small_model(), renamed).recorded == recorded
-    titled = small_model(machine="press (2024)")
+    machine_title = small_model(machine="press (2024)")
     if (machine, year) == ("press", 2024):
-        assert detection_rates(titled, renamed).recorded == ()
+        assert detection_rates(machine_title, renamed).recorded == ()
 
 
 def test_a_model_that_cannot_do_without_a_normal_says_so():

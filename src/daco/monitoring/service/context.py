@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -80,23 +79,38 @@ class Admission:
             self.bytes -= held
 
 
-@dataclass(frozen=True)
 class Service:
-    """The parts of a running service."""
+    """The parts of a running service; made in its event loop."""
 
-    settings: Settings
-    store: Store
-    metrics: Metrics
-    hub: Hub
-    feed: Feed
-    pool: WorkerPool
-    registry: Registry
-    writer: Writer
-    recordings: Recordings | None
-    overview: Overview
-    spectrograms: SpectrogramCache
-    readiness: Readiness
-    admission: Admission
+    def __init__(
+        self, settings: Settings, metrics: Metrics, hub: Hub, store: Store, scratch: Path
+    ) -> None:
+        self.settings, self.metrics, self.hub, self.store = settings, metrics, hub, store
+        self.recordings: Recordings | None = None
+        if settings.clips is not None:
+            self.recordings = Recordings(settings.clips, settings.audio_bytes)
+        self.pool = WorkerPool(
+            settings.workers, settings.waiting, settings.job_seconds, metrics.worker_restarts.inc
+        )
+        self.registry = Registry(
+            settings,
+            self.pool,
+            scratch,
+            lambda machine, change: hub.publish("model", {"machine": machine, "change": change}),
+        )
+        self.overview = Overview(store, self.registry, self.recordings, settings)
+        self.feed = Feed(self.overview, hub)
+        self.spectrograms = SpectrogramCache(self.pool.draw, busy)
+        self.readiness = Readiness(store, self._obstacle)
+        self.admission = Admission(settings.uploads, settings.buffered_bytes)
+        self.writer = Writer(store, self.feed.wake)
+
+    def _obstacle(self) -> str | None:
+        if self.hub.is_closed:
+            return "The service is ending."
+        if not self.registry.is_loaded:
+            return "The models are not loaded yet."
+        return None if self.pool.is_ready else "There is no worker."
 
 
 def service_of(request: Request) -> Service:
@@ -118,61 +132,23 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
     """A service with its workers, its writer and its background tasks."""
     store = await asyncio.to_thread(Store.open, settings.database, rule=settings.rule)
     scratch = Path(tempfile.mkdtemp(prefix="daco-serve-"))
+    service = Service(settings, metrics, hub, store, scratch)
     tasks: list[asyncio.Task[None]] = []
-    pool = WorkerPool(
-        settings.workers, settings.waiting, settings.job_seconds, metrics.worker_restarts.inc
-    )
-    writer: Writer | None = None
     try:
-        recordings = None
-        if settings.clips is not None:
-            recordings = Recordings(settings.clips, settings.audio_bytes)
-        registry = Registry(
-            settings,
-            pool,
-            scratch,
-            lambda machine, change: hub.publish("model", {"machine": machine, "change": change}),
-        )
-        overview = Overview(store, registry, recordings, settings)
-        feed = Feed(overview, hub)
-        writer = Writer(store, feed.wake)
-        await registry.refresh()
-
-        def obstacle() -> str | None:
-            if hub.is_closed:
-                return "The service is ending."
-            if not registry.is_loaded:
-                return "The models are not loaded yet."
-            return None if pool.is_ready else "There is no worker."
-
-        service = Service(
-            settings=settings,
-            store=store,
-            metrics=metrics,
-            hub=hub,
-            feed=feed,
-            pool=pool,
-            registry=registry,
-            writer=writer,
-            recordings=recordings,
-            overview=overview,
-            spectrograms=SpectrogramCache(pool.draw, busy),
-            readiness=Readiness(store, obstacle),
-            admission=Admission(settings.uploads, settings.buffered_bytes),
-        )
+        await service.registry.refresh()
         _add_gauges(service)
-        tasks = [asyncio.create_task(each) for each in (registry.watch(), feed.run())]
+        background = [service.registry.watch(), service.feed.run()]
         if settings.keep_days is not None:
-            tasks.append(asyncio.create_task(_prune(service, settings.keep_days)))
+            background.append(_prune(service, settings.keep_days))
+        tasks = [asyncio.create_task(each) for each in background]
         yield service
     finally:
         hub.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if writer is not None:
-            await writer.close()
-        await asyncio.to_thread(pool.close)
+        await service.writer.close()
+        await asyncio.to_thread(service.pool.close)
         store.close()
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -178,26 +178,22 @@ class Guard:
         """A small body, in time. Uploads have bounds of their own."""
         if _is_upload(scope):
             return receive
-        seconds = self._settings.read_seconds
+        seconds = None if scope["method"] in _SAFE else self._settings.read_seconds
         size = 0
 
         async def bounded() -> Message:
             nonlocal size
-            message = await receive()
-            if message["type"] == "http.request":
-                size += len(message.get("body", b""))
-                if size > SMALL_BODY:
-                    raise too_large(SMALL_BODY)
-            return message
-
-        async def in_time() -> Message:
             try:
                 async with asyncio.timeout(seconds):
-                    return await bounded()
+                    message = await receive()
             except TimeoutError:
                 raise Problem(408, f"The body did not arrive within {seconds:g} s.") from None
+            size += len(message.get("body", b""))
+            if size > SMALL_BODY:
+                raise too_large(SMALL_BODY)
+            return message
 
-        return bounded if scope["method"] in _SAFE else in_time
+        return bounded
 
 
 class _Answer:

@@ -12,19 +12,10 @@ from fastapi import Path as PathParameter
 from starlette.responses import FileResponse, Response
 
 from daco.errors import InputError
+from daco.monitoring.service import schemas
 from daco.monitoring.service.context import MachineId, Service, machine_of, service_of
 from daco.monitoring.service.recordings import MEDIA_TYPES, find_normals, sha256_of_recording
-from daco.monitoring.service.schemas import (
-    Acknowledged,
-    Acknowledgement,
-    Alarms,
-    History,
-    Machines,
-    OneClip,
-    Problem,
-    failures,
-    not_found,
-)
+from daco.monitoring.service.schemas import Problem, failures, not_found
 from daco.monitoring.service.settings import MACHINE_ID
 
 LARGEST_ID = 2**63 - 1
@@ -57,7 +48,7 @@ _CACHED = {"Cache-Control": "private, max-age=3600"}
 _NOT_CACHED = {"Cache-Control": "private, no-cache"}
 
 
-@router.get("/v1/machines", response_model=Machines)
+@router.get("/v1/machines", response_model=schemas.Machines)
 def list_machines(request: Request) -> dict[str, Any]:
     """Every machine with its model, status, last clip, counts and drift; ordered by id."""
     service = service_of(request)
@@ -65,7 +56,7 @@ def list_machines(request: Request) -> dict[str, Any]:
     return {"machines": service.overview.machines(), "problems": problems}
 
 
-@router.get("/v1/machines/{machine}/history", response_model=History)
+@router.get("/v1/machines/{machine}/history", response_model=schemas.History)
 def list_clips(
     request: Request,
     machine: MachineId,
@@ -90,7 +81,7 @@ def list_clips(
     }
 
 
-@router.get("/v1/clips/{clip_id}", response_model=OneClip)
+@router.get("/v1/clips/{clip_id}", response_model=schemas.OneClip)
 def read_clip(request: Request, clip_id: RowId) -> dict[str, Any]:
     """A stored clip."""
     service = service_of(request)
@@ -100,7 +91,7 @@ def read_clip(request: Request, clip_id: RowId) -> dict[str, Any]:
     return {"clip": service.overview.clip(stored)}
 
 
-@router.get("/v1/alarms", response_model=Alarms)
+@router.get("/v1/alarms", response_model=schemas.Alarms)
 def list_alarms(
     request: Request,
     machine: Annotated[
@@ -114,7 +105,7 @@ def list_alarms(
         int | None, Query(ge=1, le=LARGEST_ID, description="Only with a smaller id.")
     ] = None,
 ) -> dict[str, Any]:
-    """Alarms, the newest first."""
+    """schemas.Alarms, the newest first."""
     store = service_of(request).store
     page = store.alarms(machine, open_only=open_only, limit=limit, before=before)
     return {"alarms": [alarm.to_dict() for alarm in page]}
@@ -122,10 +113,12 @@ def list_alarms(
 
 @router.post(
     "/v1/alarms/{alarm_id}/acknowledge",
-    response_model=Acknowledged,
+    response_model=schemas.Acknowledged,
     responses=failures(400, 403),
 )
-async def acknowledge(request: Request, alarm_id: RowId, body: Acknowledgement) -> dict[str, Any]:
+async def acknowledge(
+    request: Request, alarm_id: RowId, body: schemas.Acknowledgement
+) -> dict[str, Any]:
     """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
     service = service_of(request)
     if await asyncio.to_thread(service.store.alarm, alarm_id) is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from sqlalchemy import Connection, Select, case, func, select
+from sqlalchemy import Select, case, func, select
 
 from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule
@@ -68,8 +68,8 @@ class Store:
         Parameters
         ----------
         url : str
-            ``sqlite:///daco.db`` (a local file; with ``?synchronous=FULL`` it also survives a
-            power cut to the last clip) or ``postgresql://user@host/name``.
+            ``sqlite:///daco.db`` (see `daco.monitoring.store.database` for ``synchronous``) or
+            ``postgresql://user@host/name``.
         rule : AlarmRule, optional
             When clips become an alarm; 3 of 5 by default.
         events : collection of str
@@ -147,14 +147,8 @@ class Store:
     def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
         """Forget sources that are gone and have no clip any more; return how many.
 
-        Parameters
-        ----------
-        machine : str
-        prefix : str
-            Only keys that begin with it.
-        is_gone : callable
-            Called with the key of a source without a clip. A source that still exists must stay
-            known, or it would be judged again.
+        `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
+        still exists must stay known, or it would be judged again.
         """
         return retention.forget_sources(self.database, machine, prefix, is_gone)
 
@@ -172,15 +166,13 @@ class Store:
         Parameters
         ----------
         machine : str
-            A machine without clips has an empty history.
         limit : int
             Clips of the page, at most 10,000.
         before : int, optional
-            An id; the page continues with the next older clip. The last id of a page is the
-            `before` of the next.
+            Only smaller ids; the last id of a page is the `before` of the next.
         after : int, optional
-            An id; the page holds the first `limit` clips that came after it. None is missed:
-            within a machine, ids become visible in their order.
+            The first `limit` clips with larger ids. None is missed: within a machine, ids become
+            visible in their order.
         since : datetime, optional
             Only clips that were received at that time or later.
         """
@@ -252,17 +244,14 @@ class Store:
     def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
         """By machine, how many clips were received since a time, and how many were anomalous."""
         anomalous = func.coalesce(func.sum(case((clips.c.anomalous, 1), else_=0)), 0)
+        count = select(func.count(), anomalous).where(clips.c.received_at >= since)
+        counts = {}
         with self.database.reading() as connection:
-            return {
-                name: _counts(
-                    connection,
-                    # Machine by machine: the index on times starts with the machine.
-                    select(func.count(), anomalous).where(
-                        clips.c.machine_id == number, clips.c.received_at >= since
-                    ),
-                )
-                for number, name in connection.execute(select(machines.c.id, machines.c.name)).all()
-            }
+            for number, name in connection.execute(select(machines.c.id, machines.c.name)).all():
+                # Machine by machine: the index on times starts with the machine.
+                row = connection.execute(count.where(clips.c.machine_id == number)).one()
+                counts[name] = (int(row[0]), int(row[1]))
+        return counts
 
     def alarms(
         self,
@@ -302,12 +291,7 @@ class Store:
             )
 
     def prune(
-        self,
-        *,
-        keep_days: float | None = None,
-        keep_clips: int | None = None,
-        machine: str | None = None,
-        now: datetime | None = None,
+        self, keep_days: float, *, machine: str | None = None, now: datetime | None = None
     ) -> retention.Pruned:
         """Remove old clips, with the alarms they completed and the messages about them.
 
@@ -316,27 +300,20 @@ class Store:
 
         Parameters
         ----------
-        keep_days : float, optional
+        keep_days : float
             Clips that were received earlier are removed, and so are messages, delivered or not.
-        keep_clips : int, optional
-            Clips kept per machine, the newest.
         machine : str, optional
             Only this machine.
         now : datetime, optional
-            Instead of the computer's clock.
         """
-        return retention.prune(
-            self.database, keep_days=keep_days, keep_clips=keep_clips, machine=machine, now=now
-        )
+        if keep_days < 0:
+            raise InputError(f"The 'keep_days' of prune must be >= 0. Got {keep_days!r} instead.")
+        oldest = (now or datetime.now(UTC)) - timedelta(days=keep_days)
+        return retention.prune(self.database, oldest, machine)
 
 
 def _id_of(machine: str) -> Any:
     return select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
-
-
-def _counts(connection: Connection, query: Select[Any]) -> tuple[int, int]:
-    total, anomalous = connection.execute(query).one()
-    return int(total), int(anomalous)
 
 
 def _page(limit: int) -> int:
