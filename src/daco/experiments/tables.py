@@ -135,15 +135,15 @@ def to_csv(frame: Table) -> str:
     return stream.getvalue()
 
 
-def written(value: Any, spec: str = ".2f") -> str:
+def format_cell(value: Any, spec: str = ".2f") -> str:
     """A cell's text: whole numbers and texts as they are, other numbers by `spec`.
 
     The specification ``"p"`` is for p-values: three decimals, and nothing below 0.001.
 
     Examples
     --------
-    >>> from daco.experiments.tables import written
-    >>> written(0.5, "+.2f"), written(-0.5, "+.2f"), written(3), written(None)
+    >>> from daco.experiments.tables import format_cell
+    >>> format_cell(0.5, "+.2f"), format_cell(-0.5, "+.2f"), format_cell(3), format_cell(None)
     ('+0.50', '−0.50', '3', '–')
     """
     if is_missing(value):
@@ -175,7 +175,9 @@ def _columns(frame: Table) -> dict[Key, list[Any]]:
 def _cells(columns: Mapping[Key, Sequence[Any]], formats: Titles | None) -> list[tuple[str, ...]]:
     """The texts of all cells, row by row."""
     specs = formats or {}
-    texts = [[written(value, specs.get(key, ".2f")) for value in columns[key]] for key in columns]
+    texts = [
+        [format_cell(value, specs.get(key, ".2f")) for value in columns[key]] for key in columns
+    ]
     return list(zip(*texts, strict=True))
 
 
