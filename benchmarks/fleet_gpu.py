@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=src python benchmarks/fleet_gpu.py`` prints the table of docs/fleet.md. Machines have
 the paper's size: 990 + 10 normals, 200 test clips, 768-d, 51 configurations, 10 splits. Everything
-starts and ends in ordinary host memory. ``--golden FOLDER`` compares with the golden vectors.
+starts and ends in ordinary host memory. ``--golden`` compares with the golden vectors.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import os
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-import importlib.util
-import json
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,27 +140,24 @@ def spread(scores: np.ndarray) -> np.ndarray:
     return np.where(quantiles, 1.0, scores.std(axis=0))
 
 
-def golden(folder: Path, device: str) -> None:
-    spec = importlib.util.spec_from_file_location("recipe", folder / "recipe.py")
-    recipe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe)
+def golden(device: str) -> None:
+    """The golden machines of the tests, in both precisions."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
+    from golden_machines import MACHINES, Machine, scaled_error
+
     print("\n| golden machine | precision | scores | criterion | KS of 510 that differ |")
     print("|---|---|---|---|---|")
-    for file in sorted(folder.glob("*.npz")):
-        stored = np.load(file)
-        made = recipe.make_machine(**json.loads(str(stored["recipe_json"])))
-        for prefix, dtype in (("", np.float32), ("f64_", np.float64)):
-            X, tests = made[0].astype(dtype), made[2].astype(dtype)
-            found = evaluate_machines(X[None], [made[1]], tests[None], GRID, SPLITS, device=device)[
-                0
-            ]
-            expected = stored[prefix + "scores"].T
-            error = np.abs(found.scores - expected) / spread(expected)
-            criterion = np.abs(found.balance.values - stored[prefix + "balance_ks"])
-            splits = np.abs(found.balance.splits - stored[prefix + "balance_ks_splits"]) > 1e-9
+    for name in MACHINES:
+        for dtype in (np.float32, np.float64):
+            machine = Machine(name, dtype)
+            found = evaluate_machines(
+                [machine.X], [machine.domains], [machine.X_test], GRID, SPLITS, device=device
+            )[0]
+            error = scaled_error(found.scores.T, machine["scores"], machine.names).max()
+            criterion = np.abs(found.balance.values - machine["balance_ks"]).max()
+            splits = np.abs(found.balance.splits - machine["balance_ks_splits"]) > 1e-9
             print(
-                f"| {file.stem} | {np.dtype(dtype)} | {error.max():.1e} | {criterion.max():.1e} "
-                f"| {splits.sum()} |"
+                f"| {name} | {np.dtype(dtype)} | {error:.1e} | {criterion:.1e} | {splits.sum()} |"
             )
 
 
@@ -170,7 +166,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--machines", type=int, nargs="+", default=[1, 10, 100, 1000])
     parser.add_argument("--sample", type=int, default=10, help="machines compared with the CPU's")
-    parser.add_argument("--golden", type=Path)
+    parser.add_argument("--golden", action="store_true")
     options = parser.parse_args()
     device, most = options.device, max(options.machines)
     X, tests = machines(most, device)
@@ -193,7 +189,7 @@ def main() -> None:
         sample = np.unique(np.linspace(0, most - 1, options.sample).astype(int)).tolist()
         agreement(X, tests, run(X, tests, device), sample)
     if options.golden:
-        golden(options.golden, device)
+        golden(device)
 
 
 if __name__ == "__main__":

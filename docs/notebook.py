@@ -52,6 +52,7 @@ PAGES = (
     "channels.md",
     "faults.md",
     "fleet.md",
+    "coreset.md",
     "remote.md",
     "outgrow.md",
 )

@@ -233,7 +233,7 @@ def test_force_embeds_again(recordings, finished):
         (None, ("--channel", "mix"), "channel 0 (now mix)"),
         (None, ("--domain-level", "0"), "the domain of clips"),
         ("new", (), "1 new clip (normal/source/new.wav)"),
-        ("gone", (), "1 clip that is gone (normal/source/source0.wav)"),
+        ("gone", (), "1 missing clip (normal/source/source0.wav)"),
         ("content", (), "the content of recordings"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections import deque
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +21,12 @@ from daco.commands.app import app
 from daco.compute import require_engine
 from daco.compute.processes import outcomes
 from daco.compute.ray import connected, ray_pool
+from daco.data.clips import ClipTable
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
 from daco.embedding.cluster import RayEmbedding
-from daco.embedding.embed import embed_clips
+from daco.embedding.embed import Job, embed_clips
 from daco.errors import DataError, InputError, MissingExtraError
 
 pytestmark = [
@@ -151,9 +152,11 @@ def test_a_node_without_torch_is_said(bare, clips, tmp_path):
 # --- GPUs ---
 
 
-class TellsItsGPU(embedding.Embedder):
-    def ready(self, root):
-        return os.environ["CUDA_VISIBLE_DEVICES"]
+class NotesItsGPU(embedding.Embedder):
+    def embed(self, job, table):
+        (table.root / os.environ["CUDA_VISIBLE_DEVICES"]).touch()
+        time.sleep(2)
+        return DataError("enough")
 
 
 def test_every_worker_has_a_gpu_of_its_own_or_says_that_it_cannot_use_it(
@@ -172,28 +175,30 @@ def test_every_worker_has_a_gpu_of_its_own_or_says_that_it_cannot_use_it(
         assert isinstance(result.exception, InputError)
         assert str(result.exception).startswith("Ray worker on ")
         assert "The device 'cuda' cannot be used" in str(result.exception)
-        monkeypatch.setattr(embedding, "Embedder", TellsItsGPU)
+        monkeypatch.setattr(embedding, "Embedder", NotesItsGPU)
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        seen, spans = tmp_path / "seen", [(i, i + 1) for i in range(4)]
+        seen.mkdir()
+        place = RayEmbedding(load("mn04", file), device="cuda", address=bare.address)
+        job = Job(
+            readouts=(), channel=0, limits=None, batch_size=1, workers=1, skip=False, settings=""
+        )
         try:
-            with connected(bare.address):
-                crew = embedding._Crew(ray, embedding.Recipe("mn04", device="cuda"), None, clips)
-                crew._hand_out(deque((at, at + 1) for at in range(9)))
-                assert sorted(ray.get(list(crew.starting))) == ["0", "1", "2", "3"]
-                crew.close()
+            with pytest.raises(DataError, match="enough"):
+                list(place.shards(job, ClipTable(seen, clips.clips), spans))
         finally:
             ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+        assert sorted(each.name for each in seen.iterdir()) == ["0", "1", "2", "3"]
 
 
-def test_a_cluster_without_a_place_for_a_worker_is_said(cluster, clips, tmp_path, monkeypatch):
+def test_a_cluster_without_a_place_for_a_worker_is_said(
+    cluster, bare, clips, tmp_path, monkeypatch
+):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
-    monkeypatch.setattr(embedding, "PATIENCE", 1.0)
-    with pytest.raises(DataError, match=r"gave no worker in 1 s: .* a worker needs 64 CPU of one"):
+    with pytest.raises(DataError, match=r"has no node for a worker, which needs 64 CPU: "):
         embedded(cluster, clips, tmp_path)
-
-
-def test_a_cluster_without_a_cpu_is_said(bare):
     with (
-        pytest.raises(DataError, match=r"has no CPU for tasks\. Start a node"),
+        pytest.raises(DataError, match=r"which needs 1 CPU: .*\. Start a node that has them\."),
         ray_pool(None, bare.address),
     ):
         pass

@@ -120,20 +120,6 @@ def test_recordings_are_embedded_and_fitted_there(cluster, recordings, tmp_path)
     assert bytes_of(tmp_path / "ray") == bytes_of(tmp_path / "local")
 
 
-def test_one_worker_and_two_choose_alike(cluster, second, table, tmp_path):
-    made = {}
-    for name, options in {
-        "local": (),
-        "one": ("--engine", "ray", "--address", cluster.address, "--workers", 1),
-        "two": ("--engine", "ray", "--address", cluster.address),
-    }.items():
-        out = tmp_path / f"{name}.json"
-        shown = run("select", "--train", table, "--splits", 3, "--out", out, *options).stdout
-        made[name] = shown, out.read_bytes()
-    assert made["one"] == made["local"]
-    assert made["two"] == made["local"]
-
-
 def test_vectors_of_only_so_many_machines_are_on_their_way(cluster):
     taken, most = 0, 0
 

@@ -32,10 +32,11 @@ from daco.commands.options import (
 )
 from daco.errors import DacoError, DataError, InputError
 from daco.text import quantity
+from daco.validation import require_whole
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Gathered, Normals
+    from daco.detector.normals import Normals, NormalsByMachine
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -58,6 +59,10 @@ def fit(
     false_alarm_rate: Annotated[
         float, option("Share of the normals of each domain that may be flagged.")
     ] = shared.FALSE_ALARM_RATE,
+    max_normals: Annotated[
+        int | None,
+        option("Thin a machine with more normals to so many that cover the others."),
+    ] = None,
     readout: Annotated[
         str | None, option("How frames become a vector. Default: the network's own.")
     ] = None,
@@ -88,6 +93,8 @@ def fit(
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     require_rate(false_alarm_rate)
+    if max_normals is not None:
+        require_whole(max_normals, "--max-normals", least=2)
     if config not in (AUTO, RECOMMENDED):
         require_usable(config)
     require_folder(out)
@@ -107,7 +114,16 @@ def fit(
         errors.notes(gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
         models, failures = _fit_all(
-            errors, gathered.machines, targets, config, false_alarm_rate, workers, engine
+            errors,
+            gathered.machines,
+            targets,
+            {
+                "config": config,
+                "false_alarm_rate": false_alarm_rate,
+                "max_normals": max_normals,
+            },
+            workers,
+            engine,
         )
     _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
     show_skipped(console, gathered.skipped)
@@ -164,6 +180,8 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         console.write(model.machine, style="bold")
         console.write(f"configuration {model.config}: {model.reason}")
         show_domains(console, model)
+        if thinned_from := model.provenance.get("thinned_from"):
+            console.write(f"thinned from {quantity(thinned_from, 'normal')}")
         rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
         console.write(f"threshold {model.threshold:.4g} for {rate}")
         size = f"{file.stat().st_size / 1000:,.0f} kB"
@@ -205,8 +223,7 @@ def _fit_all(
     errors: Output,
     machines: Sequence[Normals],
     targets: Sequence[Location],
-    config: str,
-    false_alarm_rate: float,
+    options: dict[str, Any],
     workers: int | None,
     engine: str,
 ) -> tuple[dict[int, MachineModel], dict[int, DacoError]]:
@@ -223,9 +240,7 @@ def _fit_all(
         progress_bars(errors) as report,
         worker_pool(workers, engine, None, SCORING) as pool,
     ):
-        for index, model in fit_machines(
-            machines, config=config, false_alarm_rate=false_alarm_rate, pool=pool
-        ):
+        for index, model in fit_machines(machines, **options, pool=pool):
             if isinstance(model, DacoError):
                 failures[index] = model
             else:
@@ -269,7 +284,7 @@ def _gather(
     keep: Location | None,
     engine: str,
     domain_level: int | None,
-) -> Gathered:
+) -> NormalsByMachine:
     from daco.audio.microphones import parse_channel
     from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
 

@@ -65,6 +65,7 @@ def _describe(model: MachineModel) -> dict[str, Any]:
         "frontend": None if model.frontend is None else asdict(model.frontend),
         "dimensions": model.embeddings.shape[1],
         "normals": len(model),
+        "thinned_from": model.provenance.get("thinned_from"),
         "domains": {
             name: {"normals": size, "floor": floor[name], "leave_one_out_rate": rates[name]}
             for name, size in model.domain_sizes.items()
@@ -121,6 +122,8 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     yield "made", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"
     root = f" below {_text(origin['root'])}" if origin.get("root") else ""
     yield "from", f"{_text(origin.get('source'))}{root}"
+    if "thinned_from" in origin:
+        yield "thinned", f"to {len(model):,} of {_text(origin['thinned_from'])} normals"
     yield "network", _network(model)
     yield "configuration", f"{model.config}: {in_words(model.config)}"
     yield "because", model.reason

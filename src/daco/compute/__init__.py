@@ -1,4 +1,8 @@
-"""Where work is done: on this computer, or on a Ray cluster."""
+"""Where work is done: in this process, in others on this computer, or on a Ray cluster.
+
+Read `processes` first: it runs a function over many machines, with either engine. `ray` connects
+to a cluster and runs tasks there, `device` names the torch device and its precision.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,8 @@ ENGINES = ("local", "ray")
 
 
 def require_engine(engine: str, address: str | None = None) -> None:
-    """An error where there is no such engine, it takes no address, or no cluster answers there.
+    """An error where the engine is unknown, takes no address, or no cluster answers there.
 
-    Quick, so that it can come before anything that takes long.
-
-    >>> from daco.compute import require_engine
     >>> require_engine("local")
     """
     if engine not in ENGINES:

@@ -1,4 +1,4 @@
-"""Machines side by side: in processes of this computer, or as tasks of a Ray cluster."""
+"""Work on many machines in parallel: in local processes, or as tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from daco.compute import require_engine
 from daco.errors import DacoError, DataError, InputError
 
 MANY = 20
-"""Machines from which on each is told in a line."""
+"""Machines from which on commands print one line for each."""
 WORTHWHILE = 40
-"""Machines from which on processes are started unasked. An estimate: processes take seconds to
+"""Machines from which on processes are started by default. An estimate: processes take seconds to
 load, a machine of 1,000 normals 24 ms of a core to fit and 140 to choose for."""
 
 SCORING = ("scipy.special", "daco.method.bank")
@@ -29,18 +29,6 @@ SCORING = ("scipy.special", "daco.method.bank")
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
-
-
-class _Processes(ProcessPoolExecutor):  # type: ignore[misc]
-    ahead: int
-    """How many machines may be on their way at once; see `outcomes`."""
-
-    def end(self) -> None:
-        """Kill the workers, whatever they do."""
-        with suppress(AttributeError, queue.Empty):  # loky stumbles over what it has not sent yet
-            while True:
-                self._work_ids.get_nowait()
-        self.shutdown(wait=True, kill_workers=True)
 
 
 @contextmanager
@@ -52,11 +40,9 @@ def worker_pool(
 ) -> Iterator[Executor | None]:
     """Worker processes, one per core by default; None for one worker: work in this process.
 
-    With the engine ``ray``, tasks on the cluster at `address`, one per CPU by default.
-
-    Processes are started afresh: a fork of a process with threads may hang. They are joblib's
-    because Python's own run the caller's script again, which breaks one that has no
-    ``if __name__ == "__main__"``. They import `modules` at once, while the caller reads its data.
+    With the engine ``ray``, tasks on the cluster at `address`. Local processes are joblib's,
+    because Python's own would run the caller's script again. They import `modules` at once, while
+    the caller reads its data.
     """
     if workers is not None and workers < 1:
         raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
@@ -71,16 +57,19 @@ def worker_pool(
     if count == 1:
         yield None
         return
-    pool = _Processes(count, initializer=_one_thread)
+    pool = ProcessPoolExecutor(count, initializer=_limit_threads)
     pool.ahead = 3 * count
     try:
-        with _deaf_to_interrupts():
+        with _interrupts_blocked():
             for _ in range(count):
                 pool.submit(_import, modules)
         yield pool
     finally:
-        # What is finished is filed, so that a worker may be stopped at any moment.
-        pool.end()
+        # What is finished is filed, so that a worker may be killed at any moment.
+        with suppress(AttributeError, queue.Empty):  # loky fails on work that it has not sent yet
+            while True:
+                pool._work_ids.get_nowait()
+        pool.shutdown(wait=True, kill_workers=True)
 
 
 def workers_for(machines: int, workers: int | None, engine: str) -> int | None:
@@ -97,11 +86,11 @@ def outcomes(
     work: Callable[..., Result],
     items: Iterable[tuple[Key, tuple[Any, ...]]],
 ) -> Iterator[tuple[Key, Result | DacoError]]:
-    """What `work` makes of each item's arguments, or the error it raises, as it is finished.
+    """The result of `work` for each item's arguments, or the DacoError it raises, as they finish.
 
-    Items are taken one after the other as workers come free, so that neither this computer nor a
-    cluster need hold those of all machines at once. A process that is killed ends all of them:
-    whoever did it, such as a system short of memory, would do it again.
+    Items are taken one after the other as workers become free, so that those of all machines need
+    not be in memory at once. A killed process ends the whole work: what killed it, such as a lack
+    of memory, would do so again.
 
     >>> list(outcomes(None, divmod, [("a", (7, 2)), ("b", (9, 4))]))
     [('a', (3, 1)), ('b', (2, 1))]
@@ -115,20 +104,19 @@ def outcomes(
     ahead = getattr(pool, "ahead", 2 * _cores())
     while True:
         for key, arguments in islice(waiting, ahead - len(pending)):
-            with _loss_told():
+            with _explain_loss():
                 future = pool.submit(_attempt, work, *arguments)
             pending[future] = key
         if not pending:
             return
         done, _ = wait(pending, return_when=FIRST_COMPLETED)
         for future in done:
-            with _loss_told():
+            with _explain_loss():
                 result = future.result()
             yield pending.pop(future), result
 
 
 def _attempt(work: Callable[..., Result], *arguments: Any) -> Result | DacoError:
-    """A machine's result; or what is wrong with the machine, so that others go on."""
     try:
         return work(*arguments)
     except DacoError as error:
@@ -136,8 +124,8 @@ def _attempt(work: Callable[..., Result], *arguments: Any) -> Result | DacoError
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes begun here do not hear Ctrl-C, of which they would only print a traceback."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started here ignore Ctrl-C, for which they would only print a traceback."""
     if not hasattr(signal, "pthread_sigmask"):  # on Windows
         yield
         return
@@ -152,7 +140,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _loss_told() -> Iterator[None]:
+def _explain_loss() -> Iterator[None]:
     try:
         yield
     except TerminatedWorkerError:
@@ -162,8 +150,8 @@ def _loss_told() -> Iterator[None]:
         ) from None
 
 
-def _one_thread() -> None:
-    """The processes share the cores; a BLAS that spread over them would only get in the way."""
+def _limit_threads() -> None:
+    """One thread of BLAS per process, because the processes share the cores."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)

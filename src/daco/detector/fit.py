@@ -1,10 +1,10 @@
-"""Models of many machines, fitted side by side."""
+"""Models of many machines, fitted in parallel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,10 @@ from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
-from daco.validation import as_float32
+from daco.method.coreset import choose_normals
+from daco.validation import Indices, as_float32
 
-_KNOWN = ("embeddings", "clip_names", "clip_sha256")
-"""What a worker need not send back."""
+_KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
 
 
 def fit_machines(
@@ -24,6 +24,7 @@ def fit_machines(
     *,
     config: str = AUTO,
     false_alarm_rate: float = FALSE_ALARM_RATE,
+    max_normals: int | None = None,
     pool: Executor | None = None,
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
     """The model of each machine, or what is wrong with its normals, as it is finished.
@@ -34,6 +35,9 @@ def fit_machines(
         Sent to the workers as these come free, never all at once.
     config, false_alarm_rate
         As of :meth:`MachineModel.fit`.
+    max_normals : int, optional
+        Thin each machine to so many normals by :func:`daco.method.coreset.choose_normals`; its
+        model records under ``thinned_from`` in the provenance how many there were.
     pool : Executor, optional
         A `worker_pool`; None fits one after the other in this process.
 
@@ -55,18 +59,21 @@ def fit_machines(
     MachineModel('pump', raw-k1: 10 new and 50 old clips, 8-d, rate 0.1)
     """
     # One time for all of them, and that of this computer.
-    fit = partial(_fitted, config=config, rate=false_alarm_rate, created=timestamp())
+    fit = partial(
+        _fit, config=config, rate=false_alarm_rate, created=timestamp(), max_normals=max_normals
+    )
     items = ((index, (normals,)) for index, normals in enumerate(machines))
     for index, found in outcomes(pool, fit, items):
         if isinstance(found, DacoError):
             yield index, type(found)(f"{machines[index].machine}: {found}")
             continue
-        normals = machines[index]
+        model_fields, rows = found
+        normals = machines[index] if rows is None else _take(machines[index], rows)
         vectors = as_float32(normals.embeddings, "embeddings")
         yield (
             index,
             MachineModel(
-                **found,
+                **model_fields,
                 embeddings=vectors,
                 clip_names=normals.names,
                 clip_sha256=normals.sha256s,
@@ -74,8 +81,15 @@ def fit_machines(
         )
 
 
-def _fitted(normals: Normals, *, config: str, rate: float, created: str) -> dict[str, Any]:
-    """What a model has besides the vectors and names of its normals."""
+def _fit(
+    normals: Normals, *, config: str, rate: float, created: str, max_normals: int | None
+) -> tuple[dict[str, Any], Indices | None]:
+    """The fields of a model except vectors and names, and the rows it was thinned to."""
+    origin, rows = {"created": created} | normals.origin, None
+    if max_normals is not None and len(normals) > max_normals:
+        rows = choose_normals(normals.embeddings, list(normals.domains), max_normals)
+        origin["thinned_from"] = len(normals)
+        normals = _take(normals, rows)
     model = MachineModel.fit(
         normals.embeddings,
         list(normals.domains),
@@ -84,9 +98,19 @@ def _fitted(normals: Normals, *, config: str, rate: float, created: str) -> dict
         clip_names=normals.names,
         config=config,
         false_alarm_rate=rate,
-        provenance={"created": created} | normals.origin,
+        provenance=origin,
         bands=normals.bands,
     )
     return {
         each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN
-    }
+    }, rows
+
+
+def _take(normals: Normals, rows: Indices) -> Normals:
+    return replace(
+        normals,
+        embeddings=normals.embeddings[rows],
+        domains=tuple(normals.domains[row] for row in rows),
+        names=tuple(normals.names[row] for row in rows),
+        sha256s=tuple(normals.sha256s[row] for row in rows) if normals.sha256s else (),
+    )

@@ -34,8 +34,9 @@ def require_bank_size(count: int) -> None:
     """Raise `InputError` for more clips than a model may hold."""
     if count > MAX_CLIPS:
         raise InputError(
-            f"A model holds at most {MAX_CLIPS:,} normals, and these are {count:,}. Take a part of "
-            "them: some hundreds of each domain are plenty."
+            f"A model holds at most {MAX_CLIPS:,} normals, and these are {count:,}. Thin them with "
+            "daco fit --max-normals or daco.method.coreset.choose_normals: some hundreds of each "
+            "domain are plenty."
         )
 
 

@@ -1,4 +1,4 @@
-"""The table that an embedding run leaves: where it may be written, and its rows from shards."""
+"""The table that an embedding run writes: where it may be written, and its rows from shards."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ def changes_since(
     Parameters
     ----------
     table : ClipTable
+        What would be embedded.
     out : path
         Of the finished table.
     origin : mapping
@@ -112,13 +113,11 @@ def _changed_clips(
 ) -> list[str]:
     before = {*columns.get("path", ()), *left_out}
     now = {clip.path for clip in clips}
-    found = []
-    if new := now - before:
-        found.append(f"{quantity(len(new), 'new clip')} ({name_list(sorted(new), 3)})")
-    if gone := before - now:
-        found.append(
-            f"{quantity(len(gone), 'clip')} that {_verb(gone)} gone ({name_list(sorted(gone), 3)})"
-        )
+    found = [
+        f"{quantity(len(paths), kind)} ({name_list(sorted(paths), 3)})"
+        for paths, kind in ((now - before, "new clip"), (before - now, "missing clip"))
+        if paths
+    ]
     if found:
         return found
     kept = [clip for clip in clips if clip.path not in left_out]
@@ -126,17 +125,12 @@ def _changed_clips(
     return [f"the {' and '.join(changed)} of clips"] if changed else []
 
 
-def _verb(items: Collection[str]) -> str:
-    return "is" if len(items) == 1 else "are"
-
-
 def _recordings_sha256(table: ClipTable) -> str:
     threads = min(8, os.cpu_count() or 1) if isinstance(table.root, Path) else REMOTE_THREADS
     digest = hashlib.sha256()
     with ThreadPoolExecutor(threads, thread_name_prefix="daco-hash") as pool:
-        for clip, recording in zip(
-            table.clips, pool.map(hash_recording, table.paths()), strict=True
-        ):
+        recordings = pool.map(hash_recording, table.paths())
+        for clip, recording in zip(table.clips, recordings, strict=True):
             digest.update(_line(clip.path, recording))
     return digest.hexdigest()
 
@@ -177,8 +171,8 @@ def write_table(
             f"the first is {skipped[0][1]}: {skipped[0][2]}"
         )
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
-    said = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
-    schema = arrow_schema(dims, {**origin, **said})
+    facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
+    schema = arrow_schema(dims, {**origin, **facts})
     schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
     with (
         atomic_write(out, folder) as temporary,
@@ -205,7 +199,7 @@ def write_table(
 def _own_shards(
     folder: Location, spans: list[Span], out: Location, settings: str
 ) -> Iterator[tuple[Span, Shard]]:
-    """The shards, unless somebody else has been at them, whom no lock keeps from remote folders."""
+    """The shards, unless another run changed them: remote folders have no locks."""
     for span, shard in zip(spans, read_shards(folder, spans), strict=True):
         if shard is None or shard.settings != settings:
             raise DataError(

@@ -1,1 +1,7 @@
-"""Files on this computer and elsewhere: atomic writes, locks, remote paths, downloads."""
+"""Files: where they are, how they are written, fetched and recognised.
+
+Read in this order: `remote` (a location is a `pathlib.Path` or, for a URL, the `RemotePath` of
+`stores`), `atomic` (files that appear complete or not at all), `lock`, `hashing`, and for
+``daco download`` `download` (verified and resumed), `archives` (zip files unpacked safely) and
+`zenodo` (the DCASE data sets).
+"""

@@ -80,14 +80,17 @@ class RemotePath(ProxyUPath):
 
     def __truediv__(self, other: Any) -> Self:
         """The path of a relative text, whose ``..`` may not lead out of the bucket."""
+        names = str(other).split("/")
+        if not {"", ".", ".."}.intersection(names):
+            return super().__truediv__(str(other))
         parts = self.key.split("/") if self.key else []
-        for part in str(other).split("/"):
-            if part == ".." and not parts:
+        for name in names:
+            if name == ".." and not parts:
                 raise InputError(f"{self}/{other} leads out of it. Correct the path.")
-            if part == "..":
+            if name == "..":
                 parts.pop()
-            elif part not in ("", "."):
-                parts.append(part)
+            elif name not in ("", "."):
+                parts.append(name)
         return self.bucket.joinpath(*parts) if parts else self.bucket
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:

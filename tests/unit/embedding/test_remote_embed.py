@@ -11,7 +11,6 @@ import time
 from dataclasses import replace
 
 import pytest
-import soundfile
 from object_store import ObjectStore, closed_port, object_server
 from shared_data import shared
 from small_clips import RATE, FakeNet, make_clips, write_clip
@@ -72,23 +71,6 @@ def test_real_recordings_give_the_bytes_of_a_local_run(store, tmp_path, of, to):
     assert report.embedded == 12
     assert parse_location(out).read_bytes() == expected.read_bytes()
     assert store.keys("tables") == (["tables/emb.parquet"] if to == "remote" else [])
-
-
-def test_every_format_decodes_from_bytes_as_from_a_file(store, tmp_path):
-    folder = tmp_path / "clips"
-    folder.mkdir()
-    wave = soundfile.read(shared("real", "audio", "fan").glob("train/*.flac").__next__())[0]
-    for name, subtype in {
-        "a.wav": "PCM_16",
-        "b.wav": "PCM_24",
-        "c.flac": "PCM_16",
-        "d.ogg": "VORBIS",
-    }.items():
-        soundfile.write(folder / name, wave[:32000], 16000, subtype=subtype)
-    here, there = tmp_path / "here.parquet", tmp_path / "there.parquet"
-    embed_clips(read_clips(folder), load("logmel"), here)
-    embed_clips(read_clips(store.put_tree(folder, "clips")), load("logmel"), there)
-    assert there.read_bytes() == here.read_bytes()
 
 
 def test_an_interrupted_run_goes_on_from_what_is_in_the_store(store, tmp_path):
@@ -168,21 +150,6 @@ def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
         embed_clips(source, FakeNet(), tmp_path / "e.parquet", on_error="skip", workers=1)
     assert time.monotonic() - started < 30
     assert not (tmp_path / "e.parquet").exists()
-
-
-def test_what_is_no_table_of_ours_is_not_replaced(store, tmp_path):
-    table = make_clips(tmp_path / "clips", 3)
-    store.put("other.parquet", b"somebody else's")
-    with pytest.raises(DataError, match="was not made by this command"):
-        embed_clips(table, FakeNet(), store.uri("other.parquet"))
-    assert store.get("other.parquet") == b"somebody else's"
-
-
-def test_an_output_in_no_bucket_is_told_before_anything_is_embedded(store, tmp_path):
-    table, net = make_clips(tmp_path / "clips", 3), FakeNet()
-    with pytest.raises(DataError, match=r"s3://nowhere: there is no such bucket\. Create it"):
-        embed_clips(table, net, store.uri("e.parquet", bucket="nowhere"))
-    assert net.seen == 0
 
 
 def test_shards_of_other_settings_are_noticed(store, tmp_path, monkeypatch):

@@ -220,16 +220,6 @@ def test_an_archive_that_does_not_fit_on_the_disk_is_not_begun(make, tmp_path, m
         unpack(make(("a.wav", b"x" * 101)), tmp_path / "out")
 
 
-def test_two_archives_of_a_machine_merge(make, tmp_path):
-    unpack(make(("Vacuum/train/a.wav", b"a"), ("Vacuum/attributes_00.csv", b"c")), tmp_path / "out")
-    unpack(make(("Vacuum/test/b.wav", b"b"), ("Vacuum/attributes_00.csv", b"c")), tmp_path / "out")
-    assert tree(tmp_path / "out") == {
-        "Vacuum/train/a.wav": b"a",
-        "Vacuum/test/b.wav": b"b",
-        "Vacuum/attributes_00.csv": b"c",
-    }
-
-
 def test_other_content_is_only_replaced_when_allowed(make, tmp_path):
     (tmp_path / "out" / "fan").mkdir(parents=True)
     (tmp_path / "out" / "fan" / "b.wav").write_bytes(b"mine")

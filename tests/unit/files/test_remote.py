@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +17,7 @@ from daco.data.folders import list_audio
 from daco.data.manifest import write_manifest
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.embedding.cost import cost_file
 from daco.errors import AudioError, DataError, InputError, MissingExtraError
-from daco.experiments.run import study
 from daco.files.atomic import atomic_write
 from daco.files.remote import file_sizes, parse_location, require_local
 
@@ -54,13 +51,6 @@ class TestText:
 
     def test_a_file_uri_is_local(self):
         assert parse_location("file:///data/a%20b.wav") == Path("/data/a b.wav")
-
-    def test_options_belong_to_the_file_system_not_to_the_key(self):
-        root = parse_location("s3://plant/clips?region=eu-west-1&scheme=http")
-        below = root / "fan" / "a.wav"
-        assert (below.key, below.name, below.suffix) == ("clips/fan/a.wav", "a.wav", ".wav")
-        assert below.storage_options["query"] == "?region=eu-west-1&scheme=http"
-        assert below.parent.parent == root
 
     def test_a_question_mark_below_a_folder_is_a_part_of_the_name(self, store):
         store.put("clips/what?.wav", b"x")
@@ -98,10 +88,6 @@ class TestText:
         with pytest.raises(InputError, match="name a bucket, such as s3://plant/clips"):
             parse_location("s3:///clips")
 
-    def test_it_travels(self):
-        there = parse_location("s3://plant/clips?region=eu-west-1") / "a.wav"
-        assert pickle.loads(pickle.dumps(there)) == there
-
     def test_it_never_passes_for_a_local_file(self):
         with pytest.raises(TypeError):
             Path(parse_location("s3://plant/a.wav"))
@@ -137,12 +123,6 @@ class TestFiles:
         (somewhere / "x").rmtree()
         assert [name for name, _ in somewhere.files()] == ["a.wav"]
 
-    def test_sizes_of_more_files_than_are_asked_for_at_once(self):
-        pytest.importorskip("fsspec")
-        folder = parse_location("memory://sizes")
-        (folder / "a").write_bytes(b"22")
-        assert list(file_sizes(folder, ["a", "none"] * 600)) == [2, None] * 600
-
     def test_a_file_appears_whole_or_not_at_all(self, somewhere):
         file = somewhere / "x" / "big.bin"
         content = np.random.default_rng(0).bytes(12_000_000)  # more than one part of an upload
@@ -172,11 +152,6 @@ class TestTables:
         back = EmbeddingTable.read(somewhere / "t.parquet")
         assert np.array_equal(back.matrix(), np.eye(5))
 
-    def test_an_npz_is_read(self, somewhere, tmp_path):
-        np.savez(tmp_path / "t.npz", embedding=np.eye(3, dtype=np.float32))
-        (somewhere / "t.npz").write_bytes((tmp_path / "t.npz").read_bytes())
-        assert len(EmbeddingTable.read(somewhere / "t.npz")) == 3
-
     @pytest.mark.parametrize("name", ["t.parquet", "t.npz"])
     def test_what_is_no_table_is_told_as_of_a_local_file(self, somewhere, tmp_path, name):
         for where in (tmp_path / name, somewhere / name):
@@ -188,13 +163,6 @@ class TestTables:
             assert str(missing.value).startswith(f"{where}: cannot be read (")
             assert "No such file or directory" in str(missing.value)
             assert str(bad.value).startswith(f"{where}: not a readable ")
-
-    def test_the_cost_is_noted_beside(self):
-        assert str(cost_file("s3://plant/emb.parquet")) == "s3://plant/emb.cost.json"
-
-    def test_a_study_is_refused_before_anything_is_read(self):
-        with pytest.raises(InputError, match=r"s3://plant/run: choose a folder here, and copy"):
-            study("s3://plant/none.parquet", out="s3://plant/run")
 
 
 class TestClips:
@@ -305,12 +273,6 @@ class TestWhatGoesWrong:
             read_clips(store.uri("clips", bucket="nowhere"))
         with pytest.raises(DataError, match=r"s3://nowhere: there is no such bucket\. Create it"):
             list(parse_location(store.uri(bucket="nowhere")).files())
-
-    def test_no_such_key(self, store):
-        with pytest.raises(DataError, match=r"/clips does not exist\. Give a folder"):
-            read_clips(store.uri("clips"))
-        with pytest.raises(DataError, match=r"t.parquet: cannot be read \(No such file"):
-            EmbeddingTable.read(store.uri("t.parquet"))
 
     def test_access_denied(self, store):
         store.put("clips/a.wav", b"x")
