@@ -165,7 +165,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
 
 
 def _rows(comparison: Comparison, name: str) -> list[dict[str, Any]]:
-    from daco.experiments.aggregate import plain
+    from daco.experiments.analysis import plain
 
     records = getattr(comparison, name).to_dict("records")
     return [{str(key): plain(value) for key, value in row.items()} for row in records]

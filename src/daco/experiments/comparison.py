@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daco.errors import DacoError, DataError, InputError
 from daco.evaluation.intervals import too_few_machines
-from daco.experiments.aggregate import plain
+from daco.experiments.analysis import plain
 from daco.experiments.choose import compare_scores, study_choice
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.result import StudyResult

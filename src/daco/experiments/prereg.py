@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.errors import DataError, InputError
-from daco.experiments.aggregate import metrics_of, plain
+from daco.experiments.analysis import metrics_of, plain
 from daco.experiments.decision import GUARDED, Decision, decide
 from daco.experiments.study_tables import (
     DOCUMENTS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from daco.errors import DacoError, DataError
-from daco.experiments.aggregate import official_scores
+from daco.experiments.analysis import official_scores
 from daco.experiments.choose import compare_scores
 from daco.experiments.prereg import (
     COLUMNS,
