@@ -32,7 +32,6 @@ from daco.commands.options import (
 )
 from daco.errors import DacoError, DataError, InputError
 from daco.text import quantity
-from daco.validation import require_whole
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -94,6 +93,8 @@ def fit(
     require_engine(engine, address)
     require_rate(false_alarm_rate)
     if max_normals is not None:
+        from daco.validation import require_whole
+
         require_whole(max_normals, "--max-normals", least=2)
     if config not in (AUTO, RECOMMENDED):
         require_usable(config)
