@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daco.method.kernels import Array, require_torch
 from daco.validation import Floats
@@ -39,6 +40,13 @@ def load(arrays: Sequence[Floats], device: str) -> Array:
     with ThreadPoolExecutor(_COPYING_THREADS) as pool:
         list(pool.map(np.copyto, locked.numpy(), arrays))
     return locked.to(place, non_blocking=True)
+
+
+def fetch(values: Array, into: NDArray[Any]) -> None:
+    """Copy a tensor into an array of the same shape and type."""
+    import torch
+
+    torch.from_numpy(into).copy_(values)
 
 
 def device_memory(device: torch.device) -> int:
