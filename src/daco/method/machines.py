@@ -20,9 +20,16 @@ from daco.method.batch import BankBatch
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.distances import unit_rows
-from daco.method.kernels import Array, kernels, require_torch
+from daco.method.kernels import (
+    Array,
+    device_memory,
+    fetch,
+    kernels,
+    load,
+    require_device,
+    require_torch,
+)
 from daco.method.neighbours import list_length
-from daco.method.staging import device_memory, fetch, load, require_device
 from daco.validation import Float64s, Floats, Indices, as_embeddings, encode_domains, require_whole
 
 _WORKSPACE = {"cuda": 8 * 2**30}
