@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.markup import escape
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from daco.detector.normals import Skipped
 
 _UNLIMITED = 1_000_000
-_FOLDED = 8  # columns of the terminal that a name gets at least
 _SHOWN = 20
 _WORD = re.compile(r"\s*\S+\s*")
 
@@ -178,62 +178,32 @@ def _wrap(text: Text, width: int) -> Iterator[Text]:
 
 def _lines(console: Output, table: Table) -> Iterator[Text]:
     """The lines of a table without blanks at their ends, which a terminal might wrap."""
-    _set_widths(console, table)
-    options = console.options.update(max_width=_UNLIMITED)
-    for line in console.render_lines(table, options, pad=False):
+    unlimited = console.options.update(max_width=_UNLIMITED)
+    for column in table.columns:
+        _protect(console, unlimited, column)
+    if Measurement.get(console, unlimited, table).minimum > console.width:
+        table.box, table.padding, table.pad_edge = None, (0, min(1, table.padding[1]), 0, 0), False
+    for line in Segment.split_lines(console.render(table)):
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()
         yield text
 
 
-def _set_widths(console: Output, table: Table) -> None:
-    """Make a table fit: wrap its cells, else leave out its lines, else fold its names."""
-    folded, whole, natural = zip(*(_sizes(console, each) for each in table.columns), strict=True)
-    widths = list(natural)
-    _narrow(console, table, widths, whole)
-    if _width(console, table) > console.width:
-        table.box, table.padding, table.pad_edge = None, (0, min(1, table.padding[1]), 0, 0), False
-    _narrow(console, table, widths, folded)
+def _protect(console: Output, unlimited: ConsoleOptions, column: Column) -> None:
+    """Keep numbers, which are aligned on the right, and words whole.
 
-
-def _narrow(console: Output, table: Table, widths: list[int], least: Sequence[int]) -> None:
-    """Take what does not fit from the widest columns that have more than they need."""
-    for column, width in zip(table.columns, widths, strict=True):
-        column.width, column.max_width = width, None
-    for _ in range(_width(console, table) - console.width):
-        loose = [i for i, width in enumerate(widths) if width > least[i]]
-        if not loose:
-            break
-        widest = max(loose, key=widths.__getitem__)
-        widths[widest] -= 1
-        table.columns[widest].width = widths[widest]
-    table.width = _width(console, table)
-
-
-def _width(console: Output, table: Table) -> int:
-    options = console.options.update(max_width=_UNLIMITED)
-    table.width = None
-    return Measurement.get(console, options, table).maximum
-
-
-def _sizes(console: Output, column: Column) -> tuple[int, int, int]:
-    """The width of a column with words folded, with words whole, and in one line.
-
-    Only columns whose overflow is ``fold`` are folded. Numbers, which are aligned on the right,
-    stay whole.
+    Only columns whose overflow is ``fold`` break words, into parts of eight letters at least.
     """
-    options = console.options.update(max_width=_UNLIMITED)
-    header = Measurement.get(console, options, column.header)
-    cells = [Measurement.get(console, options, cell) for cell in column.cells]
-    lines = max((cell.maximum for cell in cells), default=0)
-    natural = max(header.maximum, lines)
-    if column.no_wrap:
-        natural = max(natural, column.width or 0)
-        return natural, natural, natural
-    is_number = column.justify == "right"
-    kept = lines if is_number else max((cell.minimum for cell in cells), default=0)
-    whole = max(header.minimum, kept)
-    folded = min(whole, max(_FOLDED, kept if is_number else 0))
-    if console.width < _UNLIMITED:
-        natural = column.width or min(natural, column.max_width or natural)
-    return folded if column.overflow == "fold" else whole, whole, max(whole, natural)
+    header, *cells = (
+        Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)
+    )
+    word = max((cell.minimum for cell in cells), default=0)
+    line = max((cell.maximum for cell in cells), default=0)
+    least = line if column.justify == "right" else word
+    if column.overflow == "fold":
+        least = min(max(least, header.minimum), max(8, line if column.justify == "right" else 0))
+    else:
+        least = max(least, header.minimum)
+        column.no_wrap = column.no_wrap or least >= max(line, header.maximum)
+    column.min_width = max(least, line, header.maximum) if column.no_wrap else least
+    column.width = column.width and max(column.width, column.min_width)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, print_json, progress_bars
-from daco.commands.options import AsJson, flag, option, require_folder
+from daco.commands.options import AsJson, argument, flag, option, require_folder
 from daco.version import __version__
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 def paper(
     artifacts: Annotated[
         Path,
-        typer.Argument(
-            help="The authors' artifacts: a clone of polestvr/daco-experiments, or a ZIP of it."
-        ),
+        argument("The authors' artifacts: a clone of polestvr/daco-experiments, or its ZIP."),
     ],
     everything: Annotated[
         bool, flag("--all", "Also list the 135 values of the appendix one by one.")
@@ -104,19 +102,18 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
 
 
 def _show(console: Output, found: Sequence[Finding], *, everything: bool) -> None:
-
     from daco.paper import PLACES, errata
     from daco.paper.check import MEANINGS
     from daco.paper.document import headline
 
-    console.print(Text("The paper, recomputed from its authors' artifacts", style="bold"))
+    console.write("The paper, recomputed from its authors' artifacts", style="bold")
     for status, meaning in MEANINGS.items():
-        console.print(Text(f"{status.value:12} {meaning}", style="dim"))
+        console.write(f"{status.value:12} {meaning}", style="dim")
     console.print()
     in_paper = True
     for place in PLACES:
         if in_paper and not place.in_paper:
-            console.print(Text("Beyond the paper", style="bold"))
+            console.write("Beyond the paper", style="bold")
             console.print()
         in_paper = place.in_paper
         rows = [each for each in found if each.figure.place == place.name]
@@ -127,20 +124,20 @@ def _show(console: Output, found: Sequence[Finding], *, everything: bool) -> Non
             console.print()
     _show_unexpected(console, [each for each in found if not each.expected])
     for sentence in headline(found):
-        console.print(Text(sentence, style="bold" if "xpected" in sentence else ""))
+        console.write(sentence, style="bold" if "xpected" in sentence else "")
 
 
 def _show_unexpected(console: Output, found: Sequence[Finding]) -> None:
     """What differs, by place; what is missing, by file."""
     if not found:
         return
-    console.print(Text("Not as expected", style="bold red"))
+    console.write("Not as expected", style="bold red")
     missing = Counter(each.note for each in found if each.status == "missing")
     differing = [each for each in found if each.status != "missing"]
     for each in differing[:_LISTED]:
         figure = each.figure
-        told = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."
-        _hanging(console, "-", f"{told} {each.note}".rstrip(), style="red")
+        text = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."
+        _hanging(console, "-", f"{text} {each.note}".rstrip(), style="red")
     if len(differing) > _LISTED:
         _hanging(console, "-", f"{len(differing) - _LISTED} more; --json has all.", style="red")
     for note, count in missing.items():
@@ -151,56 +148,30 @@ def _show_unexpected(console: Output, found: Sequence[Finding]) -> None:
 
 def _show_place(console: Output, place: Place, rows: Sequence[Finding], *, short: bool) -> None:
     """A table, and the notes that its marks point to."""
-    from daco.paper.document import title
+    from daco.paper.document import status_text, title
 
-    listed = [each for each in rows if not each.expected] if short else rows
-    table = _table(title(place.name, place.title), "printed" if place.in_paper else "expected")
-    notes: list[str] = []
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
+    headings = (title(place.name, place.title), "printed" if place.in_paper else "expected")
+    for heading, width in zip((*headings, "artifacts", ""), _WIDTHS, strict=True):
+        right = heading in ("printed", "expected", "artifacts")
+        table.add_column(Text(heading), justify="right" if right else "left", width=width)
     if short:
         counts = Counter(each.status.value for each in rows if each.expected)
         counted = ", ".join(f"{count} {status}" for status, count in counts.items())
         table.add_row(f"{counted}; --all lists all", "", "", "")
-    for each in listed:
-        mark = ""
-        if each.note:
-            if each.note not in notes:
-                notes.append(each.note)
-            mark = str(notes.index(each.note) + 1).translate(_SUPERSCRIPTS)
-        table.add_row(
-            Text(each.figure.what),
-            Text(_cut(each.figure.printed)),
-            Text(_cut(each.text) or "-"),
-            _status(each, mark),
-        )
+        rows = [each for each in rows if not each.expected]
+    notes = list(dict.fromkeys(each.note for each in rows if each.note))
+    marks = {note: str(at).translate(_SUPERSCRIPTS) for at, note in enumerate(notes, 1)}
+    for each in rows:
+        style = _STYLES.get(each.status.value, "yellow") if each.expected else "bold red"
+        values = (each.figure.printed, each.text or "-")
+        shown = (text if len(text) <= _LONGEST else f"{text[:12]}…" for text in values)
+        status = Text(f" {status_text(each)}{marks.get(each.note, '')}", style)
+        table.add_row(Text(each.figure.what), *map(Text, shown), status)
     console.print(table)
-    for index, note in enumerate(notes, 1):
-        _hanging(console, str(index).translate(_SUPERSCRIPTS), note, style="dim")
+    for note, mark in marks.items():
+        _hanging(console, mark, note, style="dim")
     console.print()
-
-
-def _table(heading: str, given: str) -> Table:
-
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
-    what, printed, recomputed, status = _WIDTHS
-    table.add_column(Text(heading), width=what)
-    table.add_column(given, justify="right", width=printed)
-    table.add_column("artifacts", justify="right", width=recomputed)
-    table.add_column("", width=status, no_wrap=True)
-    return table
-
-
-def _status(finding: Finding, mark: str) -> Text:
-
-    from daco.paper.document import status_text
-
-    style = _STYLES.get(finding.status.value, "yellow")
-    if not finding.expected:
-        style = "bold red"
-    return Text(f" {status_text(finding)}{mark}", style=style)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:12]}…"
 
 
 def _hanging(console: Output, lead: str, text: str, *, style: str) -> None:
