@@ -44,9 +44,8 @@ from daco.data.table import EmbeddingTable
 from daco.embedding.cluster import RayEmbedding
 from daco.embedding.embed import embed_clips
 from daco.experiments.inputs import DomainNames, machines_of, read_table
-from daco.experiments.machine import Settings, score_machine
+from daco.experiments.machine import Settings, run_machines, score_machine
 from daco.experiments.run import study
-from daco.experiments.workers import run_machines
 
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
 DIM = 768

@@ -192,14 +192,6 @@ def test_an_archive_that_the_record_replaced_is_fetched_and_collides_visibly(rec
     assert fetched_archives(records) == ["eval_data_Sander_train.zip"] * 2  # the zip was kept
 
 
-def test_a_kept_archive_is_unpacked_without_fetching(records, tmp_path):
-    place = tmp_path / "dcase2026t2" / "archives"
-    place.mkdir(parents=True)
-    (place / "dev_fan.zip").write_bytes(archive("fan", "train", "test"))
-    assert "the archive" in run("dataset", "--year", 2026, tmp_path, "--machine", "fan")
-    assert fetched_archives(records) == []
-
-
 def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
     route = f"/api/records/{RECORDS[2026]['dev']}/files/dev_fan.zip/content"
     good = records.routes[route].body

@@ -13,10 +13,8 @@ import soundfile
 from ray_cluster import PATIENCE, SMALL, address_for_client, switch_off, workers_of
 from shared_data import shared
 from small_runs import DEV, machine_table
-from typer.testing import CliRunner
 
 from daco.backbones import load
-from daco.commands.app import app
 from daco.data.clips import ClipTable
 from daco.data.sources import read_clips
 from daco.embedding.cluster import RayEmbedding
@@ -107,38 +105,12 @@ def test_a_node_killed_while_embedding_changes_no_byte(cluster, second, clips, e
     assert [each.name for each in tmp_path.iterdir()] == ["e.parquet"]
 
 
-def test_a_run_begun_here_goes_on_on_a_cluster(cluster, clips, expected, tmp_path):
-    def interrupt(done, total):
-        if done > 30:
-            raise KeyboardInterrupt
-
-    net, out = load("logmel"), tmp_path / "e.parquet"
-    with pytest.raises(KeyboardInterrupt):
-        embed_clips(clips, net, out, progress=interrupt, **OPTIONS)
-    place = RayEmbedding(net, address=cluster.address)
-    report = embed_clips(clips, net, out, engine=place, **OPTIONS)
-    assert report.reused > 20
-    assert report.embedded < 40
-    assert out.read_bytes() == expected
-
-
 def test_a_computer_outside_the_cluster_gets_the_same_bytes(cluster, clips, expected, tmp_path):
     net, out = load("logmel"), tmp_path / "e.parquet"
     with address_for_client(cluster) as address:
         place = RayEmbedding(net, address=address)
         embed_clips(clips, net, out, engine=place, **OPTIONS)
     assert out.read_bytes() == expected
-
-
-def test_the_command_writes_the_bytes_of_the_engine_local(cluster, clips, tmp_path):
-    made = {}
-    for engine in (["local"], ["ray", "--address", cluster.address]):
-        out = tmp_path / f"{engine[0]}.parquet"
-        options = ["--out", str(out), "--on-error", "skip", "--engine", *engine]
-        result = CliRunner().invoke(app, ["embed", str(clips.root), *options])
-        assert result.exit_code == 4, result.output  # a clip was skipped
-        made[engine[0]] = out.read_bytes()
-    assert made["ray"] == made["local"]
 
 
 def test_the_first_clip_that_is_wrong_is_named(cluster, second, clips, tmp_path):

@@ -149,13 +149,6 @@ def test_a_study_reads_its_tables_from_the_store(there, store, tmp_path):
     assert "A study is written to this computer only" in str(result.exception)
 
 
-def test_select_reads_its_table_from_the_store(there, store, tmp_path):
-    dev = machine_table(tmp_path / "dev.parquet", DEV)
-    store.put("tables/select.parquet", dev.read_bytes())
-    here = ok("select", "--train", dev, "--splits", 3, "--json")
-    assert ok("select", "--train", there("tables/select.parquet"), "--splits", 3, "--json") == here
-
-
 def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
     wrong = {
         ("embed", there("nothing"), "--out", tmp_path / "e.parquet"): "/nothing does not exist.",

@@ -15,8 +15,8 @@ from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data.table import EmbeddingTable
+from daco.experiments.analysis import frontier_table
 from daco.experiments.choose import study_choice
-from daco.experiments.frontier import frontier_table
 from daco.experiments.result import StudyResult
 from daco.experiments.run import study
 from daco.experiments.statistics import transfer_statistics

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import daco
 from daco.data.table import EmbeddingTable
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments import aggregate, decision, labelfree, veto
+from daco.experiments import analysis, decision, labelfree, veto
 from daco.experiments.choose import study_choice
 from daco.experiments.labelfree import select_label_free
 from daco.experiments.stability import stability_table
@@ -30,7 +30,7 @@ def test_what_decides_has_no_argument_for_an_evaluation_label():
         choice.choose,
         choice.choose_config,
         veto.pseudo_arrays,
-        aggregate.pool_within,
+        analysis.pool_within,
         floor.bank_floor,
         floor.study_floor,
         labelfree.select_label_free,

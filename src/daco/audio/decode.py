@@ -221,25 +221,42 @@ def naming(path: Source | None) -> Iterator[None]:
 
 def _open(path: Location | None, content: bytes, limits: AudioLimits) -> soundfile.SoundFile:
     """The opened file, after every check of its declarations."""
-    source: Path | BytesIO
     if isinstance(path, Path):
-        source, suffix = path, path.suffix
-        _check_file(path, limits)
+        size, suffix = _regular_size(path), path.suffix.lower()
+    elif path is None:
+        size, suffix = len(content), suffix_of_content(content) or ""
     else:
-        source, suffix = _check_content(path, content, limits)
+        suffix = path.suffix.lower()
+        size, content = _fetch(path, content, limits)
+    if size == 0:
+        raise AudioError("the file is empty.")
+    if size > limits.bytes:
+        raise AudioError(
+            f"{size} bytes are more than the limit of {limits.bytes}. Cut the recording into clips."
+        )
+    if suffix not in FORMATS:
+        unknown = f"not audio of a known format ({READABLE})."
+        raise AudioError(unknown if path is None else _wrong_suffix(suffix))
     try:
-        file = soundfile.SoundFile(source)
+        with path.open("rb") if isinstance(path, Path) else BytesIO(content) as opened:
+            cut = truncation(opened, size)
+    except OSError as error:
+        raise AudioError(f"cannot be read ({error.strerror}).") from None
+    if cut is not None:
+        raise AudioError(f"truncated, {cut}. Copy or record the file again.")
+    try:
+        file = soundfile.SoundFile(path if isinstance(path, Path) else BytesIO(content))
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
         raise AudioError(f"not readable as audio ({_reason(error)}).") from None
     try:
-        _check_header(file, suffix.lower(), limits)
+        _check_header(file, suffix, limits)
     except BaseException:
         file.close()
         raise
     return file
 
 
-def _check_file(path: Path, limits: AudioLimits) -> None:
+def _regular_size(path: Path) -> int:
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -247,64 +264,27 @@ def _check_file(path: Path, limits: AudioLimits) -> None:
         raise AudioError(f"cannot be opened ({reason}).") from None
     if not stat.S_ISREG(status.st_mode):
         raise AudioError("not a regular file.")
-    _check_suffix(path.suffix)
-    _check_size(status.st_size, limits)
+    return status.st_size
+
+
+def _fetch(path: RemotePath, content: bytes, limits: AudioLimits) -> tuple[int, bytes]:
+    """Size and content of a remote file, fetched at once: a decoder would ask for many pieces."""
+    if path.suffix.lower() not in FORMATS and path.exists():  # a missing folder has no extension
+        raise AudioError(_wrong_suffix(path.suffix))
+    if content:
+        return len(content), content
     try:
-        with path.open("rb") as file:
-            cut = truncation(file, status.st_size)
-    except OSError as error:
-        raise AudioError(f"cannot be read ({error.strerror}).") from None
-    _require_whole_file(cut)
+        size, _, content = path.fetch(limits.bytes)
+    except FileNotFoundError as error:
+        raise AudioError(f"cannot be opened ({error.strerror}).") from None
+    return len(content) or size, content
 
 
-def _check_content(
-    path: RemotePath | None, content: bytes, limits: AudioLimits
-) -> tuple[BytesIO, str]:
-    """The whole of a remote file or upload, and its extension.
-
-    A remote file is fetched at once, because a decoder would ask for it piece by piece.
-    """
-    size = len(content)
-    if path is None:
-        _check_size(size, limits)
-        suffix = suffix_of_content(content)
-        if suffix is None:
-            raise AudioError(f"not audio of a known format ({READABLE}).")
-    else:
-        suffix = path.suffix
-        if suffix.lower() in FORMATS or path.exists():  # a missing folder has no extension
-            _check_suffix(suffix)
-        if not content:
-            try:
-                size, _, content = path.fetch(limits.bytes)
-            except FileNotFoundError as error:
-                raise AudioError(f"cannot be opened ({error.strerror}).") from None
-            size = len(content) or size
-        _check_size(size, limits)
-    _require_whole_file(truncation(BytesIO(content), len(content)))
-    return BytesIO(content), suffix
-
-
-def _check_suffix(suffix: str) -> None:
-    if suffix.lower() not in FORMATS:
-        raise AudioError(
-            f"the extension {suffix!r} is not one of {', '.join(FORMATS)}. Convert the recording, "
-            "or give the file the extension of its format."
-        )
-
-
-def _check_size(size: int, limits: AudioLimits) -> None:
-    if size == 0:
-        raise AudioError("the file is empty.")
-    if size > limits.bytes:
-        raise AudioError(
-            f"{size} bytes are more than the limit of {limits.bytes}. Cut the recording into clips."
-        )
-
-
-def _require_whole_file(cut: str | None) -> None:
-    if cut is not None:
-        raise AudioError(f"truncated, {cut}. Copy or record the file again.")
+def _wrong_suffix(suffix: str) -> str:
+    return (
+        f"the extension {suffix!r} is not one of {', '.join(FORMATS)}. Convert the recording, or "
+        "give the file the extension of its format."
+    )
 
 
 def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -> None:

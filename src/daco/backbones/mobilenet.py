@@ -42,23 +42,28 @@ class Layer(NamedTuple):
         return self.outputs, self.inputs // self.groups, self.kernel, self.kernel
 
 
+class Squeeze(NamedTuple):
+    """Squeeze-excitation: its name in the checkpoint and its two widths."""
+
+    name: str
+    wide: int
+    narrow: int
+
+
 class Block(NamedTuple):
     """An inverted residual: expand, depthwise, squeeze-excitation, project."""
 
-    expand: Layer | None
-    depthwise: Layer
-    squeeze: tuple[str, int, int] | None
-    project: Layer
+    parts: list[Layer | Squeeze]
     activation: type[nn.Module]
     residual: bool
 
 
 def _channels(wanted: int) -> int:
-    """0.4 of so many channels as a multiple of 8, at least 8 and never below 90 %."""
     return _multiple_of_8(wanted * 0.4)
 
 
 def _multiple_of_8(wanted: float) -> int:
+    """The nearest multiple of 8, at least 8 and never below 90 %."""
     rounded = max(8, int(wanted + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * wanted else rounded
 
@@ -89,30 +94,23 @@ _HEAD = Layer("features.16", _channels(160), 6 * _channels(160))
 def _block(index: int, row: tuple[int, int, int, int, bool, bool, int]) -> Block:
     inputs, expanded, outputs = (_channels(row[column]) for column in (0, 2, 3))
     _, kernel, _, _, squeezes, swish, stride = row
-    prefix, part = f"features.{index}.block", 0
-    expand = squeeze = None
+    prefix = f"features.{index}.block"
+    parts: list[Layer | Squeeze] = []
     if expanded != inputs:
-        expand = Layer(f"{prefix}.{part}", inputs, expanded)
-        part += 1
-    depthwise = Layer(f"{prefix}.{part}", expanded, expanded, kernel, stride, groups=expanded)
-    part += 1
+        parts.append(Layer(f"{prefix}.0", inputs, expanded))
+    name = f"{prefix}.{len(parts)}"
+    parts.append(Layer(name, expanded, expanded, kernel, stride, groups=expanded))
     if squeezes:
-        name = f"{prefix}.{part}.conc_se_layers.0"
-        squeeze = (name, expanded, _multiple_of_8(expanded / 4))
-        part += 1
-    return Block(
-        expand,
-        depthwise,
-        squeeze,
-        Layer(f"{prefix}.{part}", expanded, outputs),
-        nn.Hardswish if swish else nn.ReLU,
-        residual=stride == 1 and inputs == outputs,
-    )
+        name = f"{prefix}.{len(parts)}.conc_se_layers.0"
+        parts.append(Squeeze(name, expanded, _multiple_of_8(expanded / 4)))
+    parts.append(Layer(f"{prefix}.{len(parts)}", expanded, outputs))
+    activation = nn.Hardswish if swish else nn.ReLU
+    return Block(parts, activation, residual=stride == 1 and inputs == outputs)
 
 
 _BLOCKS = tuple(_block(index, row) for index, row in enumerate(_LARGE, start=1))
 
-STRIDE = _STEM.stride * math.prod(block.depthwise.stride for block in _BLOCKS)
+STRIDE = _STEM.stride * math.prod(row[-1] for row in _LARGE)
 """Frames, and mel bands, per step of the grid."""
 
 
@@ -123,23 +121,15 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
     (384, 64, 1, 1)
     """
     shapes: dict[str, tuple[int, ...]] = {}
-
-    def add(layer: Layer | None) -> None:
-        if layer is not None:
-            shapes[f"{layer.name}.0.weight"] = layer.shape
-            for entry in ("weight", "bias", "running_mean", "running_var"):
-                shapes[f"{layer.name}.1.{entry}"] = (layer.outputs,)
-
-    add(_STEM)
-    for block in _BLOCKS:
-        add(block.expand)
-        add(block.depthwise)
-        if block.squeeze is not None:
-            name, wide, narrow = block.squeeze
+    for part in (_STEM, *(part for block in _BLOCKS for part in block.parts), _HEAD):
+        if isinstance(part, Squeeze):
+            name, wide, narrow = part
             shapes[f"{name}.fc1.weight"], shapes[f"{name}.fc1.bias"] = (narrow, wide), (narrow,)
             shapes[f"{name}.fc2.weight"], shapes[f"{name}.fc2.bias"] = (wide, narrow), (wide,)
-        add(block.project)
-    add(_HEAD)
+        else:
+            shapes[f"{part.name}.0.weight"] = part.shape
+            for entry in ("weight", "bias", "running_mean", "running_var"):
+                shapes[f"{part.name}.1.{entry}"] = (part.outputs,)
     return shapes
 
 
@@ -201,13 +191,12 @@ class InvertedResidual(nn.Module):
     def __init__(self, block: Block, state_dict: Mapping[str, Tensor]) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        if block.expand is not None:
-            layers += [_folded(block.expand, state_dict), block.activation()]
-        layers += [_folded(block.depthwise, state_dict), block.activation()]
-        if block.squeeze is not None:
-            layers.append(SqueezeExcitation(block.squeeze[0], state_dict))
-        layers.append(_folded(block.project, state_dict))
-        self.layers = nn.Sequential(*layers)
+        for part in block.parts:
+            if isinstance(part, Squeeze):
+                layers.append(SqueezeExcitation(part.name, state_dict))
+            else:
+                layers += [_folded(part, state_dict), block.activation()]
+        self.layers = nn.Sequential(*layers[:-1])  # the projection has no activation
         self.residual = block.residual
 
     def forward(self, x: Tensor) -> Tensor:

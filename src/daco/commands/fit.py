@@ -35,7 +35,7 @@ from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Gathered, Normals
+    from daco.detector.normals import Normals, NormalsByMachine
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -284,7 +284,7 @@ def _gather(
     keep: Location | None,
     engine: str,
     domain_level: int | None,
-) -> Gathered:
+) -> NormalsByMachine:
     from daco.audio.microphones import parse_channel
     from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
 

@@ -16,7 +16,7 @@ from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Gathered, Normals
+    from daco.detector.normals import Normals, NormalsByMachine
 
 
 def update(
@@ -128,7 +128,7 @@ def _gather(
     device: str,
     on_error: OnError,
     domain_level: int | None,
-) -> Gathered:
+) -> NormalsByMachine:
     from daco.detector.normals import (
         is_table,
         normals_of_recordings,
@@ -161,7 +161,7 @@ def _gather(
         )
 
 
-def _of_machine(model: MachineModel, gathered: Gathered) -> Normals:
+def _of_machine(model: MachineModel, gathered: NormalsByMachine) -> Normals:
     names = [each.machine for each in gathered.machines]
     if names.count(model.machine) == 1:
         return gathered.machines[names.index(model.machine)]

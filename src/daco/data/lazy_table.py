@@ -7,7 +7,6 @@ clip besides. Those are read when it is opened, the vectors when rows of them ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from daco.data.parquet import (
     as_matrix,
     by_readout,
     column_name,
-    first_line,
     is_embedding,
     naming_file,
     own_metadata,
@@ -130,7 +128,7 @@ class StoredTable:
         starts = _group_starts(self.file)
         counts = np.diff(np.searchsorted(ordered, starts))
         for group in np.flatnonzero(counts).tolist():
-            with _reading(self.path):
+            with naming_file(self.path):
                 first = int(starts[group])
                 last = int(ordered[np.searchsorted(ordered, starts[group + 1]) - 1])
                 for part in _batches(self.file, group, name):
@@ -162,7 +160,7 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
     path = parse_location(path)
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
-    with _reading(path):
+    with naming_file(path):
         file = parquet_file(path)
         stamp = _stamp(path)
         names = file.schema_arrow.names
@@ -193,18 +191,6 @@ def parquet_file(path: Location) -> pq.ParquetFile:
     return pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False)
 
 
-@contextmanager
-def _reading(path: Location) -> Iterator[None]:
-    """Errors name the file, also where it is found to be damaged only now."""
-    import pyarrow as pa
-
-    with naming_file(path):
-        try:
-            yield
-        except pa.ArrowException as error:
-            raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
-
-
 def _stamp(path: Location) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
@@ -220,18 +206,11 @@ def _batches(file: pq.ParquetFile, group: int, name: str, at_once: int = AT_ONCE
     """A column of one row group, some rows at a time."""
     import pyarrow as pa
 
-    # By its own name Arrow would also find 'embedding.mean', and read both.
-    leaf = [path for path in _leaves(file) if _column_of(path) == name]
+    # By its own name Arrow would also find 'embedding.mean', and read both: the values of a list
+    # column are at a path such as 'embedding.mean.list.element'.
+    paths = [file.schema.column(index).path for index in range(len(file.schema))]
+    leaf = [path for path in paths if path.rsplit(".", 2)[0] == name]
     # One column: Arrow's threads gain nothing.
     options = {"row_groups": [group], "columns": leaf or [name], "use_threads": False}
     for batch in file.iter_batches(at_once, **options):
         yield pa.chunked_array([batch.column(name)])
-
-
-def _leaves(file: pq.ParquetFile) -> list[str]:
-    return [file.schema.column(i).path for i in range(len(file.schema))]
-
-
-def _column_of(path: str) -> str:
-    """The column of a list's values: ``embedding.mean.list.element`` is ``embedding.mean``'s."""
-    return path.rsplit(".", 2)[0]

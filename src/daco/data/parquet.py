@@ -166,10 +166,15 @@ def read_table(path: Location) -> TableContent:
 @contextmanager
 def naming_file(path: Location | str) -> Iterator[None]:
     """Turn errors of reading into a DataError that names the file."""
+    import pyarrow as pa
+
     try:
         yield
     except InputError as error:
         raise DataError(error.reason, path=path) from None
+    except pa.ArrowException as error:
+        reason = first_line(error)
+        raise DataError(f"not a readable Parquet file ({reason}).", path=path) from None
     except OSError as error:
         reason = error.strerror or first_line(error)
         raise DataError(f"cannot be read ({reason}).", path=path) from None
@@ -178,20 +183,16 @@ def naming_file(path: Location | str) -> Iterator[None]:
 
 
 def _read_parquet(path: Location) -> TableContent:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
-    try:
-        with open_location(path) as source, pq.ParquetFile(source) as file:
-            schema = file.schema_arrow
-            kept = [name for name in schema.names if _is_kept(schema.field(name))]
-            require_columns(schema.names)
-            # One read over all row groups gives one chunk per column: a matrix is a view of it.
-            content = file.read(columns=kept)
-    except pa.ArrowException as error:
-        raise DataError(f"{path}: not a readable Parquet file ({first_line(error)}).") from None
+    with open_location(path) as source, pq.ParquetFile(source) as file:
+        schema = file.schema_arrow
+        kept = [name for name in schema.names if _is_kept(schema.field(name))]
+        require_columns(schema.names)
+        # One read over all row groups gives one chunk per column: a matrix is a view of it.
+        content = file.read(columns=kept)
     if not len(content):
         raise InputError("the table has no rows. Embed some clips first.")
     metadata = own_metadata(schema)

@@ -1,4 +1,4 @@
-"""Models of many machines, fitted side by side."""
+"""Models of many machines, fitted in parallel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from daco.errors import DacoError
 from daco.method.coreset import choose_normals
 from daco.validation import Indices, as_float32
 
-_KNOWN = ("embeddings", "clip_names", "clip_sha256")
-"""What a worker need not send back."""
+_KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
 
 
 def fit_machines(

@@ -1,4 +1,4 @@
-"""The normals of machines from any clip source: recordings, which are embedded, or embeddings."""
+"""Normal clips by machine, from recordings (which are embedded) or from embedding tables."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class Normals:
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """The normals of every machine of a source, what was odd, and what could not be read."""
+class NormalsByMachine:
+    """The normals of every machine of a source, remarks, and recordings that were skipped."""
 
     machines: tuple[Normals, ...]
     oddities: tuple[str, ...]
@@ -91,12 +91,12 @@ def is_table(source: Location) -> bool:
         with open_location(source) as file:
             return "embedding" in pq.read_schema(file).names
     except (pyarrow.ArrowException, OSError):
-        return True  # whoever reads it as a table says what is wrong
+        return True  # the reader of tables reports what is wrong
 
 
 def normals_of_table(
     source: Location, *, readout: str | None = None, training: bool = True
-) -> Gathered:
+) -> NormalsByMachine:
     """The normals of an embedding table.
 
     Parameters
@@ -106,8 +106,7 @@ def normals_of_table(
     readout : str, optional
         By default the table's first.
     training : bool
-        Only clips of the training split; else, where there are none, all that are not labelled
-        anomaly.
+        Only clips of the training split; else, where there are none, all but anomalies.
     """
     table = EmbeddingTable.read(source)
     readout = readout or table.readouts[0]
@@ -122,17 +121,25 @@ def normals_of_table(
     machines = []
     for machine, group in groups.items():
         rows = [row_of[id(clip)] for clip in group]
-        domains = tuple(clip.domain or ONE_DOMAIN for clip in group)
-        names = tuple(clip.path for clip in group)
-        vectors = matrix[_at_once(rows)]
-        sha256s = tuple(hashes[row] for row in rows) if hashes else ()
-        found = Normals(machine, vectors, domains, names, frontend, origin, bands, sha256s)
-        machines.append(found)
-    return Gathered(tuple(machines), tuple(oddities))
+        # Rows that follow each other are a slice, so that a fleet's vectors are not copied.
+        together = rows == list(range(rows[0], rows[-1] + 1))
+        machines.append(
+            Normals(
+                machine,
+                matrix[rows[0] : rows[-1] + 1] if together else matrix[rows],
+                tuple(clip.domain or ONE_DOMAIN for clip in group),
+                tuple(clip.path for clip in group),
+                frontend,
+                origin,
+                bands,
+                tuple(hashes[row] for row in rows) if hashes else (),
+            )
+        )
+    return NormalsByMachine(tuple(machines), tuple(oddities))
 
 
 def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32s, tuple[str, ...]]:
-    """Embeddings and names of all clips of a table, if they were made as the model's were."""
+    """Embeddings and names of all clips of a table with the model's frontend."""
     table = EmbeddingTable.read(source)
     readout = table.readouts[0]
     if frontend is not None and frontend.readout in table.readouts:
@@ -142,7 +149,7 @@ def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32
 
 
 def require_alike(found: Frontend | None, wanted: Frontend | None, source: Location) -> None:
-    """An error where a table says that its vectors were made otherwise than the model's."""
+    """Raise `InputError` where the frontends of a table and of a model differ."""
     if found is None or wanted is None:
         return
     for field in fields(Frontend):
@@ -166,7 +173,7 @@ def normals_of_recordings(
     progress: Progress | None = None,
     engine: Engine | None = None,
     domain_level: int | None = None,
-) -> Gathered:
+) -> NormalsByMachine:
     """The normals of recordings, embedded.
 
     Parameters
@@ -179,8 +186,7 @@ def normals_of_recordings(
     keep : path, optional
         A Parquet file for the embeddings: a run that was interrupted goes on from it.
     training : bool
-        Only clips of the training split; else, where there are none, all that are not labelled
-        anomaly.
+        Only clips of the training split; else, where there are none, all but anomalies.
     on_error : {"fail", "skip"}
         What a recording that cannot be used does.
     progress : callable, optional
@@ -217,10 +223,10 @@ def normals_of_recordings(
         )
         for each in gathered.machines
     )
-    # That no clip is of the training split is no oddity where none need be.
+    # Without `training` nobody needs to hear that no clip is of the training split.
     unneeded = () if training else without_training(table.clips)
-    said = [each for each in table.remarks if each not in unneeded]
-    return Gathered(machines, (*said, *oddities), report.skipped)
+    remarks = [each for each in table.remarks if each not in unneeded]
+    return NormalsByMachine(machines, (*remarks, *oddities), report.skipped)
 
 
 def one_recording(path: Location) -> ClipTable:
@@ -243,20 +249,14 @@ def usual_seconds(paths: Sequence[Location]) -> float | None:
     return float(np.median(lengths)) if lengths else None
 
 
-def _at_once(rows: list[int]) -> slice | list[int]:
-    """Rows that follow each other as a slice: a fleet's vectors are not copied then."""
-    first, last = rows[0], rows[-1]
-    return slice(first, last + 1) if rows == list(range(first, last + 1)) else rows
-
-
 _COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
 
 
 def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:
-    """Normals by machine; what is left out is said."""
+    """Normals by machine, and remarks about the clips that are left out."""
     clips = list(clips)
     given = [clip for clip in clips if clip.split == "train"]
-    if not given and not training:  # recordings of the normal machine, whatever they were for
+    if not given and not training:
         given = clips
     oddities = []
     if len(given) < len(clips):
@@ -280,18 +280,18 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     groups = {}
     for (year, machine), group in by_key.items():
         title = machine_title(year, machine) if names[machine] > 1 else machine
-        nowhere = [clip.path for clip in group if clip.domain is None]
-        if nowhere and len(nowhere) < len(group):
+        unnamed = [clip.path for clip in group if clip.domain is None]
+        if unnamed and len(unnamed) < len(group):
             raise DataError(
-                f"{title}: {quantity(nowhere, 'clip')} without a domain among clips that have one: "
-                f"{name_list(nowhere)}. Say which domain they belong to, or leave them out."
+                f"{title}: {quantity(unnamed, 'clip')} without a domain among clips that have one: "
+                f"{name_list(unnamed)}. Say which domain they belong to, or leave them out."
             )
         groups[title] = group
     return groups, oddities
 
 
 def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]:
-    """The sentence about clips, given by split and label, that are not for training.
+    """A remark about clips, given by split and label, that are not for training.
 
     >>> left_out([("train", 0), ("test", 0), ("test", 1)], "fit")
     ['Left out 2 test clips (1 of them an anomaly): fit uses normal training clips.']
@@ -310,32 +310,28 @@ def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]
 
 
 def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
-    """How the table's vectors were made, if it says so and daco can do the same."""
-    said = table.metadata
-    if said.get("backbone") not in NAMES:
+    """How the table's vectors were made, if it was by a network of daco."""
+    metadata = table.metadata
+    if metadata.get("backbone") not in NAMES:
         return None
     try:
         return Frontend(
-            backbone=said["backbone"],
+            backbone=metadata["backbone"],
             readout=readout,
-            sample_rate=int(said["sample_rate"]),
-            channel=parse_channel(said["channel"]),
-            precision=said["precision"],
-            resampler=said["resampler"],
-            weights_sha256=said["weights_sha256"] or None,
+            sample_rate=int(metadata["sample_rate"]),
+            channel=parse_channel(metadata["channel"]),
+            precision=metadata["precision"],
+            resampler=metadata["resampler"],
+            weights_sha256=metadata["weights_sha256"] or None,
         )
     except (KeyError, ValueError) as error:
         raise InputError(
-            f"The table says it was made by {said['backbone']} but not completely how ({error}). "
-            "Embed the clips again with daco embed."
+            f"The table was made by {metadata['backbone']}, but its metadata is incomplete "
+            f"({error}). Embed the clips again with daco embed."
         ) from None
 
 
 def _hashes_of(table: EmbeddingTable) -> list[str]:
-    """The hash of each row's recording, "" where the table does not hold one; [] if it holds none.
-
-    A column of that name may be anybody's.
-    """
-    given = table.columns.get(HASHES, ())
-    found = [each if is_sha256(each) else "" for each in given]
-    return found if any(found) else []
+    """The hash of each row's recording, "" where it is not known; [] where none is."""
+    hashes = [each if is_sha256(each) else "" for each in table.columns.get(HASHES, ())]
+    return hashes if any(hashes) else []

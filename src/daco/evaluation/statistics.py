@@ -35,9 +35,8 @@ class PartialCorrelation:
     rho : float
         Spearman correlation of the two residuals.
     p_permutation : float
-        Two-sided: the share of orderings of the residuals of `y` that correlate at least as much
-        once the covariates are regressed out of them again (Freedman and Lane). All orderings are
-        counted for up to 8 values, 9,999 are drawn above.
+        Two-sided, of orderings of the residuals of `y` with the covariates regressed out again
+        (Freedman and Lane). All are counted for up to 8 values, 9,999 are drawn above.
     p_value : float
         Two-sided, t distribution with ``n - 2`` degrees of freedom: the paper's convention,
         which ignores the covariates and is too small for few values. At least ``2 / n!``.

@@ -1,4 +1,4 @@
-"""Tables of a study, put together from its machines' arrays."""
+"""Tables of a study, put together from the arrays of its machines."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_r
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Arrays
 from daco.experiments.study_tables import MachineScores
+from daco.experiments.veto import ROLES
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.text import name_list, quantity
 
@@ -31,20 +32,21 @@ def main_tables(scored: Sequence[Arrays]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     configs = scored[0]["configs"].tolist()
     grid: dict[str, Any] = {"config": configs}
-    splits = list(dict.fromkeys(str(machine["split"]) for machine in scored))
-    for split in splits:
-        metrics = [m["metrics"] for m in _of(scored, split) if not np.isnan(m["metrics"]).any()]
+    by_split: dict[str, list[Arrays]] = {}
+    for machine in scored:
+        by_split.setdefault(str(machine["split"]), []).append(machine)
+    for split, machines in by_split.items():
+        metrics = [m["metrics"] for m in machines if not np.isnan(m["metrics"]).any()]
         if metrics:
             grid[f"{split}_omega"] = harmonic_mean(np.concatenate(metrics, axis=1), axis=1)
-    for split in splits:
-        grid[f"crit_{split}"] = np.mean([m["balance"] for m in _of(scored, split)], axis=0)
+    for split, machines in by_split.items():
+        grid[f"crit_{split}"] = np.mean([m["balance"] for m in machines], axis=0)
     parts = [
         pd.DataFrame(
             {
-                "split": str(machine["split"]),
-                "machine": str(machine["title"]),
+                **_key(machine),
                 "config": configs,
-                **{name: machine["metrics"][:, i] for i, name in enumerate(QUANTITIES)},
+                **dict(zip(QUANTITIES, machine["metrics"].T, strict=True)),
                 "balance_ks": machine["balance"],
                 "uniform_ks": machine["uniformity"],
                 "separability": float(machine["separability"]),
@@ -62,7 +64,7 @@ def baselines_table(
 ) -> pd.DataFrame:
     """E1: other scorers on the same embeddings, calibration with the true domains, and `others`."""
     rows = [
-        {**_place(machine), "backend": backend, **dict(zip(QUANTITIES, metrics, strict=True))}
+        {**_key(machine), "backend": backend, **dict(zip(QUANTITIES, metrics, strict=True))}
         for machine, extra in zip(scored, examined, strict=True)
         for backend, metrics in zip(
             extra["backends"].tolist(), extra["backend_metrics"].tolist(), strict=True
@@ -75,23 +77,17 @@ def diagnostics_table(
     scored: Sequence[Arrays], examined: Sequence[Arrays], per_machine: pd.DataFrame
 ) -> pd.DataFrame:
     """E2: why calibration helps some machines and hurts others."""
-    target = {
-        (split, machine, config): value
-        for split, machine, config, value in per_machine[
-            ["split", "machine", "config", "auc_target"]
-        ].itertuples(index=False)
-    }
+    target = per_machine.set_index(["split", "machine", "config"])["auc_target"]
     rows = []
     for machine, extra in zip(scored, examined, strict=True):
-        place = _place(machine)
+        split, title = _key(machine).values()
         before, after = (
-            target.get((place["split"], place["machine"], config), np.nan)
-            for config in (RAW_CONFIG, DEFAULT_CONFIG)
+            target.get((split, title, config), np.nan) for config in (RAW_CONFIG, DEFAULT_CONFIG)
         )
         rows.append(
             {
-                "machine": place["machine"],
-                "split": place["split"],
+                "machine": title,
+                "split": split,
                 "assignment_acc_test_normals": float(extra["assignment_accuracy"]),
                 "separability_train": float(machine["separability"]),
                 "pct_anom_above_tgt_max": float(extra["above_target_max"]),
@@ -104,15 +100,16 @@ def diagnostics_table(
 
 def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame:
     """Realised false-alarm rates by domain where one label-free threshold asked for a level."""
+    systems = {"raw": RAW_CONFIG, "daco-m0": DEFAULT_CONFIG}
+    if chosen not in systems.values():
+        systems[chosen] = chosen
     rows = []
     for machine in scores:
-        if not _has_test_normals(machine):
+        normal = set(machine.domains[machine.labels == 0].tolist())
+        if not machine.labelled or normal != {"source", "target"}:
             continue
-        systems = {"raw": RAW_CONFIG, "daco-m0": DEFAULT_CONFIG, chosen: chosen}
         for system, config in systems.items():
-            if config not in machine.configs or (
-                system == config and config in (RAW_CONFIG, DEFAULT_CONFIG)
-            ):
+            if config not in machine.configs:
                 continue
             own = machine.own_of(config)
             limits = [paper_threshold(config, own, level) for level in NOMINAL_LEVELS]
@@ -126,10 +123,10 @@ def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame
                     "nominal_fpr": level,
                     "domain": domain,
                     "system": system,
-                    "empirical_fpr": float(found[i]),
+                    "empirical_fpr": float(by_level[i]),
                 }
                 for i, level in enumerate(NOMINAL_LEVELS)
-                for domain, found in rates.items()
+                for domain, by_level in rates.items()
             ]
     return _frame(rows, ["split", "machine", "nominal_fpr", "domain", "system", "empirical_fpr"])
 
@@ -144,7 +141,7 @@ def balances_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.D
         parts.append(
             pd.DataFrame(
                 {
-                    **_place(machine),
+                    **_key(machine),
                     "config": np.tile(machine["configs"], variants),
                     "seed": np.repeat(extra["seeds"], n_configs),
                     "n_splits": np.repeat(extra["n_splits"], n_configs),
@@ -158,18 +155,19 @@ def balances_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.D
 def cost_table(
     scored: Sequence[Arrays], seconds_to_grid: float, embedding: Sequence[Mapping[str, Any]]
 ) -> pd.DataFrame:
-    """E6: what it takes, as measured in this run; of the embedding, as it was noted then."""
+    """E6: time and memory of this run, and of the embedding as it was noted beside the table."""
     n_configs = len(scored[0]["configs"])
-    seconds = np.array([float(machine["seconds"]) for machine in scored])
-    # A worker's first machine pays for loading compiled code.
-    typical = float(np.median(seconds))
+    # The median, because a worker's first machine pays for loading compiled code.
+    typical = 1000 * float(np.median([float(machine["seconds"]) for machine in scored]))
     peak = max(int(machine["peak_memory"]) for machine in scored)
     sizes = [int(machine["n_normals"]) for machine in scored]
+    low, high = min(sizes), max(sizes)
+    bank = f"{quantity(low, 'normal')}" if low == high else f"{low} to {high} normals"
     rows = [
         ("machines x configurations", len(scored) * n_configs, "", f"{len(scored)} x {n_configs}"),
         ("tables to grid", seconds_to_grid, "s", "wall clock, all processes"),
-        ("one machine, all configurations", 1000 * typical, "ms", _bank_note(sizes)),
-        ("one configuration cycle", 1000 * typical / n_configs, "ms", "scores, metrics, criterion"),
+        ("one machine, all configurations", typical, "ms", f"median; {bank}"),
+        ("one configuration cycle", typical / n_configs, "ms", "scores, metrics, criterion"),
         ("peak memory of a process", peak / MEGABYTE, "MB", ""),
     ]
     for cost in embedding:
@@ -185,56 +183,31 @@ def cost_table(
 
 
 def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
-    """What a study of these machines cannot say, and what would change that."""
+    """Sentences about results that a study of these machines lacks, and what to add."""
     sentences = []
     if not has_eval:
         sentences.append(
             "No evaluation machines were given, so there is no transfer to measure. Pass an eval "
             "table."
         )
-    for split, word in (("dev", "development"), ("eval", "evaluation")):
+    lost = {
+        "dev": "dev scores and with them the veto of broken configurations are missing.",
+        "eval": "evaluation scores, the oracle, and how the criterion predicts them are missing. "
+        "Pass the ground truth when it is out.",
+    }
+    for split, word in ROLES.items():
         mine = [machine for machine in machines if machine.split == split]
         without = [machine.title for machine in mine if not machine.labelled]
-        if not without:
-            continue
-        which = f"{quantity(without, f'{word} machine')} ({name_list(without, 4)})"
-        if len(without) < len(mine):
-            sentences.append(
-                f"{which} without complete labels: official scores are over the other "
-                f"{len(mine) - len(without)}."
-            )
-        elif split == "eval":
-            sentences.append(
-                f"{which} without complete labels: evaluation scores, the oracle, and how the "
-                "criterion predicts them are missing. Pass the ground truth when it is out."
-            )
-        else:
-            sentences.append(
-                f"{which} without complete labels: dev scores and with them the veto of broken "
-                "configurations are missing."
-            )
+        if without:
+            others = len(mine) - len(without)
+            rest = f"official scores are over the other {others}." if others else lost[split]
+            which = f"{quantity(without, f'{word} machine')} ({name_list(without, 4)})"
+            sentences.append(f"{which} without complete labels: {rest}")
     return sentences
 
 
-def _has_test_normals(machine: MachineScores) -> bool:
-    return machine.labelled and {"source", "target"} == set(
-        machine.domains[machine.labels == 0].tolist()
-    )
-
-
-def _of(scored: Sequence[Arrays], split: str) -> list[Arrays]:
-    return [machine for machine in scored if str(machine["split"]) == split]
-
-
-def _place(machine: Arrays) -> dict[str, str]:
+def _key(machine: Arrays) -> dict[str, str]:
     return {"split": str(machine["split"]), "machine": str(machine["title"])}
-
-
-def _bank_note(sizes: Sequence[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return (
-        f"median; {quantity(low, 'normal')}" if low == high else f"median; {low} to {high} normals"
-    )
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

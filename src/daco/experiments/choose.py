@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.evaluation.intervals import clip_bootstrap, machine_jackknife, score_interval
-from daco.experiments.aggregate import (
+from daco.experiments.analysis import (
     blind_choices,
     blind_score,
     complete_column,

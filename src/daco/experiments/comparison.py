@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from daco.errors import DacoError, DataError, InputError
 from daco.evaluation.intervals import too_few_machines
-from daco.experiments.aggregate import plain
+from daco.experiments.analysis import plain
 from daco.experiments.choose import compare_scores, study_choice
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import write_json
-from daco.experiments.tables import Key, to_csv, to_latex, to_markdown, written
+from daco.experiments.tables import Key, format_cell, to_csv, to_latex, to_markdown
 from daco.experiments.veto import StudyVeto
 from daco.files.atomic import atomic_write
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
@@ -276,12 +276,12 @@ def _selection_table(
     def score(run: str, rule: str) -> str:
         row = next(row for row in rules if (row["run"], row["rule"]) == (run, rule))
         spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
-        return written(row["eval_omega"]) + spread
+        return format_cell(row["eval_omega"]) + spread
 
     def correlation(run: str, signal: str) -> str:
         row = _of_signal(correlations, run, signal)
         mark = " n.s." if row["crosses_zero"] else ""
-        return written(row["rho"], "+.2f") + mark
+        return format_cell(row["rho"], "+.2f") + mark
 
     def interval(run: str, signal: str) -> str:
         row = _of_signal(correlations, run, signal)
@@ -311,8 +311,8 @@ def interval_text(low: float | None, high: float | None) -> str:
     ('[−0.09,+0.70]', '–')
     """
     if low is None or high is None:
-        return written(None)
-    return f"[{written(low, '+.2f')},{written(high, '+.2f')}]"
+        return format_cell(None)
+    return f"[{format_cell(low, '+.2f')},{format_cell(high, '+.2f')}]"
 
 
 def _means(rules: list[dict[str, Any]], runs: Mapping[str, StudyResult]) -> pd.DataFrame:

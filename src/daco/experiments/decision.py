@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.experiments.aggregate import pool_within
+from daco.experiments.analysis import pool_within
 from daco.method.choice import CRITERION_DIGITS, choose
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.criterion import Floor

@@ -12,8 +12,7 @@ import numpy as np
 
 from daco.errors import DacoError, InputError
 from daco.experiments.inputs import MachineData
-from daco.experiments.machine import Settings, criteria_of_balances, longest_splits
-from daco.experiments.workers import Loaded, Prepare
+from daco.experiments.machine import Loaded, Prepare, Settings, criteria_of_balances, longest_splits
 from daco.method.config import parse_grid
 from daco.method.criterion import Balance
 from daco.method.machines import MachineScores, evaluate_machines, machine_balances, shape_groups

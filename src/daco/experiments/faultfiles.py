@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +18,8 @@ from daco.experiments.inputs import (
     Table,
     VectorReader,
     read_table,
-    renamed,
     rows_by_machine,
+    year_of,
 )
 from daco.experiments.veto import ROLES
 from daco.files.hashing import sha256_of_file
@@ -38,6 +38,12 @@ def fault_sources(faults: Source | Iterable[Source]) -> list[Source]:
     return [cast(Source, faults)] if one else list(cast(Iterable[Source], faults))
 
 
+def fault_inputs(faults: Sequence[Source]) -> list[dict[str, Any]]:
+    """Files of the faults with their hashes, for the run's provenance."""
+    paths = [None if isinstance(each, EmbeddingTable) else parse_location(each) for each in faults]
+    return [{"path": path and path.name, "sha256": path and sha256_of_file(path)} for path in paths]
+
+
 def with_faults(
     machines: Sequence[MachineData],
     tables: dict[str, Table],
@@ -45,7 +51,7 @@ def with_faults(
     names: DomainNames,
     readout: str | None,
 ) -> tuple[list[MachineData], list[str]]:
-    """The machines with the faults injected into them, and what to know about it.
+    """The machines with the faults injected into them, and notes about it.
 
     Machines of a role are compared with each other, so a role has faults for all of its
     machines or for none.
@@ -61,22 +67,15 @@ def with_faults(
     """
     if not faults:
         return list(machines), []
-    given = [
-        _Given(_title(source, at), _checked(source, at, tables), names)
-        for at, source in enumerate(faults)
-    ]
-    years = {role: _year(table) for role, table in tables.items()}
-    found = [
-        _of_machine(given, machine, tables[machine.split], years[machine.split], readout)
-        for machine in machines
-    ]
-    for machine, each in zip(machines, found, strict=True):
-        if each is not None:
-            each(machine)  # what is wrong with them is told before anything is scored
+    given = [_checked(source, at, tables, names) for at, source in enumerate(faults)]
+    found = [_faults_of(given, machine, tables[machine.split], readout) for machine in machines]
+    for machine, read_faults in zip(machines, found, strict=True):
+        if read_faults is not None:
+            read_faults(machine)  # its errors are raised before anything is scored
     if not any(found):
         raise DataError(
             f"{', '.join(each.title for each in given)}: not one fault was injected into a machine "
-            "of this study. Machines are found by their names, sections and years."
+            "of this study. Machines are matched by names, sections and years."
         )
     notes = []
     kept = list(machines)
@@ -96,101 +95,83 @@ def with_faults(
     return kept, notes
 
 
-def fault_inputs(faults: Sequence[Source]) -> list[dict[str, Any]]:
-    """Where the faults come from, for the run's provenance."""
-    return [
-        {"path": None, "sha256": None}
-        if isinstance(source, EmbeddingTable)
-        else {"path": parse_location(source).name, "sha256": sha256_of_file(parse_location(source))}
-        for source in faults
-    ]
+@dataclass(frozen=True, eq=False)
+class _FaultTable:
+    """A table of faults; `used` are the rows of each machine of the study that it has."""
 
-
-def _title(source: Source, at: int) -> str:
-    return (
-        f"table {at + 1} of faults"
-        if isinstance(source, EmbeddingTable)
-        else str(parse_location(source))
-    )
-
-
-def _checked(source: Source, at: int, tables: dict[str, Table]) -> Table:
-    table = read_table(source, ("fault",))
-    if "fault" not in table.columns:
-        raise DataError(f"{_title(source, at)} has no column 'fault'. Make it with 'daco inject'.")
-    for role, other in tables.items():
-        for key in SAME:
-            pair = table.metadata.get(key), other.metadata.get(key)
-            if all(pair) and pair[0] != pair[1]:
-                raise InputError(
-                    f"{_title(source, at)} was made with {key} {pair[0]}, and the {role} table "
-                    f"with {pair[1]}. Inject faults with the network of the study."
-                )
-    return table
-
-
-class _Given:
-    """A table of faults: its rows by machine, and the machines that are in the study."""
-
-    def __init__(self, title: str, table: Table, names: DomainNames) -> None:
-        self.title, self.table, self.names = title, table, names
-        self.rows = rows_by_machine(table)
-        self.found: list[Indices] = []
-        self._readers: dict[str, VectorReader] = {}
-
-    def reader(self, readout: str) -> VectorReader:
-        """Of the machines found in the order of the study."""
-        return self._readers.setdefault(readout, VectorReader(self.table, readout, self.found))
+    title: str
+    table: Table
+    names: DomainNames
+    rows: dict[tuple[str, str], Indices]
+    used: list[Indices] = field(default_factory=list)
+    readers: dict[str, VectorReader] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class _Faults:
-    """The faults of one machine, which are read whenever the machine is worked on."""
+class _ReadFaults:
+    """Reads the faults of one machine."""
 
-    given: _Given
+    source: _FaultTable
     index: int
     readout: str
-    where: str
 
     def __call__(self, machine: MachineData) -> PseudoAnomalies:
         try:
-            return self._made(machine)
+            return self._read(machine)
         except DacoError as error:
-            raise type(error)(f"{self.where}: {error}") from None
+            where = f"{self.source.title}, {machine.split} machine {machine.title}"
+            raise type(error)(f"{where}: {error}") from None
 
-    def _made(self, machine: MachineData) -> PseudoAnomalies:
-        table, rows = self.given.table, self.given.found[self.index]
-        columns = {name: values[rows] for name, values in table.columns.items()}
-        columns["domain"] = renamed(columns["domain"], self.given.names).astype(object)
-        bands, reader = table.bands(self.readout), self.given.reader(self.readout)
+    def _read(self, machine: MachineData) -> PseudoAnomalies:
+        source, readout = self.source, self.readout
+        bands = source.table.bands(readout)
+        reader = source.readers.setdefault(
+            readout, VectorReader(source.table, readout, source.used)
+        )
         if bands != machine.bands or reader.dim != machine.dim:
             raise InputError(
-                f"readout {self.readout!r} has {reader.dim} values in {quantity(bands, 'band')}, "
+                f"readout {readout!r} has {reader.dim} values in {quantity(bands, 'band')}, "
                 f"and {machine.dim} in {machine.bands} in the study. Inject faults with the "
                 "readout of the study."
             )
-        vectors = reader.vectors(self.index)
-        mine = EmbeddingTable(columns, {self.readout: vectors})
-        made = injected(mine, machine.normals, machine.domains, readout=self.readout, X=machine.X)
-        strange = ~np.isin(made.domains, machine.domains)
-        if strange.any():
+        rows = source.used[self.index]
+        columns = {name: values[rows] for name, values in source.table.columns.items()}
+        columns["domain"] = source.names.rename(columns["domain"]).astype(object)
+        mine = EmbeddingTable(columns, {readout: reader.vectors(self.index)})
+        made = injected(mine, machine.normals, machine.domains, readout=readout, X=machine.X)
+        if unknown := int((~np.isin(made.domains, machine.domains)).sum()):
             raise InputError(
-                f"{quantity(int(strange.sum()), 'recording')} of a domain that the normals do not "
-                "have. Inject faults into the study's own normals."
+                f"{quantity(unknown, 'recording')} of a domain that the normals do not have. "
+                "Inject faults into the study's own normals."
             )
         return made
 
 
-def _of_machine(
-    given: Sequence[_Given],
-    machine: MachineData,
-    clips: Table,
-    year: int | None,
-    readout: str | None,
-) -> _Faults | None:
-    """The faults of one machine, in the study's readout; None where no table has any."""
+def _checked(source: Source, at: int, tables: dict[str, Table], names: DomainNames) -> _FaultTable:
+    title = f"table {at + 1} of faults"
+    if not isinstance(source, EmbeddingTable):
+        title = str(parse_location(source))
+    table = read_table(source, ("fault",))
+    if "fault" not in table.columns:
+        raise DataError(f"{title} has no column 'fault'. Make it with 'daco inject'.")
+    for role, other in tables.items():
+        for key in SAME:
+            first, second = table.metadata.get(key), other.metadata.get(key)
+            if first and second and first != second:
+                raise InputError(
+                    f"{title} was made with {key} {first}, and the {role} table with {second}. "
+                    "Inject faults with the network of the study."
+                )
+    return _FaultTable(title, table, names, rows_by_machine(table))
+
+
+def _faults_of(
+    given: Sequence[_FaultTable], machine: MachineData, clips: Table, readout: str | None
+) -> _ReadFaults | None:
+    """A reader of one machine's faults in the study's readout; None where no table has any."""
     found = None
     wanted = readout or clips.readouts[0]
+    year = year_of(clips)
     for each in given:
         table = each.table
         rows = each.rows.get((machine.machine, machine.section), np.empty(0, np.intp))
@@ -198,17 +179,14 @@ def _of_machine(
             rows = rows[[of in (year, None) for of in table.columns["year"][rows].tolist()]]
         if not len(rows):
             continue
-        where = f"{each.title}, {machine.split} machine {machine.title}"
         if found is not None:
-            raise InputError(f"{where}: another table has its faults, too. Give them once.")
+            raise InputError(
+                f"{each.title}, {machine.split} machine {machine.title}: another table has its "
+                "faults, too. Give them once."
+            )
         # Vectors of one's own may have any name; a network's have that of their readout.
         own = not (table.metadata.get("backbone") and clips.metadata.get("backbone"))
         named = table.readouts[0] if own and wanted not in table.readouts else wanted
-        each.found.append(rows)
-        found = _Faults(each, len(each.found) - 1, named, where)
+        each.used.append(rows)
+        found = _ReadFaults(each, len(each.used) - 1, named)
     return found
-
-
-def _year(table: Table) -> int | None:
-    known = set(table.columns["year"].tolist()) - {None}
-    return known.pop() if known else None

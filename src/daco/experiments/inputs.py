@@ -1,7 +1,8 @@
-"""Inputs of a study: the machines in an embedding table, each with its normals and test clips."""
+"""Inputs of a study: grids, and the machines of embedding tables."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,22 +19,94 @@ from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
 from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
-from daco.errors import DataError, InputError
+from daco.errors import ConfigError, DataError, InputError
 from daco.files.remote import Location, parse_location
+from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid, parse_grid
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
-from daco.validation import Float32s, Indices
+from daco.validation import Bools, Float32s, Indices
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
+GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
+    "51": lambda bands: paper_grid(51),
+    "45": lambda bands: paper_grid(45),
+    "9": lambda bands: blind_pool(),
+    "frontier": frontier_grid,
+}
+"""The paper's grids, its nine configurations for choosing without labels, and the wide one."""
 
+Table = EmbeddingTable | StoredTable
 Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
 BUDGET = 256 * 2**20
 """Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
 
-Table = EmbeddingTable | StoredTable
+
+def read_grid(name_or_path: str | Path, bands: int = 1) -> list[ScoreConfig]:
+    """The configurations of a named grid, or those a file lists.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        ``"51"`` or ``"45"``, the paper's grids; ``"9"``, its pool for choosing without labels;
+        ``"frontier"``, the wide one; or a text file with one configuration name per line (``#``
+        starts a comment); or a CSV file with a column ``config``, such as the ``grid.csv`` of a
+        run.
+    bands : int
+        Of the vectors that the grid is for; only ``"frontier"`` depends on it.
+
+    Returns
+    -------
+    list of ScoreConfig
+        In the file's order, which breaks ties.
+
+    Examples
+    --------
+    >>> from daco.experiments.inputs import read_grid
+    >>> len(read_grid("51")), read_grid("9")[1].name
+    (51, 'conf-soft-m0-k1')
+    """
+    if str(name_or_path) in GRID_NAMES:
+        return GRID_NAMES[str(name_or_path)](bands)
+    path = Path(name_or_path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        known = ", ".join(GRID_NAMES)
+        raise DataError(
+            f"There is no grid {str(name_or_path)!r}: it is neither one of {known} nor a file "
+            "with one configuration name per line."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None
+    configs: dict[ScoreConfig, int] = {}
+    for number, name in _config_column(text):
+        try:
+            config = ScoreConfig.parse(name)
+        except ConfigError as error:
+            raise ConfigError(f"{path}, line {number}: {error}") from None
+        if config in configs:
+            raise ConfigError(
+                f"{path}, line {number}: {name!r} is already on line {configs[config]}. Remove one."
+            )
+        configs[config] = number
+    if not configs:
+        raise DataError(f"{path} names no configuration. Write one per line.")
+    return parse_grid(configs)
+
+
+def _config_column(text: str) -> list[tuple[int, str]]:
+    """Line numbers and names: the column ``config`` of a CSV, or every line that has one."""
+    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
+    lines = [(n, line) for n, line in lines if line]
+    header = [cell.strip() for cell in next(csv.reader([lines[0][1]]))] if lines else []
+    if "config" not in header:
+        return lines
+    at = header.index("config")
+    rows = [(n, next(csv.reader([line]))) for n, line in lines[1:]]
+    return [(n, cells[at].strip() if at < len(cells) else "") for n, cells in rows]
 
 
 @dataclass(eq=False)
@@ -48,7 +121,7 @@ class VectorReader:
     readout: str | None
     rows: Sequence[Indices]
     _loaded: range = field(default=range(0), init=False)
-    _starts: NDArray[Any] = field(default_factory=lambda: np.zeros(1, np.intp), init=False)
+    _starts: Indices = field(default_factory=lambda: np.zeros(1, np.intp), init=False)
     _matrix: Float32s | None = field(default=None, init=False)
 
     @property
@@ -62,33 +135,17 @@ class VectorReader:
         """Vectors of one machine, in the order of its rows; read-only."""
         if isinstance(self.table, EmbeddingTable):
             return self.table.matrix(self.readout)[self.rows[machine]]
-        if machine not in self._loaded:
-            self._fetch(machine, self.table)
-        assert self._matrix is not None
+        if machine not in self._loaded or self._matrix is None:
+            self._matrix = None  # frees the memory before the next read
+            sizes = np.cumsum([len(rows) for rows in self.rows[machine:]])
+            fitting = int(np.searchsorted(sizes * 4 * self.dim, BUDGET, side="right"))
+            self._loaded = range(machine, machine + max(1, fitting))
+            self._starts = np.concatenate([[0], sizes])
+            together = np.concatenate([self.rows[each] for each in self._loaded])
+            self._matrix = self.table.rows(together, self.readout)
+            self._matrix.flags.writeable = False
         at = machine - self._loaded.start
         return self._matrix[self._starts[at] : self._starts[at + 1]]
-
-    def _fetch(self, machine: int, table: StoredTable) -> None:
-        self._matrix = None  # frees the memory before the next read
-        sizes = np.cumsum([len(rows) for rows in self.rows[machine:]])
-        fitting = int(np.searchsorted(sizes * 4 * self.dim, BUDGET, side="right"))
-        self._loaded = range(machine, machine + max(1, fitting))
-        self._starts = np.concatenate([[0], sizes])
-        together = np.concatenate([self.rows[each] for each in self._loaded])
-        self._matrix = table.rows(together, self.readout)
-        self._matrix.flags.writeable = False
-
-
-@dataclass(frozen=True, eq=False)
-class StoredVectors:
-    """Vectors of one machine that are read when they are needed."""
-
-    reader: VectorReader
-    index: int
-
-    def load(self) -> Float32s:
-        """Vectors of its normals, then of its test clips."""
-        return self.reader.vectors(self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,18 +153,18 @@ class MachineData:
     """One machine and section: training normals, and test clips as far as they are known.
 
     ``title`` is the machine's name in tables, with its section where it has several. ``labels``
-    are -1 and ``test_domains`` are "" where nothing is known. ``vectors`` are those of the normals
-    and after them those of the test clips, in memory or where to find them. ``bands`` are the equal
-    consecutive parts of a vector. ``normals`` are the paths of the training normals, by which
-    injected faults find the clip they were made of; ``pseudo`` are those faults, where there are
-    any, or what makes them.
+    are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` are those of the normals
+    and then those of the test clips, in memory or as the reader that has them and the machine's
+    index. ``bands`` are the equal consecutive parts of a vector. ``normals`` are the paths of the
+    training normals, by which injected faults are matched with their clip; ``pseudo`` are those
+    faults, where there are any, or a function that reads them.
     """
 
     split: str
     machine: str
     section: str
     title: str
-    vectors: Float32s | StoredVectors
+    vectors: Float32s | tuple[VectorReader, int]
     domains: NDArray[np.str_]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
@@ -117,13 +174,9 @@ class MachineData:
     pseudo: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
 
     def loaded(self) -> MachineData:
-        """The machine with all of its vectors in memory, as whoever works on it needs it."""
-        data = self
-        if isinstance(data.vectors, StoredVectors):
-            data = replace(data, vectors=data.vectors.load())
-        if callable(data.pseudo):
-            data = replace(data, pseudo=data.pseudo(data))
-        return data
+        """The machine with its vectors and faults in memory."""
+        data = replace(self, vectors=self._vectors)
+        return replace(data, pseudo=data.pseudo(data)) if callable(data.pseudo) else data
 
     @property
     def X(self) -> Float32s:  # noqa: N802, as in scikit-learn
@@ -144,42 +197,31 @@ class MachineData:
     def dim(self) -> int:
         """Values of a vector."""
         vectors = self.vectors
-        return vectors.reader.dim if isinstance(vectors, StoredVectors) else int(vectors.shape[1])
+        return vectors[0].dim if isinstance(vectors, tuple) else int(vectors.shape[1])
 
     @property
     def _vectors(self) -> Float32s:
-        return self.vectors.load() if isinstance(self.vectors, StoredVectors) else self.vectors
+        vectors = self.vectors
+        return vectors[0].vectors(vectors[1]) if isinstance(vectors, tuple) else vectors
 
     @property
     def labelled(self) -> bool:
         """Whether the official metrics can be computed."""
-        if not len(self.labels) or (self.labels < 0).any():
-            return False
-        normal_domains = set(self.test_domains[self.labels == 0].tolist())
         return (
-            normal_domains == {SOURCE, TARGET}
+            bool((self.labels == 1).any() and (self.labels >= 0).all())
             and bool((self.test_domains != "").all())
-            and bool((self.labels == 1).any())
+            and set(self.test_domains[self.labels == 0].tolist()) == {SOURCE, TARGET}
         )
 
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the scores, so that stale results are not reused."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for text in (self.split, self.machine, self.section, str(self.bands)):
             digest.update(text.encode() + b"\0")
         data = self.loaded()
-        arrays: list[NDArray[Any]] = [
-            data.X,
-            data.domains,
-            data.X_test,
-            data.names,
-            data.labels,
-            data.test_domains,
-        ]
+        arrays: list[NDArray[Any]] = [data.X, data.domains, data.X_test]
+        arrays += [data.names, data.labels, data.test_domains]
         if (made := data.faults) is not None:
             arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
         for array in arrays:
@@ -195,17 +237,23 @@ class DomainNames:
     source: str
     target: str
 
+    def rename(self, domains: NDArray[Any]) -> NDArray[np.str_]:
+        """Domains of the data as ``source`` and ``target``; "" for any other."""
+        known = {self.source: SOURCE, self.target: TARGET}
+        # A test clip of a third domain is as good as unknown: no quantile map was fitted for it.
+        return np.array([known.get(domain, "") for domain in domains.tolist()], dtype=np.str_)
 
-def read_table(table: Source, further: tuple[str, ...] = ()) -> Table:
+
+def read_table(table: Source, columns: tuple[str, ...] = ()) -> Table:
     """A table in memory as it is; a Parquet file without its vectors, which are read when needed.
 
-    ``further`` are columns of the file to keep besides those of every table.
+    ``columns`` of the file are kept besides those of every table.
     """
     if isinstance(table, EmbeddingTable):
         return table
     if parse_location(table).suffix.lower() == ".npz":
         return EmbeddingTable.read(table)
-    return open_table(table, further)
+    return open_table(table, columns)
 
 
 def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
@@ -227,7 +275,7 @@ def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
 def name_domains(tables: Iterable[Table]) -> DomainNames:
     """The two domains of the training clips; the one with more clips is the source.
 
-    Domains called ``source`` and ``target`` are taken at their word.
+    Domains called ``source`` and ``target`` keep these roles.
     """
     sizes: Counter[str | None] = Counter()
     for table in tables:
@@ -251,6 +299,22 @@ def name_domains(tables: Iterable[Table]) -> DomainNames:
     return DomainNames(source, target)
 
 
+def year_of(table: Table) -> int | None:
+    """The year of a table, where it has one."""
+    known = set(table.columns["year"].tolist()) - {None}
+    return known.pop() if known else None
+
+
+def rows_by_machine(table: Table) -> dict[tuple[str, str], Indices]:
+    """Rows of every machine and section, in order of appearance."""
+    columns = table.columns
+    found: dict[tuple[str, str], list[int]] = {}
+    keys = zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True)
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return {key: np.array(rows, np.intp) for key, rows in found.items()}
+
+
 def machines_of(
     table: Table, split: str, names: DomainNames, readout: str | None = None
 ) -> list[MachineData]:
@@ -265,29 +329,27 @@ def machines_of(
     rows = rows_by_machine(table)
     sections = Counter(machine for machine, _ in rows)
     result: list[MachineData] = []
-    places: list[Indices] = []
-    reader = VectorReader(table, readout, places)
+    rows_read: list[Indices] = []
+    reader = VectorReader(table, readout, rows_read)
     for (machine, section), at in rows.items():
         part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}
         train, test = (part["split"] == which for which in ("train", "test"))
         title = machine if sections[machine] == 1 else f"{machine}_{section}"
         where = f"{split} machine {title}"
         _require_normals(where, part, train, names)
-        require_normal_names(part["path"][train].tolist())
-        places.append(np.concatenate([at[train], at[test]]))
+        rows_read.append(np.concatenate([at[train], at[test]]))
+        labels = [UNKNOWN_LABEL if label is None else label for label in part["label"][test]]
         result.append(
             MachineData(
                 split=split,
                 machine=machine,
                 section=section,
                 title=title,
-                vectors=StoredVectors(reader, len(result)),
-                domains=renamed(part["domain"][train], names),
+                vectors=(reader, len(result)),
+                domains=names.rename(part["domain"][train]),
                 names=_file_names(where, part["path"][test].tolist()),
-                labels=np.array(
-                    [UNKNOWN_LABEL if v is None else v for v in part["label"][test]], dtype=np.int64
-                ),
-                test_domains=renamed(part["domain"][test], names),
+                labels=np.array(labels, dtype=np.int64),
+                test_domains=names.rename(part["domain"][test]),
                 normals=tuple(map(str, part["path"][train])),
                 bands=bands,
             )
@@ -297,75 +359,13 @@ def machines_of(
     return result
 
 
-class Normals(Sequence[tuple[str, Any, list[str]]]):
-    """Title, vectors and domains of each machine's training clips, read when asked for."""
-
-    def __init__(self, reader: VectorReader, titles: list[str], domains: list[list[str]]) -> None:
-        self.reader, self.titles, self.domains = reader, titles, domains
-
-    def __len__(self) -> int:
-        return len(self.titles)
-
-    def __getitem__(self, at: Any) -> Any:
-        if not 0 <= at < len(self):
-            raise IndexError(at)
-        return self.titles[at], self.reader.vectors(at), self.domains[at]
-
-
-def normals_of(table: Table, readout: str | None) -> Normals:
-    """The training clips of all machines, in order of appearance."""
-    train = np.flatnonzero(table.columns["split"] == "train")
-    if not len(train):
-        raise InputError(
-            "The table has no clip of split 'train'. A choice needs normal recordings: correct the "
-            "'split' column, or embed the training clips."
-        )
-    columns = {name: table.columns[name][train].tolist() for name in ("year", "machine", "section")}
-    domains, labels = (table.columns[name][train].tolist() for name in ("domain", "label"))
-    if missing := [m for m, d in zip(columns["machine"], domains, strict=True) if d is None]:
-        raise InputError(
-            f"{quantity(missing, 'training clip')} without a domain (machines: "
-            f"{name_list(dict.fromkeys(missing))}). The criterion compares domains: fill the "
-            "'domain' column."
-        )
-    if odd := [m for m, label in zip(columns["machine"], labels, strict=True) if label == 1]:
-        raise InputError(
-            f"{quantity(odd, 'training clip')} labelled as anomaly (machines: "
-            f"{name_list(dict.fromkeys(odd))}). Training clips are normal: remove them."
-        )
-    require_normal_names(table.columns["path"][train].tolist())
-    rows: dict[tuple[Any, str, str], list[int]] = {}
-    for row, key in enumerate(zip(*columns.values(), strict=True)):
-        rows.setdefault(key, []).append(row)
-    table.bands(readout)  # names an unknown readout
-    return Normals(
-        VectorReader(table, readout, [train[mine] for mine in rows.values()]),
-        _titles(list(rows)),
-        [[domains[row] for row in mine] for mine in rows.values()],
-    )
-
-
-def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
-    """A machine's name, with section and year where the name alone would not do."""
-    sections = Counter((year, machine) for year, machine, _ in keys)
-    years: dict[str, set[Any]] = {}
-    for year, machine, _ in keys:
-        years.setdefault(machine, set()).add(year)
-    return [
-        machine
-        + (f"_{section}" if sections[year, machine] > 1 else "")
-        + (f" ({year})" if len(years[machine]) > 1 and year is not None else "")
-        for year, machine, section in keys
-    ]
-
-
 def _require_normals(
-    where: str, part: dict[str, NDArray[Any]], train: NDArray[np.bool_], names: DomainNames
+    where: str, part: dict[str, NDArray[Any]], train: Bools, names: DomainNames
 ) -> None:
-    if (part["label"][train] == 1).any():
+    if anomalies := int((part["label"][train] == 1).sum()):
         raise InputError(
-            f"{where}: {quantity(int((part['label'][train] == 1).sum()), 'training clip')} "
-            "labelled as anomaly. Training clips are normal: remove them or correct the label."
+            f"{where}: {quantity(anomalies, 'training clip')} labelled as anomaly. Training clips "
+            "are normal: remove them or correct the label."
         )
     sizes = Counter(part["domain"][train].tolist())
     for domain in (names.source, names.target):
@@ -375,13 +375,7 @@ def _require_normals(
                 "criterion holds out half of each domain and needs two. Add recordings, or leave "
                 "the machine out."
             )
-
-
-def renamed(domains: NDArray[Any], names: DomainNames) -> NDArray[np.str_]:
-    """Domains of the data as ``source`` and ``target``; "" for what is neither."""
-    known = {names.source: SOURCE, names.target: TARGET, None: ""}
-    # A test clip of a third domain is as good as unknown: no quantile map was fitted for it.
-    return np.array([known.get(domain, "") for domain in domains.tolist()], dtype=np.str_)
+    require_normal_names(part["path"][train].tolist())
 
 
 def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
@@ -393,13 +387,3 @@ def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
             "Scores are filed by clip name: give each test clip one row and a name of its own."
         )
     return np.array(names, dtype=np.str_)
-
-
-def rows_by_machine(table: Table) -> dict[tuple[str, str], Indices]:
-    """Indices of every machine and section, in order of appearance."""
-    columns = table.columns
-    found: dict[tuple[str, str], list[int]] = {}
-    keys = zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True)
-    for row, key in enumerate(keys):
-        found.setdefault(key, []).append(row)
-    return {key: np.array(rows, np.intp) for key, rows in found.items()}

@@ -7,7 +7,7 @@ Only training clips and their domains are read; every machine is chosen for by
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
+from daco.data.dcase import require_normal_names
 from daco.errors import DacoError, InputError
 from daco.experiments.device import banks_with_balances, require_device
-from daco.experiments.inputs import Normals, Table, normals_of
+from daco.experiments.inputs import Table, VectorReader
 from daco.method.choice import Choice, choose, choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
@@ -26,7 +27,7 @@ from daco.method.floor import mean_floor
 from daco.method.grid_table import column, config_names, numbers
 from daco.method.selection import viable
 from daco.method.viability import refuse_oracle, viability_veto
-from daco.text import name_list
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,18 +151,18 @@ def select_label_free(
     refuse_oracle(grid)
     names, vetoed, notes = _apply_dev_grid(config_names(grid), dev_grid)
     require_device(device, engine)
-    banks = normals_of(table, readout)
+    banks = Normals(table, readout)
     work = partial(
         _choice,
         names,
-        bands=table.bands(readout),
+        bands=banks.bands,
         n_splits=n_splits,
         seed=seed,
     )
     scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
     items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
     if device != "cpu":
-        items = banks_with_balances(banks, scored, n_splits, seed, device, table.bands(readout))
+        items = banks_with_balances(banks, scored, n_splits, seed, device, banks.bands)
     with worker_pool(workers_for(len(banks), workers, engine), engine, address, SCORING) as pool:
         choices = _run(pool, work, items, banks, progress or (lambda *_: None))
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
@@ -184,6 +185,71 @@ def select_label_free(
         notes=tuple(notes),
         basis=pseudo[0].basis if pseudo else None,
     )
+
+
+class Normals(Sequence[tuple[str, Any, list[str]]]):
+    """Title, vectors and domains of each machine's training clips, read when asked for."""
+
+    def __init__(self, table: Table, readout: str | None) -> None:
+        train = np.flatnonzero(table.columns["split"] == "train")
+        names = ("path", "year", "machine", "section", "split", "domain", "label")
+        columns = {name: table.columns[name][train].tolist() for name in names}
+        _require_train(columns)
+        keys = list(zip(columns["year"], columns["machine"], columns["section"], strict=True))
+        rows: dict[tuple[Any, str, str], list[int]] = {}
+        for row, key in enumerate(keys):
+            rows.setdefault(key, []).append(row)
+        self.bands = table.bands(readout)  # an unknown readout is an error here
+        self.titles = _titles(list(rows))
+        self.domains = [[columns["domain"][row] for row in mine] for mine in rows.values()]
+        self._reader = VectorReader(table, readout, [train[mine] for mine in rows.values()])
+
+    def __len__(self) -> int:
+        return len(self.titles)
+
+    def __getitem__(self, at: Any) -> Any:
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return self.titles[at], self._reader.vectors(at), self.domains[at]
+
+
+def _require_train(columns: Mapping[str, list[Any]]) -> None:
+    if not columns["split"]:
+        raise InputError(
+            "The table has no clip of split 'train'. A choice needs normal recordings: correct the "
+            "'split' column, or embed the training clips."
+        )
+
+    def machines(name: str, value: Any) -> list[str]:
+        pairs = zip(columns["machine"], columns[name], strict=True)
+        return [machine for machine, each in pairs if each == value]
+
+    if missing := machines("domain", None):
+        raise InputError(
+            f"{quantity(missing, 'training clip')} without a domain (machines: "
+            f"{name_list(dict.fromkeys(missing))}). The criterion compares domains: fill the "
+            "'domain' column."
+        )
+    if anomalies := machines("label", 1):
+        raise InputError(
+            f"{quantity(anomalies, 'training clip')} labelled as anomaly (machines: "
+            f"{name_list(dict.fromkeys(anomalies))}). Training clips are normal: remove them."
+        )
+    require_normal_names(columns["path"])
+
+
+def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
+    """A machine's name, with section and year where the name alone is ambiguous."""
+    sections = Counter((year, machine) for year, machine, _ in keys)
+    years: dict[str, set[Any]] = {}
+    for year, machine, _ in keys:
+        years.setdefault(machine, set()).add(year)
+    return [
+        machine
+        + (f"_{section}" if sections[year, machine] > 1 else "")
+        + (f" ({year})" if len(years[machine]) > 1 and year is not None else "")
+        for year, machine, section in keys
+    ]
 
 
 def _choice(

@@ -1,13 +1,14 @@
-"""What a study computes for one machine: all of it from that machine's own clips.
+"""The work of a study on its machines, and its results in files.
 
-Two parts. `score_machine` is what the grid needs; `examine_machine` is what the further
-experiments need and takes longer. Both run in worker processes and share nothing.
+`score_machine` computes what the grid needs, `examine_machine` what the further experiments need.
+Both use one machine's own clips only and run in worker processes; `run_machines` hands them out.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from daco.compute.processes import outcomes
 from daco.embedding.cost import peak_memory
+from daco.errors import DacoError
 from daco.evaluation.metrics import grid_metrics, machine_metrics
-from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
@@ -28,6 +30,7 @@ from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.machines import MachineScores
 from daco.validation import Float64s
+from daco.version import __version__
 
 HARD = "conf-hard-m0-k1"
 ORACLE = "conf-oracle-m30-k1"
@@ -35,6 +38,9 @@ STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
 _OF_CLIPS = ("names", "labels", "domains", "own_domains", "scores", "own")
+
+_LAYOUT = 2  # of the arrays in a file; files of another layout are computed again
+_NAMED = 20  # machines that failed, in one message
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -50,6 +56,14 @@ class Settings:
     def key(self) -> str:
         """Text that changes whenever results would."""
         return f"{self.seed}/{self.n_splits}/{' '.join(self.configs)}"
+
+
+Work = Callable[..., Arrays]
+Loaded = Iterable[tuple[int, MachineData]]
+Prepare = Callable[[Loaded, Settings], Iterable[tuple[int, tuple[Any, ...]]]]
+"""Makes the arguments of the work from machines as they are loaded."""
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, the number of machines done, and their total."""
 
 
 def score_machine(
@@ -202,13 +216,41 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
     normals, test = (_over_bands(vectors, data.bands) for vectors in (data.X, data.X_test))
     systems = {
         "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
-        "sel-maha": selective_mahalanobis(normals, data.domains, test, SOURCE),
+        "sel-maha": selective_mahalanobis(normals, data.domains, test),
         "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
     }
     metrics = [machine_metrics(s, data.labels, data.test_domains) for s in systems.values()]
     values = [[m["auc_source"], m["auc_target"], m["pauc"]] for m in metrics]
     return {"backends": np.array(list(systems)), "backend_metrics": 100 * np.array(values)}
+
+
+def selective_mahalanobis(X: NDArray[Any], domains: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
+    """Smallest squared Mahalanobis distance to a domain's mean, all with the source's covariance.
+
+    The covariance is Ledoit and Wolf's; ten target clips support none of their own.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve, pinvh
+    from sklearn.covariance import LedoitWolf
+
+    X, X_test = X.astype(np.float64), X_test.astype(np.float64)
+    covariance = LedoitWolf(store_precision=False).fit(X[domains == SOURCE]).covariance_
+    centred = [X_test - X[domains == domain].mean(axis=0) for domain in (SOURCE, TARGET)]
+    vectors = np.concatenate(centred)
+    try:  # five times as fast as an inverse
+        solved = cho_solve(cho_factor(covariance), vectors.T).T
+    except LinAlgError:  # shrunk by nothing: clips that are all equal, or span too little
+        solved = vectors @ pinvh(covariance)
+    squared = np.einsum("nd,nd->n", solved, vectors).reshape(2, -1)
+    return np.asarray(squared.min(axis=0))
+
+
+def gaussian_mixture(X: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
+    """Negative log-likelihood under a diagonal mixture of two Gaussians of all normals."""
+    from sklearn.mixture import GaussianMixture
+
+    mixture = GaussianMixture(2, covariance_type="diag", reg_covar=1e-4, random_state=0)
+    return np.asarray(-mixture.fit(X.astype(np.float64)).score_samples(X_test.astype(np.float64)))
 
 
 def _over_bands(vectors: NDArray[Any], bands: int) -> NDArray[Any]:
@@ -235,3 +277,85 @@ def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
         "above_target_max": np.array(above_target),
         "above_source_q90": np.array(above_source),
     }
+
+
+def run_machines(
+    work: Work,
+    machines: Sequence[MachineData],
+    settings: Settings,
+    *,
+    pool: Executor | None,
+    folder: Path | None = None,
+    stage: str = "machines",
+    progress: Progress | None = None,
+    prepare: Prepare | None = None,
+    brief: Callable[[Arrays], Arrays] | None = None,
+) -> list[Arrays]:
+    """`work` for every machine, in their order; those filed under the same key are not redone.
+
+    `prepare` makes the arguments of `work`, by default the
+    machine and the settings. `brief` is what is returned of arrays that are filed.
+
+    Raises
+    ------
+    DacoError
+        Some machines failed; the message names them. The others are filed.
+    """
+    found: dict[int, Arrays] = {}
+    shortened = brief if brief is not None and folder is not None else lambda arrays: arrays
+    files = [None if folder is None else machine_file(folder, m) for m in machines]
+    for index, (file, data) in enumerate(zip(files, machines, strict=True)):
+        # The key takes all vectors of the machine; without a file they are not read for it.
+        if file is not None and file.is_file():
+            earlier = read_arrays(file, _key(data, settings))
+            if earlier is not None:
+                found[index] = shortened(earlier)
+    report = progress or (lambda stage, done, total: None)
+    report(stage, len(found), len(machines))
+    failures: dict[int, DacoError] = {}
+    todo = [index for index in range(len(machines)) if index not in found]
+    keys: dict[int, str] = {}
+
+    def loaded() -> Iterator[tuple[int, MachineData]]:
+        for index in todo:
+            data = machines[index].loaded()
+            if files[index] is not None:
+                keys[index] = _key(data, settings)
+            yield index, data
+
+    for index, outcome in outcomes(pool, work, (prepare or _alone)(loaded(), settings)):
+        if isinstance(outcome, DacoError):
+            failures[index] = outcome
+        else:
+            # Here, not in the worker: that may be on a computer without this folder.
+            if (file := files[index]) is not None:
+                write_arrays(file, outcome, keys.pop(index))
+            found[index] = shortened(outcome)
+        report(stage, len(found) + len(failures), len(machines))
+    if failures:
+        raise _failed(machines, failures, kept=folder is not None)
+    return [found[index] for index in range(len(machines))]
+
+
+def _key(data: MachineData, settings: Settings) -> str:
+    return f"{__version__}/{_LAYOUT}/{settings.key()}/{data.fingerprint}"
+
+
+def _alone(loaded: Loaded, settings: Settings) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    for index, data in loaded:
+        yield index, (data, settings)
+
+
+def _failed(
+    machines: Sequence[MachineData], failures: dict[int, DacoError], *, kept: bool
+) -> DacoError:
+    order = sorted(failures)  # not the one in which they happened to be finished
+    listed = [
+        f"{machines[i].split} machine {machines[i].title}: {failures[i]}" for i in order[:_NAMED]
+    ]
+    if len(order) > _NAMED:
+        listed.append(f"... and {len(order) - _NAMED} more.")
+    head = f"{len(failures)} of {len(machines)} machines could not be studied."
+    tail = "The others are kept; the same command goes on from there." if kept else ""
+    kind = type(failures[order[0]])
+    return kind("\n".join([head, *listed, tail]).rstrip())

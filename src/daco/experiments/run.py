@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daco.compute.processes import SCORING, worker_pool
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.experiments import assembly
+from daco.experiments.analysis import frontier_table
 from daco.experiments.baselines import baseline_inputs, baseline_rows
 from daco.experiments.choose import noise_of, study_choice
 from daco.experiments.decision import GUARDS
@@ -22,21 +24,24 @@ from daco.experiments.device import (
     scores_of_machines,
 )
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
-from daco.experiments.frontier import frontier_table
-from daco.experiments.gridfile import read_grid
 from daco.experiments.inputs import (
     MachineData,
     Source,
     Table,
     machines_of,
     name_domains,
+    read_grid,
     read_table,
     with_truth,
+    year_of,
 )
 from daco.experiments.machine import (
+    Arrays,
+    Progress,
     Settings,
     examine_machine,
     machine_file,
+    run_machines,
     score_machine,
     without_clips,
 )
@@ -57,10 +62,13 @@ from daco.experiments.study_tables import (
     write_json,
 )
 from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
-from daco.experiments.workers import Progress, run_machines
 from daco.files.remote import require_local
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
+from daco.method.viability import refuse_oracle
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def study(
@@ -163,20 +171,20 @@ def study(
         ]
         if folder is not None:
             _require_own(folder, machines)
-        files = _paths(baselines)
-        others = baseline_rows(files, machines, _years(tables)) if files else []
+        systems = [Path(path) for path in _as_list(baselines)]
+        years = {role: year_of(table) for role, table in tables.items()}
+        others = baseline_rows(systems, machines, years) if systems else []
         fault_tables = fault_sources(faults)
         examinees, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
         notes += fault_notes
-        scored = run_machines(
+        run = partial(run_machines, settings=settings, pool=pool, progress=progress)
+        on_cpu = device == "cpu"
+        scored = run(
             score_machine,
             machines,
-            settings,
-            pool=pool,
             folder=None if folder is None else folder / MACHINES,
             stage="scoring",
-            progress=progress,
-            prepare=None if device == "cpu" else on_device(scores_of_machines, device),
+            prepare=None if on_cpu else on_device(scores_of_machines, device),
             brief=without_clips,
         )
         scores: Sequence[MachineScores] = (
@@ -186,64 +194,27 @@ def study(
         )
         scored = [without_clips(arrays) for arrays in scored] if folder is None else scored
         grid_table, per_machine = assembly.main_tables(scored)
-        found: dict[str, Any] = {"grid": grid_table, "per_machine": per_machine}
-        _write_tables(found, folder)
+        _write_tables({"grid": grid_table, "per_machine": per_machine}, folder)
         seconds_to_grid = time.perf_counter() - started
-        examined = run_machines(
+        examined = run(
             examine_machine,
             examinees,
-            settings,
-            pool=pool,
             folder=None if folder is None else folder / EXAMINED,
             stage="examining",
-            progress=progress,
-            prepare=None if device == "cpu" else on_device(criteria_of_machines, device),
+            prepare=None if on_cpu else on_device(criteria_of_machines, device),
         )
-    missing = assembly.missing_parts(machines, "eval" in tables)
-    keys = [(machine.split, machine.title) for machine in machines]
-    pseudo = [pseudo_scores_of(arrays, settings.configs) for arrays in examined]
-    label_free, veto_notes = study_veto(keys, pseudo)
-    notes += veto_notes
-    selection = study_choice(
-        grid_table,
-        per_machine,
-        scores=scores,
-        veto=label_free,
-        guard=veto,
-        seed=seed,
-        n_splits=n_splits,
-    )
-    chosen = selection["chosen"]["config"]
-    found |= {
-        "baselines": assembly.baselines_table(scored, examined, others),
-        "frontier": frontier_table(per_machine),
-        "diagnostics": assembly.diagnostics_table(scored, examined, per_machine),
-        "coverage": assembly.coverage_table(scores, chosen),
-        "balances": assembly.balances_table(scored, examined),
-        "viability": viability_table(keys, pseudo),
-    }
-    found["stability"] = stability_table(
-        per_machine,
-        found["balances"],
-        guard=veto,
-        viability=None if label_free is None else label_free.viability,
-        floor=noise_of(selection["floor"]),
-    )
-    rule = selection["chosen"]["rule"]
-    selection["seeds"] = choice_over_seeds(found["stability"], grid_table, chosen, rule)
+    work = _Work(machines, settings, scored, examined, scores)
+    found, documents = _derived(work, grid_table, per_machine, others, veto, notes)
     sources = {"dev": dev, "eval": eval}
     found["cost"] = assembly.cost_table(scored, seconds_to_grid, embedding_costs(sources))
-    stats = transfer_statistics(
-        grid_table, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
-    )
     provenance = provenance_of(tables, sources, names, settings, readout, false_alarm_rate, veto)
     provenance["device"] = device_facts(device, settings)
-    if files:
-        provenance["baselines"] = baseline_inputs(files)
+    if systems:
+        provenance["baselines"] = baseline_inputs(systems)
     if fault_tables:
         provenance["faults"] = fault_inputs(fault_tables)
-    provenance["missing"] = [*missing, *notes]
-    documents: dict[str, Any] = {"selection": selection, "stats": stats, "provenance": provenance}
+    provenance["missing"] = [*assembly.missing_parts(machines, "eval" in tables), *notes]
+    documents["provenance"] = provenance
     if folder is not None:
         _write_tables({name: found[name] for name in OPTIONAL_TABLES}, folder)
         for name in ("selection", "stats"):
@@ -252,6 +223,66 @@ def study(
         # Last, because its presence says that the run is finished.
         write_json(provenance, folder / DOCUMENTS["provenance"])
     return StudyResult(**found, **documents, folder=folder, machines=scores)
+
+
+class _Work(NamedTuple):
+    """The machines of a study and what was computed for them."""
+
+    machines: Sequence[MachineData]
+    settings: Settings
+    scored: Sequence[Arrays]
+    examined: Sequence[Arrays]
+    scores: Sequence[MachineScores]
+
+
+def _derived(
+    work: _Work,
+    grid: pd.DataFrame,
+    per_machine: pd.DataFrame,
+    others: Sequence[Mapping[str, Any]],
+    guard: str,
+    notes: list[str],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables and documents that follow from the work: choice, experiments, statistics."""
+    _, settings, scored, examined, scores = work
+    keys = [(machine.split, machine.title) for machine in work.machines]
+    pseudo = [pseudo_scores_of(arrays, settings.configs) for arrays in examined]
+    veto, veto_notes = study_veto(keys, pseudo)
+    notes += veto_notes
+    selection = study_choice(
+        grid,
+        per_machine,
+        scores=scores,
+        veto=veto,
+        guard=guard,
+        seed=settings.seed,
+        n_splits=settings.n_splits,
+    )
+    chosen = selection["chosen"]
+    balances = assembly.balances_table(scored, examined)
+    stability = stability_table(
+        per_machine,
+        balances,
+        guard=guard,
+        viability=None if veto is None else veto.viability,
+        floor=noise_of(selection["floor"]),
+    )
+    selection["seeds"] = choice_over_seeds(stability, grid, chosen["config"], chosen["rule"])
+    found = {
+        "grid": grid,
+        "per_machine": per_machine,
+        "baselines": assembly.baselines_table(scored, examined, others),
+        "frontier": frontier_table(per_machine),
+        "diagnostics": assembly.diagnostics_table(scored, examined, per_machine),
+        "coverage": assembly.coverage_table(scores, chosen["config"]),
+        "balances": balances,
+        "stability": stability,
+        "viability": viability_table(keys, pseudo),
+    }
+    stats = transfer_statistics(
+        grid, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
+    )
+    return found, {"selection": selection, "stats": stats}
 
 
 def _tables(
@@ -277,14 +308,8 @@ def _tables(
     return tables
 
 
-def _paths(files: Path | str | Iterable[Path | str]) -> list[Path]:
-    return [Path(file) for file in ([files] if isinstance(files, Path | str) else files)]
-
-
-def _years(tables: Mapping[str, Table]) -> dict[str, int | None]:
-    """The year of each table, where it has one."""
-    known = {role: set(table.columns["year"].tolist()) - {None} for role, table in tables.items()}
-    return {role: years.pop() if years else None for role, years in known.items()}
+def _as_list(paths: Path | str | Iterable[Path | str]) -> Iterable[Path | str]:
+    return [paths] if isinstance(paths, Path | str) else paths
 
 
 def _machine_keys(table: Table) -> set[tuple[Any, str]]:
@@ -311,11 +336,7 @@ def _bands(tables: Mapping[str, Table], readout: str | None) -> int:
 def _require_settings(configs: Sequence[ScoreConfig], rate: float, veto: str) -> None:
     if veto not in GUARDS:
         raise InputError(f"The veto is one of {', '.join(GUARDS)}. Got {veto!r}.")
-    for config in configs:
-        if config.assignment == "oracle":
-            raise InputError(
-                f"{config.name!r} reads true domains; selection must not. Remove it from the grid."
-            )
+    refuse_oracle(configs)
     if not 0 < rate < 1:
         raise InputError(f"The false-alarm rate must be between 0 and 1. Got {rate!r}.")
 

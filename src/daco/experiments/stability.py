@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.evaluation.statistics import spearman
-from daco.experiments.aggregate import (
+from daco.experiments.analysis import (
     blind_choices,
     blind_score,
     complete_column,

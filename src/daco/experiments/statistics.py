@@ -1,37 +1,31 @@
 """Statistics of a study: what predicts the evaluation score, how stably, at what balance (E2, E3).
 
-All of it is computed from the tables of a run. What a grid does not define (a correlation of
-constant values, families of a grid with one family, scores without labels) is None, and a
-sentence in ``notes`` says why.
+Everything is computed from the tables of a run. A value that a grid does not define (a correlation
+of constant values, scores without labels) is None, and a sentence in ``notes`` says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.evaluation.intervals import Interval, family_block_bootstrap, machine_bootstrap
 from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
-from daco.experiments.aggregate import (
-    criteria_of,
-    metrics_of,
-    plain,
-    rows_of,
-)
+from daco.experiments.analysis import criteria_of, known_column, metrics_of, plain, rows_of
 from daco.method.choice import CRITERION_DIGITS
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
-from daco.method.grid_table import column, numbers
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, parse_grid
+from daco.method.grid_table import column
 from daco.text import quantity
-from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FEWEST = 3  # two points always correlate perfectly
+
+Note = Callable[[str], None]
 
 
 def transfer_statistics(
@@ -105,210 +99,145 @@ def transfer_statistics(
     >>> stats["notes"][0]
     'The dev score is not known: it predicts nothing here.'
     """
-    notes = _Notes()
-    table = _Grid.of(grid)
+    import pandas as pd
+
+    notes: dict[str, None] = {}
+    note: Note = notes.setdefault
+    configs = parse_grid(column(grid, "config"))
+    table = pd.DataFrame(
+        {
+            "config": [config.name for config in configs],
+            "family": [config.family for config in configs],
+            "conformal": [config.calibration == "conf" for config in configs],
+            "strength": np.log1p([config.prior_strength for config in configs]),
+            "assignment": [str(config.assignment) for config in configs],
+            "base": [config.base.name for config in configs],
+            "dev_score": known_column(grid, "dev_omega"),
+            "eval_score": known_column(grid, "eval_omega"),
+            # with its sign turned: larger is better, as for scores
+            "criterion": -known_column(grid, "crit_dev").round(CRITERION_DIGITS),
+        }
+    )
+    soft = table[table["family"] == "conf-soft"]
+    conformal = table[table["conformal"]]
+    names = {"dev_score": "dev score", "eval_score": "eval score", "criterion": "criterion"}
     return {
-        "n_configs": len(table.configs),
-        "families": _counts(table.families),
-        "n_dev_machines": len(_machines(per_machine, "dev")),
-        "n_eval_machines": len(_machines(per_machine, "eval")),
+        "n_configs": len(table),
+        "families": table.groupby("family").size().to_dict(),
+        "n_dev_machines": rows_of(per_machine, "dev")["machine"].nunique(),
+        "n_eval_machines": rows_of(per_machine, "eval")["machine"].nunique(),
         "n_draws": n_draws,
         "seed": seed,
-        "signals": _signals(table, per_machine, n_draws, seed, notes),
-        "strength": _strength(table, notes),
+        "signals": _signals(table, per_machine, n_draws, seed, note),
+        "strength": {
+            name: _correlation(conformal["strength"], conformal[name], f"m and {title}", note)
+            for name, title in names.items()
+        },
         "dev_and_eval_within_conformal_soft": _correlation(
-            table.dev,
-            table.evaluation,
-            notes.of("dev and evaluation score in conf-soft"),
-            table.families == "conf-soft",
+            soft["dev_score"], soft["eval_score"], "dev and evaluation score in conf-soft", note
         ),
         "criterion_and_dev_score": _correlation(
-            table.criterion, table.dev, notes.of("criterion and dev score")
+            table["criterion"], table["dev_score"], "criterion and dev score", note
         ),
-        "ranges": {"dev_score": _range(table.dev), "eval_score": _range(table.evaluation)},
-        "gain_and_separability": _gain(per_machine, diagnostics, notes),
+        "ranges": {name: _range(table[name]) for name in ("dev_score", "eval_score")},
+        "gain_and_separability": _gain(per_machine, diagnostics, note),
         "coverage": [] if coverage is None or coverage.empty else _coverage(coverage),
-        "notes": list(notes.sentences),
+        "notes": list(notes),
     }
 
 
-class _Notes:
-    """Sentences about what is missing, each once."""
-
-    def __init__(self) -> None:
-        self.sentences: dict[str, None] = {}
-
-    def add(self, sentence: str) -> None:
-        self.sentences[sentence] = None
-
-    def of(self, what: str) -> Callable[[str], None]:
-        """A recorder of why `what` has no value."""
-        return lambda why: self.add(f"No correlation of {what}: {why}.")
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """The columns of a grid; nan where unknown. ``criterion`` has its sign turned."""
-
-    configs: list[ScoreConfig]
-    families: NDArray[np.str_]
-    conformal: NDArray[np.bool_]
-    log_strength: Float64s
-    dev: Float64s
-    evaluation: Float64s
-    criterion: Float64s
-
-    @classmethod
-    def of(cls, grid: pd.DataFrame) -> _Grid:
-        configs = parse_grid(column(grid, "config"))
-
-        def values(name: str) -> Float64s:
-            if name not in grid:
-                return np.full(len(configs), np.nan)
-            return numbers(name, grid[name], len(configs), allow_nan=True)
-
-        return cls(
-            configs=configs,
-            families=np.array([config.family for config in configs]),
-            conformal=np.array([config.calibration == "conf" for config in configs]),
-            log_strength=np.log1p([config.prior_strength for config in configs]),
-            dev=values("dev_omega"),
-            evaluation=values("eval_omega"),
-            criterion=-np.round(values("crit_dev"), CRITERION_DIGITS),
-        )
-
-
 def _signals(
-    table: _Grid, per_machine: pd.DataFrame, n_draws: int, seed: int, notes: _Notes
+    table: pd.DataFrame, per_machine: pd.DataFrame, n_draws: int, seed: int, note: Note
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"dev_score": None, "criterion": None}
-    if not np.isfinite(table.evaluation).any():
-        notes.add("The evaluation score is not known: nothing can be said about transfer to it.")
+    if table["eval_score"].isna().all():
+        note("The evaluation score is not known: nothing can be said about transfer to it.")
         return found
-    for name, title, signal in (
-        ("dev_score", "dev score", table.dev),
-        ("criterion", "criterion", table.criterion),
-    ):
-        known = np.isfinite(signal) & np.isfinite(table.evaluation)
-        if not np.isfinite(signal).any():
-            notes.add(f"The {title} is not known: it predicts nothing here.")
-        elif known.sum() < _FEWEST:
-            notes.add(f"The {title} is known for fewer than {_FEWEST} configurations.")
+    for name, title in (("dev_score", "dev score"), ("criterion", "criterion")):
+        known = table.dropna(subset=[name, "eval_score"])
+        if table[name].isna().all():
+            note(f"The {title} is not known: it predicts nothing here.")
+        elif len(known) < _FEWEST:
+            note(f"The {title} is known for fewer than {_FEWEST} configurations.")
         else:
-            if not known.all():
-                unknown = quantity(int((~known).sum()), "configuration")
-                notes.add(f"Left out: {unknown} without {title} or score.")
-            found[name] = _signal(table, title, signal, known, n_draws, seed, notes)
+            if len(known) < len(table):
+                unknown = quantity(len(table) - len(known), "configuration")
+                note(f"Left out: {unknown} without {title} or score.")
+            found[name] = _signal(known, name, title, n_draws, seed, note)
     if found["criterion"] is not None:
-        found["criterion"]["machine_bootstrap"] = _over_machines(
-            table, per_machine, n_draws, seed, notes
+        names = table["config"].tolist()
+        balance, metrics = (
+            criteria_of(per_machine, "dev", names),
+            metrics_of(per_machine, "eval", names),
         )
+        over_machines = None
+        if min(len(balance), len(metrics)) < 2 or len(names) < _FEWEST:
+            note("Machines cannot be resampled: that needs two dev and two evaluation machines.")
+        else:
+            drawn = machine_bootstrap(balance, metrics, n_draws=n_draws, seed=seed)
+            over_machines = {**_interval(drawn), "n_dev": len(balance), "n_eval": len(metrics)}
+        found["criterion"]["machine_bootstrap"] = over_machines
     return found
 
 
 def _signal(
-    table: _Grid,
-    title: str,
-    signal: Float64s,
-    known: NDArray[np.bool_],
-    n_draws: int,
-    seed: int,
-    notes: _Notes,
+    known: pd.DataFrame, name: str, title: str, n_draws: int, seed: int, note: Note
 ) -> dict[str, Any]:
-    x, y, families = signal[known], table.evaluation[known], table.families[known]
-    whole = _correlation(x, y, notes.of(f"{title} and evaluation score"))
+    x, y = known[name].to_numpy(), known["eval_score"].to_numpy()
+    families = known["family"].to_numpy()
+    whole = _correlation(x, y, f"{title} and evaluation score", note)
     block = means = left_out = None
     names = np.unique(families)
     if len(names) < 2:
-        notes.add(f"All configurations are of family {names[0]}: families cannot be resampled.")
+        note(f"All configurations are of family {names[0]}: families cannot be resampled.")
     elif whole["rho"] is not None:
         block = _interval(family_block_bootstrap(x, y, families, n_draws=n_draws, seed=seed))
-        means = asdict(family_mean_permutation(x, y, families, seed=seed))
-        means = {key: plain(value) for key, value in means.items()}
-        rhos = [_rho(x[families != name], y[families != name]) for name in names]
+        means = _plain(family_mean_permutation(x, y, families, seed=seed))
+        parts = [families != name for name in names]
+        rhos = [spearman(x[part], y[part]) for part in parts if part.sum() >= _FEWEST]
         rhos = [rho for rho in rhos if not np.isnan(rho)]
         left_out = {"low": min(rhos), "high": max(rhos)} if rhos else None
-    conformal = known & table.conformal
-    base = np.array([config.base.name for config in table.configs])
-    assignment = np.array([str(config.assignment) for config in table.configs])
+    within, outside = known[known["conformal"]], known[~known["conformal"]]
+    inside = f"{title} within conformal families"
     return {
         **whole,
         "family_block": block,
         "family_means": means,
         "leave_one_family_out": left_out,
-        "conformal_only": _correlation(
-            signal, table.evaluation, notes.of(f"{title} within conformal families"), conformal
-        ),
+        "conformal_only": _correlation(within[name], within["eval_score"], inside, note),
         "without_conformal": _correlation(
-            signal,
-            table.evaluation,
-            notes.of(f"{title} outside conformal families"),
-            known & ~table.conformal,
+            outside[name], outside["eval_score"], f"{title} outside conformal families", note
         ),
         "partial": {
-            "given_strength_and_family": _partial(
-                signal, table.evaluation, [table.log_strength, table.families], known, title, notes
-            ),
+            "given_strength_and_family": _partial(known, name, ["strength", "family"], title, note),
             "conformal_given_strength_assignment_base": _partial(
-                signal,
-                table.evaluation,
-                [table.log_strength, assignment, base],
-                conformal,
-                f"{title} within conformal families",
-                notes,
+                within, name, ["strength", "assignment", "base"], inside, note
             ),
         },
     }
 
 
-def _over_machines(
-    table: _Grid, per_machine: pd.DataFrame, n_draws: int, seed: int, notes: _Notes
-) -> dict[str, Any] | None:
-    names = [config.name for config in table.configs]
-    balance = criteria_of(per_machine, "dev", names)
-    metrics = metrics_of(per_machine, "eval", names)
-    if min(len(balance), len(metrics)) < 2 or len(names) < _FEWEST:
-        notes.add("Machines cannot be resampled: that needs two dev and two evaluation machines.")
-        return None
-    drawn = machine_bootstrap(balance, metrics, n_draws=n_draws, seed=seed)
-    return {**_interval(drawn), "n_dev": len(balance), "n_eval": len(metrics)}
-
-
-def _strength(table: _Grid, notes: _Notes) -> dict[str, Any]:
-    signals = {"dev_score": table.dev, "eval_score": table.evaluation, "criterion": table.criterion}
-    return {
-        name: _correlation(
-            table.log_strength, values, notes.of(f"m and {name.replace('_', ' ')}"), table.conformal
-        )
-        for name, values in signals.items()
-    }
-
-
 def _gain(
-    per_machine: pd.DataFrame, diagnostics: pd.DataFrame | None, notes: _Notes
+    per_machine: pd.DataFrame, diagnostics: pd.DataFrame | None, note: Note
 ) -> dict[str, Any] | None:
     """Target AUC of the fixed default less that of raw k-NN, against separability."""
-    place = ["split", "machine"]
-    rows = {
-        name: per_machine[per_machine["config"] == name] for name in (RAW_CONFIG, DEFAULT_CONFIG)
-    }
-    if any(part.empty for part in rows.values()) or "auc_target" not in per_machine:
-        notes.add(
-            f"The gain of calibration needs {RAW_CONFIG} and {DEFAULT_CONFIG} with their metrics."
-        )
+    keys = ["split", "machine"]
+    raw, default = (
+        per_machine[per_machine["config"] == name].set_index(keys)
+        for name in (RAW_CONFIG, DEFAULT_CONFIG)
+    )
+    if raw.empty or default.empty or "auc_target" not in per_machine:
+        note(f"The gain of calibration needs {RAW_CONFIG} and {DEFAULT_CONFIG} with their metrics.")
         return None
-    raw, default = (part.set_index(place) for part in rows.values())
     if "separability" in raw:
         separability = raw["separability"]
     elif diagnostics is not None and "separability_train" in diagnostics:
-        separability = diagnostics.set_index(place)["separability_train"].reindex(raw.index)
+        separability = diagnostics.set_index(keys)["separability_train"].reindex(raw.index)
     else:
-        notes.add("The separability of the machines' domains is not known.")
+        note("The separability of the machines' domains is not known.")
         return None
     gain = default["auc_target"].reindex(raw.index) - raw["auc_target"]
-    found = _correlation(
-        separability.to_numpy(float), gain.to_numpy(float), notes.of("gain and separability")
-    )
+    found = _correlation(separability, gain, "gain and separability", note)
     return {"rho": found["rho"], "p_naive": found["p_naive"], "n_machines": found["n"]}
 
 
@@ -340,20 +269,15 @@ def _coverage(coverage: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def _correlation(
-    x: Float64s,
-    y: Float64s,
-    undefined: Callable[[str], None],
-    among: NDArray[np.bool_] | None = None,
-) -> dict[str, Any]:
+def _correlation(x: Any, y: Any, what: str, note: Note) -> dict[str, Any]:
+    x, y = np.asarray(x, float), np.asarray(y, float)
     known = np.isfinite(x) & np.isfinite(y)
-    known &= True if among is None else among
     n = int(known.sum())
     rho = p = None
     if n < _FEWEST:
-        undefined(f"{n} values are fewer than {_FEWEST}")
+        note(f"No correlation of {what}: {n} values are fewer than {_FEWEST}.")
     elif np.isnan(spearman(x[known], y[known])):
-        undefined("one side is constant")
+        note(f"No correlation of {what}: one side is constant.")
     else:
         rho = spearman(x[known], y[known])
         p = plain(partial_spearman(x[known], y[known], []).p_permutation)
@@ -361,20 +285,20 @@ def _correlation(
 
 
 def _partial(
-    x: Float64s,
-    y: Float64s,
-    covariates: list[Any],
-    among: NDArray[np.bool_],
-    title: str,
-    notes: _Notes,
+    part: pd.DataFrame, name: str, covariates: list[str], title: str, note: Note
 ) -> dict[str, Any] | None:
     found = None
-    if among.sum() >= _FEWEST:
-        found = partial_spearman(x[among], y[among], [c[among] for c in covariates])
+    if len(part) >= _FEWEST:
+        x, y = part[name].to_numpy(), part["eval_score"].to_numpy()
+        found = partial_spearman(x, y, [part[each].to_numpy() for each in covariates])
     if found is None or np.isnan(found.rho):
-        notes.add(f"No partial correlation of {title}: the covariates leave nothing to rank.")
+        note(f"No partial correlation of {title}: the covariates leave nothing to rank.")
         return None
-    return {key: plain(value) for key, value in asdict(found).items()}
+    return _plain(found)
+
+
+def _plain(result: Any) -> dict[str, Any]:
+    return {key: plain(value) for key, value in asdict(result).items()}
 
 
 def _interval(interval: Interval) -> dict[str, Any]:
@@ -387,20 +311,5 @@ def _interval(interval: Interval) -> dict[str, Any]:
     }
 
 
-def _rho(x: Float64s, y: Float64s) -> float:
-    known = np.isfinite(x) & np.isfinite(y)
-    return spearman(x[known], y[known]) if known.sum() >= _FEWEST else float("nan")
-
-
-def _machines(per_machine: pd.DataFrame, split: str) -> list[str]:
-    return list(dict.fromkeys(rows_of(per_machine, split)["machine"]))
-
-
-def _counts(families: NDArray[np.str_]) -> dict[str, int]:
-    names, counts = np.unique(families, return_counts=True)
-    return dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-
-def _range(values: Float64s) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(np.ptp(known)) if len(known) else None
+def _range(values: pd.Series) -> float | None:
+    return None if values.isna().all() else float(values.max() - values.min())

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import DataError, InputError
-from daco.experiments.frontier import frontier_table, gain_table
+from daco.experiments.analysis import frontier_table, gain_table
 from daco.files.atomic import atomic_write
 from daco.text import quantity
 

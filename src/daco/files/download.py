@@ -162,6 +162,8 @@ def fetch(
                     _fetch_part(url, part, checksum, size, progress, advice)
                 except DownloadError as error:
                     failures.append(error)
+                    if not size_of(part):
+                        part.unlink(missing_ok=True)
                     continue
                 with part.open("rb+") as file:
                     os.fsync(file.fileno())
@@ -223,8 +225,7 @@ def transfer(
             break
         except _BrokenError as error:
             failures = 1 if size_of(part) - before >= _MUCH else failures + 1
-            if whole := size_of(part) == 0:
-                part.unlink(missing_ok=True)
+            whole = size_of(part) == 0
             if error.unreachable and whole:
                 raise HostUnreachableError(
                     f"Cannot reach {host} for {name} ({error}): check the network or the proxy "

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from daco.errors import DownloadError
 
 
@@ -21,6 +19,8 @@ def hold_lock(path: Path, wait: float) -> Iterator[None]:
 
     The empty lock file stays; a process that ends, in whatever way, gives up its lock.
     """
+    from filelock import FileLock, Timeout
+
     lock = path.with_name(path.name + ".lock")
     try:
         held = FileLock(lock).acquire(timeout=wait, poll_interval=0.1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from daco.experiments.frontier import frontier_table
+from daco.experiments.analysis import frontier_table
 from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.tables import to_markdown

@@ -80,7 +80,7 @@ def read(found: Recomputed, needs: str) -> Recomputed:
     return replace(found, needs=needs)
 
 
-def drawn(found: Recomputed, n_draws: int) -> Recomputed:
+def with_draws(found: Recomputed, n_draws: int) -> Recomputed:
     """The same, with errors because the paper's number was drawn at random."""
     return replace(found, cause=f"the paper's {n_draws:,} draws")
 

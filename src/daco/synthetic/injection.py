@@ -1,7 +1,6 @@
-"""Recordings of a normal machine to embeddings of the same machine with faults.
+"""Embeddings of normal recordings with injected faults.
 
-A fault is added at the recording's own sample rate, before anything else happens to it: a
-network that listens above that would else hear faults where no microphone has heard anything.
+A fault is added at the recording's own sample rate, so that none lies above what was recorded.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class TestTables:
 
     def test_that_say_half_of_how_they_were_made_are_refused(self, tmp_path):
         table(metadata={"backbone": "logmel"}).write(tmp_path / "e.parquet")
-        with pytest.raises(InputError, match="not completely how"):
+        with pytest.raises(InputError, match="metadata is incomplete"):
             normals_of_table(tmp_path / "e.parquet")
 
     def test_are_judged_only_if_made_as_the_model_was(self, tmp_path):

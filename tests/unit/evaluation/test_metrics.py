@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score, roc_auc_score
 
@@ -23,7 +23,6 @@ from daco.evaluation.metrics import (
     false_positive_rates,
     fpr_coverage,
     grid_metrics,
-    harmonic_mean,
     machine_metrics,
     official_score,
 )
@@ -69,18 +68,6 @@ def test_random_machines_agree_with_scikit_learn():
         assert list(ours) == list(theirs)
         worst = max(worst, *(abs(ours[key] - theirs[key]) for key in ours))
     assert worst <= 1e-15
-
-
-def test_the_auc_is_the_exactly_rounded_share_of_pairs():
-    rng = np.random.default_rng(8)
-    for _ in range(50):
-        scores, labels, domains = random_machine(rng)
-        anomalies = scores[labels == 1][:, None]
-        for domain in np.unique(domains):
-            normals = scores[(labels == 0) & (domains == domain)]
-            half_pairs = 2 * (anomalies > normals).sum() + (anomalies == normals).sum()
-            expected = int(half_pairs) / (2 * anomalies.size * normals.size)
-            assert machine_metrics(scores, labels, domains)[f"auc_{domain}"] == expected
 
 
 def test_a_grid_is_its_columns_one_by_one(machine):
@@ -145,36 +132,12 @@ def test_metrics_do_not_change_under_strictly_increasing_transforms(clips, gaps)
     assert machine_metrics(transformed, labels, domains) == machine_metrics(*clips)
 
 
-@given(tied_clips())
-def test_negated_scores_have_the_complementary_auc(clips):
-    scores, labels, domains = clips
-    forward, backward = machine_metrics(*clips), machine_metrics(-scores, labels, domains)
-    for key in forward.keys() - {"pauc"}:
-        assert forward[key] + backward[key] == pytest.approx(1, abs=1e-15)
-
-
-@given(tied_clips(), st.randoms(use_true_random=False))
-def test_the_order_of_clips_does_not_matter(clips, random):
-    order = random.sample(range(len(clips[0])), len(clips[0]))
-    shuffled = [array[order] for array in clips]
-    assert machine_metrics(*shuffled) == machine_metrics(*clips)
-    assert f1_ev(*shuffled[:2]) == f1_ev(*clips[:2])
-
-
 @given(tied_clips(), st.floats(-1e300, 1e300))
 def test_constant_scores_are_chance(clips, value):
     _, labels, domains = clips
     metrics = machine_metrics(np.full(len(labels), value), labels, domains)
     assert set(metrics.values()) == {0.5}
     assert official_score([metrics]) == 0.5
-
-
-@given(tied_clips())
-@settings(max_examples=50)
-def test_metrics_stay_in_their_range(clips):
-    metrics = machine_metrics(*clips)
-    assert 0.473684 < metrics.pop("pauc") <= 1
-    assert all(0 <= value <= 1 for value in metrics.values())
 
 
 def test_perfect_scores_are_one_and_inverted_ones_are_clamped():
@@ -198,12 +161,6 @@ def test_the_official_score_weighs_all_quantities_alike():
     assert official_score(percent) == pytest.approx(100 * expected, abs=1e-13)
 
 
-def test_the_harmonic_mean_runs_along_an_axis():
-    values = np.array([[0.5, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    assert harmonic_mean(values, axis=1) == pytest.approx([2 / 3, 1, EPSILON])
-    assert harmonic_mean([-1, 1]) == pytest.approx(2 * EPSILON)
-
-
 def test_decisions_are_judged_on_each_domain_alone():
     domains = ["source"] * 5 + ["target"] * 4
     labels = [0, 0, 1, 1, 1, 0, 0, 1, 1]
@@ -216,12 +173,6 @@ def test_decisions_are_judged_on_each_domain_alone():
         "recall_target": 0,
         "f1_target": 0,
     }
-
-
-@pytest.mark.parametrize(("decision", "expected"), [(0, (0, 0, 0)), (1, (0.5, 1, 2 / 3))])
-def test_constant_decisions_are_what_the_evaluator_says(decision, expected):
-    result = decision_metrics([decision] * 4, [0, 1, 1, 0], ["a"] * 4)
-    assert tuple(result.values()) == pytest.approx(expected, abs=1e-15)
 
 
 def test_a_domain_without_anomalies_has_zero_recall():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from shared_data import shared
 
-from daco.detector.estimator import DACo
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -20,8 +19,6 @@ from daco.evaluation.scorefiles import (
     write_decisions,
     write_scores,
 )
-from daco.experiments.study_tables import MachineScores
-from daco.experiments.submission import write_machine_scores
 
 NAMES = [f"section_00_{i:04d}.wav" for i in range(4)]
 
@@ -116,35 +113,6 @@ def test_what_cannot_be_a_score_file_is_not_written(tmp_path, names, scores, mes
 def test_a_decision_is_zero_or_one(tmp_path):
     with pytest.raises(InputError, match="1 for an alarm and 0 for none"):
         write_decisions(tmp_path, "fan", "00", NAMES[:2], [0.9, 0.1])
-
-
-@pytest.mark.parametrize("config", ["raw-k1", "conf-soft-m0-k1", "ratio-hard-k1", "ldn-ratio-K1"])
-def test_decisions_of_a_run_are_those_of_the_detector(tmp_path, config):
-    """Who scores with the detector and who submits a run raises the same alarms."""
-    rng = np.random.default_rng(1)
-    X, tests = rng.normal(size=(60, 8)) + 1, rng.normal(size=(40, 8)) * 1.5 + 1
-    domains = np.array(["source"] * 40 + ["target"] * 20)
-    detector = DACo(config, 0.2).fit(X, domains=domains)
-    machine = MachineScores(
-        split="eval",
-        machine="fan",
-        section="00",
-        title="fan",
-        configs=(config,),
-        names=np.array([f"section_00_{i:04d}.wav" for i in range(40)]),
-        labels=np.full(40, -1),
-        domains=np.full(40, ""),
-        scores=detector.anomaly_score(tests)[:, None],
-        own_domains=domains,
-        own=detector.bank_.leave_one_out(config),
-    )
-    write_machine_scores(tmp_path, machine, config, 0.2)
-    scores, decisions = read_score_files(tmp_path)
-    assert (scores.kind, decisions.kind) == (SCORES, DECISIONS)
-    assert scores.values.tolist() == detector.anomaly_score(tests).tolist()
-    alarms = detector.predict(tests) == -1
-    assert 0 < alarms.sum() < 40
-    assert decisions.values.tolist() == alarms.tolist()
 
 
 # ------------------------------------------------------------------------------------ reading

@@ -12,7 +12,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 import daco
 from daco.data import lazy_table as tablerows
 from daco.errors import DataError, InputError, NotEnoughClipsError
-from daco.experiments import faultfiles, inputs, workers
+from daco.experiments import faultfiles, inputs, machine
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.study_tables import FiledScores
 from daco.files.hashing import sha256_of_file
@@ -98,7 +98,7 @@ def test_a_report_of_many_machines_shows_those_of_the_lowest_score(run, tmp_path
 
 
 def test_only_some_of_many_failures_are_named(monkeypatch):
-    monkeypatch.setattr(workers, "_NAMED", 2)
+    monkeypatch.setattr(machine, "_NAMED", 2)
     few = table("dev", 5, n_source=4, n_target=2)
     with pytest.raises(NotEnoughClipsError) as error:
         daco.study(few, grid=["ldn-ratio-K16"], workers=1)
@@ -149,9 +149,9 @@ def test_faults_enter_the_fingerprint_wherever_they_are(faults):
         read = read_table(source)
         names = name_domains([read])
         machines = machines_of(read, "dev", names)
-        plain = [machine.fingerprint() for machine in machines]
+        plain = [machine.fingerprint for machine in machines]
         with_them, _ = faultfiles.with_faults(machines, {"dev": read}, [given], names, None)
-        prints.append([machine.fingerprint() for machine in with_them])
+        prints.append([machine.fingerprint for machine in with_them])
         assert not set(prints[-1]) & set(plain)
     assert prints[0] == prints[1]
 

@@ -229,7 +229,7 @@ def test_fingerprints_do_not_depend_on_where_the_vectors_are(shuffled):
         machines_of(stored, "dev", names), machines_of(full["dev"], "dev", names), strict=True
     )
     for one, two in pairs:
-        assert one.fingerprint() == two.fingerprint() == two.loaded().fingerprint()
+        assert one.fingerprint == two.fingerprint == two.loaded().fingerprint
 
 
 def test_a_fresh_study_reads_no_machine_twice_to_score_it(shuffled, monkeypatch):

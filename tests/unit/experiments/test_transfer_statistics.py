@@ -10,7 +10,7 @@ import pytest
 
 from daco.errors import DacoError
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments.frontier import frontier_table
+from daco.experiments.analysis import frontier_table
 from daco.experiments.stability import COLUMNS, choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.method.config import paper_grid

@@ -376,7 +376,7 @@ def test_the_same_vectors_in_other_bands_are_another_machine():
         machines_of(full, "dev", name_domains([full]))[0]
         for full in (table("fan"), banded("fan"), banded("fan", bands=4))
     ]
-    assert len({machine.fingerprint() for machine in machines}) == 3
+    assert len({machine.fingerprint for machine in machines}) == 3
 
 
 def test_tables_of_different_bands_are_refused():

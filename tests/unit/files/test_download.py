@@ -366,12 +366,6 @@ class TestRecords:
     def _mirror(self, server, monkeypatch):
         monkeypatch.setenv("DACO_ZENODO_API", server.url + "/api/")
 
-    def test_there_are_three_different_records_for_each_year(self):
-        assert list(RECORDS) == [2023, 2024, 2025, 2026]
-        ids = [record for records in RECORDS.values() for record in records.values()]
-        assert all(list(records) == ["dev", "train", "test"] for records in RECORDS.values())
-        assert len(set(ids)) == 12
-
     def test_are_listed_by_machine_with_the_last_revision(self, server):
         names = ("dev_ToyCar.zip", "dev_ToyCar_r2.zip", "dev_ToyCarEmu.zip", "dev_data_fan.zip")
         server.add_record(RECORDS[2026]["dev"], dict.fromkeys((*names, "README.md"), b"f"))

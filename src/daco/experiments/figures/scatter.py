@@ -23,9 +23,9 @@ from daco.experiments.figures.style import (
     look_of,
     number_panels,
     panels,
-    shortened,
+    shorten,
     show_reason,
-    styled,
+    with_style,
 )
 from daco.experiments.highlights import roles
 from daco.method.grid_table import numbers
@@ -48,7 +48,7 @@ _AXES = {
 _DOTTED: Any = (0, (1, 2))
 
 
-@styled
+@with_style
 def plot_transfer(result: StudyTables, ax: Any = None) -> Figure:
     """Plot dev score, and criterion, against evaluation score: two panels, all configurations.
 
@@ -130,7 +130,7 @@ def _correlation(stats: Mapping[str, Any], predictor: str, x: Any, y: Any) -> st
     return f"ρ = {rho:+.2f}{interval}".replace("-", "−")
 
 
-@styled
+@with_style
 def plot_frontier(result: StudyTables, ax: Any = None) -> Figure:
     """Plot mean source against mean target AUC from the raw ranking to full equalisation (m = 0).
 
@@ -183,7 +183,7 @@ def _padded(values: Any) -> tuple[float, float]:
     return float(np.min(values)) - room, float(np.max(values)) + room
 
 
-@styled
+@with_style
 def plot_gain_separability(result: StudyTables, ax: Any = None) -> Figure:
     """Plot each machine's gain in target AUC (``conf-soft-m0-k1`` over ``raw-k1``) by separability.
 
@@ -231,6 +231,6 @@ def draw_gain_separability(ax: Axes, result: StudyTables) -> None:
     ax.legend(loc="best")
     if len(x) <= NAMED_MACHINES:
         colours = [SPLITS[str(split)].colour for split in table["split"]]
-        names = [shortened(str(name)) for name in table["machine"]]
+        names = [shorten(str(name)) for name in table["machine"]]
         zero_line = np.column_stack([np.linspace(*ax.get_xlim(), 60), np.zeros(60)])
         label_points(ax, x, y, names, colours=colours, avoid=zero_line)

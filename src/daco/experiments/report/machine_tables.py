@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
-from daco.experiments.aggregate import metrics_of
+from daco.experiments.analysis import metrics_of
 from daco.experiments.highlights import (
     compared_configs,
     imbalances,

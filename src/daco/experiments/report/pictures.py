@@ -29,8 +29,8 @@ from daco.experiments.figures.style import (
     PALETTE,
     panels,
     png_bytes,
-    styled,
     svg_bytes,
+    with_style,
 )
 from daco.experiments.highlights import (
     compared_configs,
@@ -38,7 +38,7 @@ from daco.experiments.highlights import (
     limit_machines,
     shown_config,
 )
-from daco.experiments.tables import written
+from daco.experiments.tables import format_cell
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import MachineScores, StudyTables
@@ -89,7 +89,7 @@ def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, b
             yield f"{name}.png", png_bytes(figure)
 
 
-@styled
+@with_style
 def page_pictures(result: StudyTables, summary: Mapping[str, Any]) -> dict[str, str]:
     """SVG elements for the page by name: one panel each, so that a phone can stack them."""
     found = {}
@@ -193,9 +193,9 @@ def _group(identifier: str, points: Sequence[Mapping[str, Any]]) -> str:
     point = points[int(match[2])]
     parts = (
         f"{point['config']} ({point['method']})",
-        f"dev score {written(point['dev_omega'])}",
-        f"evaluation score {written(point['eval_omega'])}",
-        f"criterion {written(point['crit_dev'], '.3f')}",
+        f"dev score {format_cell(point['dev_omega'])}",
+        f"evaluation score {format_cell(point['eval_omega'])}",
+        f"criterion {format_cell(point['crit_dev'], '.3f')}",
         point["role"],
     )
     label = escape(", ".join(filter(None, parts)))
