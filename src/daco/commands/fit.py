@@ -88,6 +88,7 @@ def fit(
     from daco.detector.model import AUTO, RECOMMENDED
     from daco.detector.modelcheck import require_usable
     from daco.detector.thresholds import require_rate
+    from daco.validation import require_whole
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
