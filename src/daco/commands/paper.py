@@ -152,8 +152,10 @@ def _show_place(console: Output, place: Place, rows: Sequence[Finding], *, short
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
     headings = (title(place.name, place.title), "printed" if place.in_paper else "expected")
     for heading, width in zip((*headings, "artifacts", ""), _WIDTHS, strict=True):
+        # A heading with blanks gives the column a width that may still become smaller.
         right = heading in ("printed", "expected", "artifacts")
-        table.add_column(Text(heading), justify="right" if right else "left", width=width)
+        padded = Text(heading.rjust(width) if right else heading.ljust(width))
+        table.add_column(padded, justify="right" if right else "left")
     if short:
         counts = Counter(each.status.value for each in rows if each.expected)
         counted = ", ".join(f"{count} {status}" for status, count in counts.items())

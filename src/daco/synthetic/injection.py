@@ -32,15 +32,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """Which faults are injected: the same fault of a recording at every level.
+    """Which faults are injected, at which levels in decibels relative to each recording.
 
-    Attributes
-    ----------
-    kinds : tuple of str
-    levels : tuple of float
-        Decibels relative to each recording, ascending.
-    seed : int
-        Of the choice of recordings and of what each fault is like.
+    A recording has the same fault at every level; the seed decides what it is like.
     """
 
     kinds: tuple[str, ...] = KINDS

@@ -90,15 +90,8 @@ class _LoadCrashError(Exception):
 class Registry:
     """Keeps the snapshot and the pool's workers up to date with the folder of models.
 
-    Parameters
-    ----------
-    settings : Settings
-    pool : WorkerPool
-    scratch : Path
-        Where workers may write.
-    on_change : callable
-        Called with the id of a machine and ``"added"``, ``"changed"``, ``"removed"`` or
-        ``"broken"``.
+    `on_change` is called with the id of a machine and "added", "changed", "removed" or "broken".
+    Workers may write to `scratch`.
     """
 
     def __init__(
