@@ -46,12 +46,12 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _refuse_domains(self, y: object) -> None:
         """An error for domain names in the place of scikit-learn's labels, which is ignored."""
         values = np.asarray(y, dtype=object).ravel().tolist()
-        found = next((value for value in values if isinstance(value, str | bytes)), None)
-        if found is not None:
-            found = found.item() if isinstance(found, np.generic) else found  # its plain text
+        text = next((value for value in values if isinstance(value, str | bytes)), None)
+        if text is not None:
+            text = text.item() if isinstance(text, np.generic) else text  # its plain text
             raise InputError(
                 f"The second argument of fit is y, which {type(self).__name__} ignores, and it "
-                f"holds text such as {found!r}. Pass domains by name: "
+                f"holds text such as {text!r}. Pass domains by name: "
                 f"{type(self).__name__}().fit(X, domains=domains)."
             )
 
