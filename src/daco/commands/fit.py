@@ -95,6 +95,8 @@ def fit(
     require_engine(engine, address)
     require_rate(false_alarm_rate)
     if max_normals is not None:
+        from daco.validation import require_whole
+
         require_whole(max_normals, "--max-normals", least=2)
     if config not in (AUTO, RECOMMENDED):
         require_usable(config)
@@ -270,9 +272,9 @@ def _connection(engine: str, address: str | None) -> Any:
     """One connection to the cluster for the embedding and the fits."""
     if engine == "local":
         return nullcontext()
-    from daco.compute.ray import connected
+    from daco.compute.ray import connection
 
-    return connected(address)
+    return connection(address)
 
 
 def _gather(

@@ -45,15 +45,14 @@ class Normals:
     machine : str
         With its year where the source has the name of several years.
     embeddings : (N, D) float32
-    domains, names : N texts each
+    domains, names, sha256s : N texts each
+        A hash is ``""`` where it is not known; there are none where no recording's is.
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
         What it was made from, for the model's provenance.
     bands : int
-        Equal parts of each embedding, one per frequency band; 1 where there are none.
-    sha256s : N texts
-        Hash of each recording, ``""`` where it is not known; empty where none is.
+        Equal parts of each embedding.
     """
 
     machine: str

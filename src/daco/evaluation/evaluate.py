@@ -56,10 +56,8 @@ class Evaluation:
 
     Attributes
     ----------
-    system : str
-        The folder's name.
-    truth : str
-        Where labels and domains came from.
+    system, truth : str
+        The folder's name, and where labels and domains came from.
     machines : tuple of MachineEvaluation
     official_score : float
         Harmonic mean of AUC source, AUC target and pAUC over all machines.
@@ -102,16 +100,8 @@ class Evaluation:
 class Difference:
     """Official score of one system minus that of another on the same machines, in points.
 
-    Attributes
-    ----------
-    first, second : str
-    delta : float
-    interval : tuple of float or None
-        95 % interval over machines, see :func:`daco.evaluation.intervals.machine_jackknife`; None
-        for one machine.
-    p_value : float
-        Two-sided, see :func:`daco.evaluation.statistics.paired_p_value`; of this one comparison.
-    n_machines : int
+    The 95 % interval is that of :func:`daco.evaluation.intervals.machine_jackknife`, None for one
+    machine; the p-value that of :func:`daco.evaluation.statistics.paired_p_value`.
     """
 
     first: str

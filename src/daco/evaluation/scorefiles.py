@@ -36,19 +36,9 @@ _MACHINE = re.compile(r"[^/\\\x00-\x1f]+")
 
 @dataclass(frozen=True, eq=False)
 class ScoreFile:
-    """A score or decision file.
+    """A file of kind `SCORES` or `DECISIONS`; names are without ``.wav``.
 
-    Attributes
-    ----------
-    path : Path
-    kind : str
-        :data:`SCORES` or :data:`DECISIONS`.
-    machine, section : str
-    year : int or None
-        Where the name has the baseline's form.
-    names : tuple of str
-        Clips as the file names them, without ``.wav``.
-    values : (n,) float64
+    ``year`` is known where the file's name has the baseline's form.
     """
 
     path: Path
