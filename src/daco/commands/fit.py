@@ -36,7 +36,7 @@ from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Normals
+    from daco.detector.normals import Normals, NormalsByMachine
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
