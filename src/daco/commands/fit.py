@@ -271,9 +271,9 @@ def _connection(engine: str, address: str | None) -> Any:
     """One connection to the cluster for the embedding and the fits."""
     if engine == "local":
         return nullcontext()
-    from daco.compute.ray import connected
+    from daco.compute.ray import connection
 
-    return connected(address)
+    return connection(address)
 
 
 def _gather(
