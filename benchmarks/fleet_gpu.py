@@ -25,7 +25,6 @@ import numpy as np
 import torch
 
 import daco
-from daco.method import _kernels_torch
 from daco.method import machines as method_machines
 from daco.method.batch import BankBatch
 from daco.method.machines import MachineScores, evaluate_machines
@@ -37,7 +36,7 @@ STAGES = {
     "leave-one-out": (BankBatch, "leave_one_out"),
     "scores": (BankBatch, "score"),
     "criterion": (BankBatch, "criterion"),
-    "download": (_kernels_torch, "to_host"),
+    "download": (method_machines, "fetch"),
 }
 SPLITS = 10
 

@@ -168,21 +168,6 @@ class TestReading:
         assert heard["drift"]["sentence"].startswith("too few clips")
         wait_until(lambda: glance(service, machine)["last_24h"] == {"clips": 1, "anomalous": 0}, 30)
 
-    def test_too_many_anomalous_clips_are_a_stale_calibration(self, service, machine):
-        files = [("file", (f"{n}.wav", faulty(n))) for n in range(16)]
-        with service.client() as client:
-            for _ in range(2):
-                assert client.post(f"/v1/machines/{machine}/score", files=files).is_success
-            for alarm in client.get("/v1/alarms", params={"machine": machine}).json()["alarms"]:
-                client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"by": "Kim"})
-        seen = glance(service, machine)
-        assert seen["status"] == "stale"
-        assert seen["drift"]["sentence"] == (
-            "calibration is stale: realised false-alarm rate 1.00 at nominal 0.10 over the last "
-            "32 clips"
-        )
-        assert seen["drift"]["remedy"].startswith(f"daco update {machine}.daco NEW_NORMALS")
-
 
 class TestSounds:
     def test_a_recording_comes_back_whole_and_in_parts(self, service, machine):
@@ -206,17 +191,6 @@ class TestSounds:
         assert light.content != dark.content
         assert service.get(path).content == light.content
         assert service.get(path, params={"theme": "pink"}).status_code == 422
-
-    def test_the_nearest_normal_beside_it(self, service, machine):
-        clip = service.score(normal(7), machine).json()["clip"]
-        assert clip["nearest"] == "train/press_007.wav"
-        path = f"/v1/machines/{machine}/normals/{clip['nearest_index']}"
-        assert service.get(f"{path}/audio").content == normal(7)
-        picture = service.get(f"{path}/spectrogram.png")
-        assert picture.content == service.get(f"/v1/clips/{clip['id']}/spectrogram.png").content
-        missing = service.get(f"/v1/machines/{machine}/normals/99/audio")
-        assert missing.status_code == 404
-        assert "40 normals" in missing.json()["detail"]
 
 
 class TestAlarms:
@@ -272,10 +246,7 @@ class TestAlarms:
 class TestEvents:
     def test_clips_and_alarms_are_told_as_they_come(self, service, machine):
         events = []
-        with (
-            service.client() as client,
-            client.stream("GET", "/v1/events") as stream,
-        ):
+        with service.client() as client, client.stream("GET", "/v1/events") as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
             lines = stream.iter_lines()
             assert next(lines).startswith("retry:")
@@ -295,7 +266,7 @@ class TestEvents:
         assert [TypeAdapter(schemas.Clip).validate_python(clip).id for clip in clips] == ids
         (alarm,) = (data for kind, data in mine if kind == "alarm")
         assert list(TypeAdapter(StoredAlarm).validate_python(alarm).clip_ids) == ids
-        assert schemas.Machine.model_validate(events[-1][1]).id == machine
+        assert TypeAdapter(schemas.Machine).validate_python(events[-1][1]).id == machine
 
     def test_clips_that_another_process_stores_are_told_as_well(self, service, machine):
         from datetime import UTC, datetime
@@ -328,13 +299,6 @@ def lines_with(lines, word):
 
 
 class TestOperation:
-    def test_health_needs_nothing_and_tells_nothing(self, service):
-        answer = service.get("/healthz")
-        assert (answer.status_code, answer.json()) == (
-            200,
-            {"live": True, "ready": True, "reason": None},
-        )
-
     def test_metrics_count_what_happened(self, service, machine):
         service.score(faulty(), machine)
         service.score(b"no sound", machine)
@@ -381,13 +345,6 @@ class TestOperation:
         TypeAdapter(schemas.Clip).validate_python(
             document["components"]["schemas"]["Clip"]["examples"][0]
         )
-
-    def test_the_page_and_its_files_are_there(self, service):
-        page = service.get("/")
-        assert page.headers["content-type"].startswith("text/html")
-        for link in ("static/app.js", "static/page.css"):
-            assert link in page.text
-            assert service.get(f"/{link}").status_code == 200
 
 
 def send_form(service, **files):

@@ -20,6 +20,7 @@ import pytest
 from broken_server import unused_port
 from postgres import new_database
 from receiver import receiving
+from service_process import wait_until
 from stores import rows
 from typer.testing import CliRunner
 from watched import record, save_model
@@ -70,13 +71,6 @@ def running(plant, *options, end=signal.SIGTERM, env=None):
         process.send_signal(end)
         process.out, process.err = process.communicate(timeout=60)
     assert process.returncode == 0, process.err
-
-
-def wait_until(true, seconds=120):
-    give_up = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def names(url):

@@ -88,7 +88,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
     """Each table with its title; "" where it continues the table above it."""
     from daco.experiments.compare import interval_text
     from daco.experiments.decision import LABEL_FREE
-    from daco.experiments.tables import written
+    from daco.experiments.tables import format_cell
 
     names = [str(name) for name in comparison.selection.columns[1:]]
     title = "Evaluation score (%) of what each rule selects"
@@ -112,10 +112,10 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
         [
             escape(row["run"]),
             row["signal"],
-            written(row["rho"], "+.2f"),
+            format_cell(row["rho"], "+.2f"),
             interval_text(row["low"], row["high"]),
-            written(row["p_permutation"], "p"),
-            written(row["partial_rho"], "+.2f"),
+            format_cell(row["p_permutation"], "p"),
+            format_cell(row["partial_rho"], "+.2f"),
             f"{row['n_configs']} in {row['n_families']}",
         ]
         for row in _rows(comparison, "correlations")
@@ -128,7 +128,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
             [
                 escape(row["run"]),
                 row["against"],
-                written(row["delta"], "+.2f"),
+                format_cell(row["delta"], "+.2f"),
                 interval_text(row["low"], row["high"]),
                 interval_text(row["loo_low"], row["loo_high"]),
             ]
@@ -141,7 +141,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
         rows = (
             [
                 row["rule"] + (" (in hindsight)" if row["in_hindsight"] else ""),
-                written(row["eval_omega"]),
+                format_cell(row["eval_omega"]),
                 str(row["n_runs"]),
             ]
             for row in _rows(comparison, "means")

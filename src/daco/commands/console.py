@@ -206,4 +206,3 @@ def _protect(console: Output, unlimited: ConsoleOptions, column: Column) -> None
         least = max(least, header.minimum)
         column.no_wrap = column.no_wrap or least >= max(line, header.maximum)
     column.min_width = max(least, line, header.maximum) if column.no_wrap else least
-    column.width = column.width and max(column.width, column.min_width)

@@ -151,7 +151,7 @@ def _show_ranking(console: Output, ranking: Ranking) -> None:
 
 def _show_differences(console: Output, ranking: Ranking) -> None:
     from daco.evaluation.intervals import too_few_machines
-    from daco.experiments.tables import written
+    from daco.experiments.tables import format_cell
 
     headings = ["95 % of its\nofficial score", "first\nminus it", "95 % of the\ndifference", "p"]
     table = new_table(["system"], headings)
@@ -160,7 +160,7 @@ def _show_differences(console: Output, ranking: Ranking) -> None:
         cells = [Text(result.system), _ends(result.interval)]
         if (difference := differences.get(result.system)) is not None:
             cells += [Text(f"{difference.delta:+.2f}"), _ends(difference.interval)]
-            cells.append(Text(written(difference.p_value, "p")))
+            cells.append(Text(format_cell(difference.p_value, "p")))
         table.add_row(*cells)
     console.print("", table)
     text = "95 % intervals by a jackknife over machines with Student's t."

@@ -18,12 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.detector import modelfile
 from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
-from daco.detector.thresholds import (
-    FALSE_ALARM_RATE,
-    more_clips_for,
-    require_rate,
-    threshold_for,
-)
+from daco.detector.thresholds import FALSE_ALARM_RATE, more_clips_for, require_rate, threshold_for
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
@@ -41,24 +36,12 @@ _MAX_UPDATES = 100
 
 @dataclass(frozen=True, eq=False)
 class ScoredClips:
-    """The scores of n clips, row by row.
+    """The scores of n clips, row by row; higher is more anomalous.
 
-    Attributes
-    ----------
-    scores : (n,) float
-        Higher is more anomalous.
-    p_values : (n,) float
-        About the share of normals that score as high; never below ``1 / (normals + 1)``.
-    alarms : (n,) bool
-        The score is above the model's threshold.
-    weights : (n, G) float
-        How strongly each clip belongs to each of the model's domains.
-    nearest : (n,) int
-        The most similar normal, a row of the model.
-    nearest_distance : (n,) float
-        Its cosine distance.
-    out_of_range : (n,) bool
-        That is farther than any normal is from its most similar other one.
+    ``p_values`` are about the share of normals that score as high, ``alarms`` whether the score is
+    above the threshold, ``weights`` (n, G) how strongly each clip belongs to each domain. The most
+    similar normal is a row of the model, at a cosine distance; a clip is ``out_of_range`` where
+    that is farther than any normal is from its most similar other one.
     """
 
     scores: Float64s

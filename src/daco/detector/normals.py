@@ -45,15 +45,14 @@ class Normals:
     machine : str
         With its year where the source has the name of several years.
     embeddings : (N, D) float32
-    domains, names : N texts each
+    domains, names, sha256s : N texts each
+        A hash is ``""`` where it is not known; there are none where no recording's is.
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
         What it was made from, for the model's provenance.
     bands : int
-        Equal parts of each embedding, one per frequency band; 1 where there are none.
-    sha256s : N texts
-        Hash of each recording, ``""`` where it is not known; empty where none is.
+        Equal parts of each embedding.
     """
 
     machine: str
@@ -148,12 +147,12 @@ def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32
     return table.matrix(readout), tuple(map(str, table.columns["path"]))
 
 
-def require_alike(found: Frontend | None, wanted: Frontend | None, source: Location) -> None:
+def require_alike(given: Frontend | None, wanted: Frontend | None, source: Location) -> None:
     """Raise `InputError` where the frontends of a table and of a model differ."""
-    if found is None or wanted is None:
+    if given is None or wanted is None:
         return
     for field in fields(Frontend):
-        theirs, ours = getattr(found, field.name), getattr(wanted, field.name)
+        theirs, ours = getattr(given, field.name), getattr(wanted, field.name)
         if theirs != ours and field.name != "seconds":
             raise InputError(
                 f"{source}: its embeddings were made with {field.name} {theirs!r}, those of the "

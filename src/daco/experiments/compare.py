@@ -19,7 +19,7 @@ from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import write_json
-from daco.experiments.tables import Key, to_csv, to_latex, to_markdown, written
+from daco.experiments.tables import Key, format_cell, to_csv, to_latex, to_markdown
 from daco.experiments.veto import StudyVeto
 from daco.files.atomic import atomic_write
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
@@ -286,11 +286,11 @@ def _selection_table(
         for title in titles:
             row = scores[run, title]
             spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
-            cells.append(written(row["eval_omega"]) + spread)
+            cells.append(format_cell(row["eval_omega"]) + spread)
         for signal in SIGNALS:
             row = signals[run, signal.replace("_", " ")]
             mark = " n.s." if row["crosses_zero"] else ""
-            cells.append(written(row["rho"], "+.2f") + mark)
+            cells.append(format_cell(row["rho"], "+.2f") + mark)
             cells.append(interval_text(row["low"], row["high"]))
         table[run] = cells
     return pd.DataFrame(table)
@@ -306,8 +306,8 @@ def interval_text(low: float | None, high: float | None) -> str:
     ('[−0.09,+0.70]', '–')
     """
     if low is None or high is None:
-        return written(None)
-    return f"[{written(low, '+.2f')},{written(high, '+.2f')}]"
+        return format_cell(None)
+    return f"[{format_cell(low, '+.2f')},{format_cell(high, '+.2f')}]"
 
 
 def _means(rules: list[dict[str, Any]], runs: Mapping[str, StudyResult]) -> pd.DataFrame:

@@ -15,8 +15,8 @@ from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Loaded, Prepare, Settings, criteria_of_balances, longest_splits
 from daco.method.config import parse_grid
 from daco.method.criterion import Balance
+from daco.method.kernels import require_device as require_method_device
 from daco.method.machines import MachineScores, evaluate_machines, machine_balances, shape_groups
-from daco.method.staging import require_device as require_method_device
 from daco.validation import Float32s, Float64s
 
 GROUP = 512 * 2**20

@@ -109,7 +109,7 @@ def freeze(
             "again before freezing it."
         )
     label_free = _label_free(result.selection)
-    decision = derived(result.grid, label_free)
+    decision = derive_choice(result.grid, label_free)
     chosen = result.selection.get("chosen") or {}
     if chosen and chosen.get("config") != decision.config:
         raise DataError(
@@ -189,7 +189,7 @@ def is_intact(document: Mapping[str, Any]) -> bool:
     return document.get(_HASH) == document_hash(document)
 
 
-def derived(grid: Table, label_free: Mapping[str, Any] | None = None) -> Decision:
+def derive_choice(grid: Table, label_free: Mapping[str, Any] | None = None) -> Decision:
     """What the rule picks from a grid: its dev scores and criteria, nothing else.
 
     ``label_free`` is the part of a document about the label-free veto, where that guarded the

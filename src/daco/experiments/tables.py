@@ -1,8 +1,8 @@
 """Tables as text: Markdown, LaTeX (booktabs) and CSV of a DataFrame or a dict of columns.
 
 A column's key may be a pair ``(group, name)``: LaTeX then sets a heading over the group, the
-other forms write both. Floats have two decimals unless `formats` says otherwise, and what is
-missing (None, nan) is a dash.
+other forms write both. Floats have two decimals unless `formats` says otherwise, and missing
+values (None, nan) are a dash. pandas' own writers know neither such formats nor such headings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from numbers import Integral, Real
 from typing import Any
@@ -21,6 +21,8 @@ from daco.validation import is_missing
 
 Key = str | tuple[str, str]
 """A column's key: its name, or its group and its name."""
+
+Titles = Mapping[Any, str]
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -41,10 +43,7 @@ _LATEX = {
 
 
 def to_markdown(
-    frame: Table,
-    *,
-    titles: Mapping[Key, str] | None = None,
-    formats: Mapping[Key, str] | None = None,
+    frame: Table, *, titles: Titles | None = None, formats: Titles | None = None
 ) -> str:
     """A Markdown table; numbers are right-aligned.
 
@@ -57,6 +56,10 @@ def to_markdown(
     formats : mapping, optional
         Format specifications of Python, such as ``"+.2f"``, by column.
 
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> from daco.experiments.tables import to_markdown
@@ -65,14 +68,13 @@ def to_markdown(
     |---|---:|
     | dev score | 55.83 |
     """
-    keys, rows = _read(frame)
-    headings = [_markdown(_flat(key, titles)) for key in keys]
-    rules = ["---:" if _is_numeric(column) else "---" for column in zip(*rows, strict=True)]
-    text = ["| " + " | ".join(headings) + " |", "|" + "|".join(rules or ["---"] * len(keys)) + "|"]
-    for row in rows:
-        cells = [_markdown(written(v, _spec(k, formats))) for k, v in zip(keys, row, strict=True)]
-        text.append("| " + " | ".join(cells) + " |")
-    return "\n".join(text)
+    columns = _columns(frame)
+    headings = [_markdown(_heading(key, titles)) for key in columns]
+    rules = ["---:" if _is_numeric(values) else "---" for values in columns.values()]
+    lines = ["| " + " | ".join(headings) + " |", "|" + "|".join(rules) + "|"]
+    for row in _cells(columns, formats):
+        lines.append("| " + " | ".join(map(_markdown, row)) + " |")
+    return "\n".join(lines)
 
 
 def to_latex(
@@ -80,8 +82,8 @@ def to_latex(
     caption: str,
     label: str,
     *,
-    titles: Mapping[Key, str] | None = None,
-    formats: Mapping[Key, str] | None = None,
+    titles: Titles | None = None,
+    formats: Titles | None = None,
 ) -> str:
     r"""A LaTeX table that needs the package booktabs; texts are escaped, `label` is not.
 
@@ -104,22 +106,20 @@ def to_latex(
     \end{tabular}
     \end{table}
     """
-    keys, rows = _read(frame)
-    columns = list(zip(*rows, strict=True)) or [()] * len(keys)
-    alignment = "".join("r" if _is_numeric(column) else "l" for column in columns)
+    columns = _columns(frame)
+    alignment = "".join("r" if _is_numeric(values) else "l" for values in columns.values())
+    names = [_heading(key if isinstance(key, str) else ("", key[1]), None) for key in columns]
+    headings = [(titles or {}).get(key, name) for key, name in zip(columns, names, strict=True)]
     lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{latex(caption)}}}"]
     lines += [rf"\label{{{label}}}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-    lines += _group_headings(keys)
-    headings = [(titles or {}).get(key, key if isinstance(key, str) else key[1]) for key in keys]
+    lines += _group_headings(columns)
     lines += [" & ".join(map(latex, headings)) + r" \\", r"\midrule"]
-    for row in rows:
-        cells = [latex(written(v, _spec(k, formats))) for k, v in zip(keys, row, strict=True)]
-        lines.append(" & ".join(cells) + r" \\")
+    lines += [" & ".join(map(latex, row)) + r" \\" for row in _cells(columns, formats)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 
 def to_csv(frame: Table) -> str:
-    r"""CSV with the columns' own names and ten significant digits; what is missing is empty.
+    r"""CSV with the columns' own names and ten significant digits; missing values are empty.
 
     Examples
     --------
@@ -127,101 +127,94 @@ def to_csv(frame: Table) -> str:
     >>> to_csv({"rule": ["dev, score"], "eval": [55.829]})
     'rule,eval\n"dev, score",55.829\n'
     """
-    keys, rows = _read(frame)
+    columns = _columns(frame)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([_flat(key, None) for key in keys])
-    for row in rows:
-        writer.writerow(["" if is_missing(value) else _exact(value) for value in row])
+    writer.writerow([_heading(key, None) for key in columns])
+    writer.writerows(map(_exact, row) for row in zip(*columns.values(), strict=True))
     return stream.getvalue()
 
 
-def written(value: Any, spec: str = ".2f") -> str:
+def format_cell(value: Any, spec: str = ".2f") -> str:
     """A cell's text: whole numbers and texts as they are, other numbers by `spec`.
 
     The specification ``"p"`` is for p-values: three decimals, and nothing below 0.001.
 
     Examples
     --------
-    >>> from daco.experiments.tables import written
-    >>> written(0.5, "+.2f"), written(-0.5, "+.2f"), written(3), written(None)
+    >>> from daco.experiments.tables import format_cell
+    >>> format_cell(0.5, "+.2f"), format_cell(-0.5, "+.2f"), format_cell(3), format_cell(None)
     ('+0.50', '−0.50', '3', '–')
     """
     if is_missing(value):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Integral) and spec != "p":
-        return str(value).replace("-", "−")
     if spec == "p":
         return f"{value:.3f}" if value >= 0.001 else "<0.001"
-    if isinstance(value, Real):
-        return format(float(value), spec).replace("-", "−")
-    return str(value)
+    if isinstance(value, Integral):
+        return str(value).replace("-", "−")
+    return format(float(value), spec).replace("-", "−") if isinstance(value, Real) else str(value)
 
 
 def latex(text: str) -> str:
     """`text` with everything escaped that LaTeX would read as a command."""
-    return "".join(_LATEX.get(character, character) for character in _one_line(text))
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
 
 
-def _read(frame: Table) -> tuple[list[Key], list[tuple[Any, ...]]]:
-    keys: list[Key] = list(frame)
-    columns = [list(frame[key]) for key in keys]  # type: ignore[index]  # a group and a name
-    if not keys:
+def _columns(frame: Table) -> dict[Key, list[Any]]:
+    columns: dict[Key, list[Any]] = {key: list(frame[key]) for key in frame}
+    if not columns:
         raise InputError("A table needs at least one column.")
-    if len({len(column) for column in columns}) > 1:
-        raise InputError(f"Columns of one table have one length. Got {list(map(len, columns))}.")
-    return keys, list(zip(*columns, strict=True))
+    lengths = [len(values) for values in columns.values()]
+    if len(set(lengths)) > 1:
+        raise InputError(f"Columns of one table have one length. Got {lengths}.")
+    return columns
 
 
-def _spec(key: Key, formats: Mapping[Key, str] | None) -> str:
-    return (formats or {}).get(key, ".2f")
+def _cells(columns: Mapping[Key, Sequence[Any]], formats: Titles | None) -> list[tuple[str, ...]]:
+    """The texts of all cells, row by row."""
+    specs = formats or {}
+    texts = [
+        [format_cell(value, specs.get(key, ".2f")) for value in columns[key]] for key in columns
+    ]
+    return list(zip(*texts, strict=True))
 
 
-def _flat(key: Key, titles: Mapping[Key, str] | None) -> str:
+def _heading(key: Key, titles: Titles | None) -> str:
     name = (titles or {}).get(key)
     if isinstance(key, str):
         return name or key
     return " ".join(filter(None, (key[0], name or key[1])))
 
 
-def _is_numeric(column: Sequence[Any]) -> bool:
-    known = [value for value in column if not is_missing(value)]
+def _is_numeric(values: Sequence[Any]) -> bool:
+    known = [value for value in values if not is_missing(value)]
     return bool(known) and all(
         isinstance(value, Real) and not isinstance(value, bool) for value in known
     )
 
 
-def _group_headings(keys: Sequence[Key]) -> Iterator[str]:
+def _group_headings(keys: Mapping[Key, Any]) -> list[str]:
     """A row of headings that span their groups, and the rules under them."""
-    groups = [(name, len(list(run))) for name, run in groupby(map(_group, keys))]
-    if not any(name for name, _ in groups):
-        return
     cells, rules, start = [], [], 1
-    for name, width in groups:
-        cells.append(
-            rf"\multicolumn{{{width}}}{{c}}{{{latex(name)}}}" if name else "&" * (width - 1)
-        )
+    for name, run in groupby("" if isinstance(key, str) else key[0] for key in keys):
+        width = len(list(run))
         if name:
+            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{latex(name)}}}")
             rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
+        else:
+            cells.append("&" * (width - 1))
         start += width
-    yield " & ".join(cells) + r" \\"
-    yield "".join(rules)
-
-
-def _group(key: Key) -> str:
-    return "" if isinstance(key, str) else key[0]
+    return [" & ".join(cells) + r" \\", "".join(rules)] if rules else []
 
 
 def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", _one_line(text))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
 def _exact(value: Any) -> Any:
+    if is_missing(value):
+        return ""
     is_float = isinstance(value, Real) and not isinstance(value, Integral)
     return format(float(value), ".10g") if is_float else value

@@ -18,7 +18,7 @@ from daco.experiments.prereg import (
     LABEL_FREE,
     SETTINGS,
     as_columns,
-    derived,
+    derive_choice,
     grid_rows,
     is_intact,
     read_preregistration,
@@ -137,7 +137,7 @@ def _follows(content: Mapping[str, Any], grid: Any, what: str) -> Check:
     """Whether the rule picks the frozen configuration from a grid."""
     wanted = content["frozen"]["config"]
     try:
-        decision = derived(grid, content.get(LABEL_FREE))
+        decision = derive_choice(grid, content.get(LABEL_FREE))
     except DacoError as error:
         return Check(what, CHANGED, f"cannot be derived again: {error}")
     if decision.config == wanted:

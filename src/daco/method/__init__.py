@@ -1,4 +1,9 @@
-"""The paper's method, in its order: distances, scores, calibration, criterion, selection.
+"""The paper's method: arrays in, arrays out; no files, no printing, no labels in what selects.
 
-Arrays in, arrays out: no files, no printing, no labels in anything that selects.
+Read it in this order: `bases` and `config` (the names of scores), `distances`, `neighbours` and
+`geometry` (what is computed once for a bank), `densities` and `scorers` (base scores), `domains`
+and `calibration` (scores that are comparable between domains), `criterion` (how balanced they
+are), `batch` and `bank` (all of it for one bank), `machines` (for many on a GPU), `coreset`. Then
+the choice: `choice`, `selection`, `floor`, `viability` with `pseudo_anomalies`, and `grid_table`.
+`kernels` has the few functions that exist for NumPy, numba and torch.
 """

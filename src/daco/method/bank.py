@@ -24,8 +24,7 @@ from daco.method.criterion import (
 )
 from daco.method.distances import MEMORY_BUDGET, unit_rows
 from daco.method.domains import oracle_weights
-from daco.method.kernels import Array, kernels
-from daco.method.staging import device_memory, load, require_device
+from daco.method.kernels import Array, device_memory, kernels, load, require_device
 from daco.validation import (
     Bools,
     Float64s,

@@ -15,7 +15,12 @@ import numpy as np
 from daco.method.bases import Base
 from daco.method.geometry import View
 from daco.method.kernels import Array, kernels
-from daco.method.neighbours import DENSITY_FLOOR, DenseMinima, NeighbourLists, query_minima
+from daco.method.neighbours import (
+    DENSITY_FLOOR,
+    DenseMinima,
+    NeighbourLists,
+    dense_minima,
+)
 from daco.validation import Bools, Indices
 
 BaseScores = dict[Base, Array]
@@ -55,7 +60,9 @@ def local_within(
     dividing, subtracting = _corrected(bases)
     if not (dividing or subtracting or with_domains):
         return scores, kernels(sums).full((len(sums), 0, len(view)), 0, sums)
-    minima = view.minima(
+    minima = dense_minima(
+        view.distances.blocks(),
+        len(view),
         members,
         domain_starts,
         density.stacked(dividing),
@@ -89,7 +96,9 @@ def local_against(
         density = whole_bank_densities(view, domain_starts, [*dividing, *subtracting])
         over, less = density.stacked(dividing), density.stacked(subtracting)
         shift = density.shift
-    minima = query_minima(distances, domain_starts, over, less, with_domains)
+    n, everyone = distances.shape[-1], np.ones((1, len(view)), np.bool_)
+    block = slice(0, len(view)), slice(0, n), distances
+    minima = dense_minima([block], n, everyone, domain_starts, over, less, with_domains)
     return scores | _named(dividing, subtracting, minima, shift), minima.domain
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from daco.method.kernels import Array, kernels
 
+Block = tuple[slice, slice, Array]
+"""Rows, columns and distances of a part of a distance matrix."""
+
 MEMORY_BUDGET = 256 * 2**20
 """Bytes the N x N distances of a bank may take before they are recomputed block by block."""
 
@@ -82,7 +85,7 @@ class PairwiseDistances:
     def __len__(self) -> int:
         return int(self.unit.shape[-2])
 
-    def blocks(self) -> Iterator[tuple[slice, slice, Array]]:
+    def blocks(self) -> Iterator[Block]:
         """(rows, columns, distances) that together cover every ordered pair once."""
         n = len(self)
         if self._kept is not None:
@@ -103,7 +106,7 @@ class PairwiseDistances:
         distances[self._kernels.xp.arange(len(clips)), clips] = float("inf")
         return distances
 
-    def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
+    def _tiles(self) -> Iterator[Block]:
         """The upper triangle."""
         n, step = len(self), self._kernels.TILE
         for start in range(0, n, step):

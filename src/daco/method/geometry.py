@@ -20,8 +20,7 @@ from daco.method.distances import (
     unit_rows,
 )
 from daco.method.kernels import Array, kernels
-from daco.method.neighbours import DenseMinima, NeighbourLists, dense_minima
-from daco.validation import Bools, Indices
+from daco.method.neighbours import NeighbourLists
 
 
 class View:
@@ -58,19 +57,6 @@ class View:
         if self._lists is None or self._lists.reach < reach:
             self._lists = NeighbourLists(self.distances, max(reach, self._expected))
         return self._lists
-
-    def minima(
-        self,
-        members: Bools,
-        domain_starts: Indices,
-        ratio_density: Array,
-        difference_density: Array,
-        with_domains: bool,
-    ) -> DenseMinima:
-        """The smallest values of every clip of the bank, each left out; see `dense_minima`."""
-        return dense_minima(
-            self.distances, members, domain_starts, ratio_density, difference_density, with_domains
-        )
 
 
 class Views:

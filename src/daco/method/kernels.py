@@ -9,21 +9,29 @@ All three agree to rounding.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from daco.errors import ConfigError, MissingExtraError
+from daco.validation import Floats
+
+if TYPE_CHECKING:
+    import torch
 
 Array = Any
 """A NumPy array, or a torch tensor with a leading axis of machines."""
 
 _forced: list[str] = []
+_COPYING_THREADS = 4
+_MEMORY_ELSEWHERE = 2**30
 
 
 def kernels(array: Array = None) -> ModuleType:
@@ -39,7 +47,7 @@ def is_tensor(array: Array) -> bool:
 
 
 def require_torch() -> None:
-    """An error with the pip command where PyTorch is not installed."""
+    """Raise an error with the pip command where PyTorch is not installed."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -75,3 +83,41 @@ def _load(name: str) -> ModuleType:
 def as_array(values: Any) -> Array:
     """A tensor as it is, anything else as a NumPy array."""
     return values if is_tensor(values) else np.asarray(values)
+
+
+def require_device(device: str) -> None:
+    """An error where torch is missing, or there is no such device with float64."""
+    if device != "cpu":
+        require_torch()
+        from daco.compute.device import float64_device
+
+        float64_device(device)
+
+
+def load(arrays: Sequence[Floats], device: str) -> Array:
+    """Arrays of equal shape as one tensor on a device, through page-locked memory to a GPU."""
+    import torch
+
+    place = torch.device(device)
+    if place.type != "cuda":
+        return torch.from_numpy(np.stack(arrays)).to(place)
+    dtype = torch.from_numpy(np.empty(0, arrays[0].dtype)).dtype
+    locked = torch.empty((len(arrays), *arrays[0].shape), dtype=dtype, pin_memory=True)
+    with ThreadPoolExecutor(_COPYING_THREADS) as pool:
+        list(pool.map(np.copyto, locked.numpy(), arrays))
+    return locked.to(place, non_blocking=True)
+
+
+def fetch(values: Array, into: NDArray[Any]) -> None:
+    """Copy a tensor into an array of the same shape and type."""
+    import torch
+
+    torch.from_numpy(into).copy_(values)
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes that a computation on the device may take."""
+    from daco.compute.device import free_memory
+
+    free = free_memory(device)
+    return _MEMORY_ELSEWHERE if free is None else int(0.8 * free)

@@ -20,9 +20,16 @@ from daco.method.batch import BankBatch
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.distances import unit_rows
-from daco.method.kernels import Array, kernels, require_torch
+from daco.method.kernels import (
+    Array,
+    device_memory,
+    fetch,
+    kernels,
+    load,
+    require_device,
+    require_torch,
+)
 from daco.method.neighbours import list_length
-from daco.method.staging import device_memory, load, require_device
 from daco.validation import Float64s, Floats, Indices, as_embeddings, encode_domains, require_whole
 
 _WORKSPACE = {"cuda": 8 * 2**30}
@@ -124,11 +131,12 @@ def evaluate_machines(
             held, denominators = halves(configs, group.domain_names, group.starts, n_splits, seed)
 
         def work(batch: BankBatch, query: Array, held: Any = held) -> dict[str, Array]:
-            own = batch.leave_one_out(configs)
-            found = {"own": own.swapaxes(0, 1).swapaxes(1, 2), "separability": batch.separability()}
+            found = {
+                "own": batch.leave_one_out(configs).permute(1, 2, 0),
+                "separability": batch.separability(),
+            }
             if query is not None:
-                scores = batch.score(query, configs)
-                found["scores"] = scores.swapaxes(0, 1).swapaxes(1, 2)
+                found["scores"] = batch.score(query, configs).permute(1, 2, 0)
             if held is not None:
                 criterion: tuple[Any, ...] = batch.criterion(configs, held, with_uniformity=True)
                 found["counts"], found["uniformity"] = (each.swapaxes(0, 1) for each in criterion)
@@ -178,14 +186,14 @@ def machine_balances(
 
         def work(batch: BankBatch, query: Array, drawn: Any = drawn) -> dict[str, Array]:
             return {
-                str(number): batch.criterion(configs, held)[0].swapaxes(0, 1)
+                f"counts {number}": batch.criterion(configs, held)[0].swapaxes(0, 1)
                 for number, (held, _) in enumerate(drawn)
             }
 
         arrays = _compute(group, work, configs, bands, device, chunk)
         for row, m in enumerate(group.members):
             results[m] = [
-                Balance(arrays[str(number)][row], denominators)
+                Balance(arrays[f"counts {number}"][row], denominators)
                 for number, (_, denominators) in enumerate(drawn)
             ]
     return [results[m] for m in range(len(X))]
@@ -276,10 +284,10 @@ def _compute(
 
     def collect(part: slice, found: dict[str, Array]) -> None:
         for name, values in found.items():
-            on_host = kernels(values).to_host(values)
             if name not in results:
-                results[name] = np.empty((count, *on_host.shape[1:]), on_host.dtype)
-            results[name][part] = on_host
+                dtype = np.int64 if name.startswith("counts") else np.float64
+                results[name] = np.empty((count, *values.shape[1:]), dtype)
+            fetch(values, results[name][part])
 
     with ThreadPoolExecutor(1) as loading, ThreadPoolExecutor(1) as fetching:
         coming = loading.submit(prepare, chunks[0])
@@ -293,7 +301,8 @@ def _compute(
                 query = None
                 if tests is not None and group.tests is not None:
                     query = _unit(tests, group.tests, part, "X_test").to(rows.dtype)
-                found = work(batch, query)
+                # Copied as they will lie in memory: a device transposes faster than the host.
+                found = {name: each.contiguous() for name, each in work(batch, query).items()}
             for earlier in going:
                 earlier.result()
             going = [fetching.submit(collect, part, found)]

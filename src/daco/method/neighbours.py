@@ -8,12 +8,12 @@ dense scan of the distances.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from daco.method.distances import PairwiseDistances
+from daco.method.distances import Block, PairwiseDistances
 from daco.method.kernels import Array, kernels
 from daco.validation import Bools, Indices
 
@@ -88,28 +88,36 @@ class NeighbourLists:
 
 
 def dense_minima(
-    distances: PairwiseDistances,
+    blocks: Iterable[Block],
+    n: int,
     members: Bools,
     domain_starts: Indices,
     ratio_density: Array,
     difference_density: Array,
     with_domains: bool = True,
 ) -> DenseMinima:
-    """One scan of all distances for all subsets.
+    """One scan of distances for all subsets of a bank.
 
     Parameters
     ----------
-    members : (S, n) bool
+    blocks : iterable of (rows, columns, distances)
+        Rows are clips of the bank, columns the n clips to score.
+    members : (S, N) bool
+        The subsets.
     domain_starts : (G + 1,)
-        Clips are grouped by domain; domain g is ``starts[g]:starts[g + 1]``.
-    ratio_density, difference_density : (S, R, n), (S, F, n)
+        Clips of the bank are grouped by domain; domain g is ``starts[g]:starts[g + 1]``.
+    ratio_density, difference_density : (S, R, N), (S, F, N)
         Density of each member under each number of neighbours.
     """
-    n_domains = len(domain_starts) - 1 if with_domains else 0
-    minima = _unbounded(members.shape[1], n_domains, ratio_density, difference_density)
-    domain_of = _domain_of_clips(domain_starts)
-    for rows, columns, block in distances.blocks():
-        kernels(block).scan_block(
+    K, subsets = kernels(ratio_density), len(ratio_density)
+    n_domains = len(domain_starts) - 1
+    domain_of = np.repeat(np.arange(n_domains), np.diff(domain_starts))
+    lengths = n_domains if with_domains else 0, ratio_density.shape[1], difference_density.shape[1]
+    minima = DenseMinima(
+        *(K.full((subsets, length, n), float("inf"), ratio_density) for length in lengths)
+    )
+    for rows, columns, block in blocks:
+        K.scan_block(
             block,
             members[:, rows],
             domain_of[rows],
@@ -120,39 +128,3 @@ def dense_minima(
             minima.difference[:, :, columns],
         )
     return minima
-
-
-def query_minima(
-    block: Array,
-    domain_starts: Indices,
-    ratio_density: Array,
-    difference_density: Array,
-    with_domains: bool = True,
-) -> DenseMinima:
-    """The same for new clips, the columns of ``block``, against the whole bank, its rows."""
-    n_domains = len(domain_starts) - 1 if with_domains else 0
-    minima = _unbounded(block.shape[-1], n_domains, ratio_density, difference_density)
-    kernels(block).scan_block(
-        block,
-        np.ones((1, block.shape[-2]), np.bool_),
-        _domain_of_clips(domain_starts),
-        ratio_density,
-        difference_density,
-        minima.domain,
-        minima.ratio,
-        minima.difference,
-    )
-    return minima
-
-
-def _unbounded(n: int, n_domains: int, ratio: Array, difference: Array) -> DenseMinima:
-    """Minima of n clips before any distance was seen."""
-
-    def infinite(rows: int) -> Array:
-        return kernels(ratio).full((len(ratio), rows, n), float("inf"), ratio)
-
-    return DenseMinima(infinite(n_domains), infinite(ratio.shape[1]), infinite(difference.shape[1]))
-
-
-def _domain_of_clips(domain_starts: Indices) -> Indices:
-    return np.repeat(np.arange(len(domain_starts) - 1), np.diff(domain_starts))

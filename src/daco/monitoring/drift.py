@@ -158,9 +158,6 @@ def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:
 
     The smallest k such that more than k happen with a probability of at most `level`.
 
-    Examples
-    --------
-    >>> from daco.monitoring.drift import largest_by_chance
     >>> largest_by_chance(200, 0.1), largest_by_chance(3, 0.1)
     (34, 3)
     """

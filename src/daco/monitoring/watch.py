@@ -1,12 +1,8 @@
 """Watching a folder: every new recording is judged and stored exactly once.
 
-A recording is new when its place and content are new. A file is read again when its size or
-times differ from what the store remembers, and judged again only if its bytes differ as well.
-Verdict, alarm, messages and the record that the file was processed are one transaction, so that a
-kill at any moment leaves a file either processed or untouched.
-
-Files in the folder are kept in memory; the store knows the files of earlier runs. It forgets a
-file when both the file and its clip are gone: see `Watcher.forget_gone`.
+A file is read again when its size or times differ from what the store remembers, and judged again
+only if its bytes differ as well. Verdict, alarm, messages and the record that the file was
+processed are one transaction, so that a kill leaves a file either processed or untouched.
 """
 
 from __future__ import annotations
@@ -207,11 +203,9 @@ class Watcher:
 
     def _forget(self, listing: Listing) -> None:
         if self._forget_at_next_poll and listing.files and listing.is_complete:
-            gone = _GoneFiles(self.folder, listing)
+            is_removed, start = _removed_files(self.folder, listing), len(self._prefix)
             self.store.forget_sources(
-                self.model.machine,
-                self._prefix,
-                lambda key: gone.contains(key[len(self._prefix) :]),
+                self.model.machine, self._prefix, lambda key: is_removed(key[start:])
             )
             self._forget_at_next_poll = False
 
@@ -276,35 +270,35 @@ class Watcher:
         return UnusableFile(path, reason)
 
 
-class _GoneFiles:
-    """Tells files that were removed from files whose drive is away."""
+def _removed_files(folder: Path, listing: Listing) -> Callable[[str], bool]:
+    """A test whether the file of a path was removed, and not only the drive that holds it."""
+    nonempty: set[str] = set()  # folders with a recording in or below them
+    for path in listing.files:
+        parent = _parent(path)
+        while parent not in nonempty:
+            nonempty.add(parent)
+            parent = _parent(parent)
 
-    def __init__(self, folder: Path, listing: Listing) -> None:
-        self._folder, self._files = folder, listing.files
-        self._nonempty: set[str] = set()  # folders with a recording in or below them
-        for path in listing.files:
-            parent = _parent(path)
-            while parent not in self._nonempty:
-                self._nonempty.add(parent)
-                parent = _parent(parent)
-
-    def contains(self, path: str) -> bool:
-        if path in self._files or self._may_exist(path):
+    def is_removed(path: str) -> bool:
+        # A listing leaves out broken links, and files that cannot be read at the moment.
+        if path in listing.files or _may_exist(folder / path):
             return False
         parent = _parent(path)
-        while parent and not os.path.isdir(self._folder / parent):
+        while parent and not os.path.isdir(folder / parent):
             parent = _parent(parent)
-        return parent in self._nonempty
+        return parent in nonempty
 
-    def _may_exist(self, path: str) -> bool:
-        """A listing leaves out broken links, and files that cannot be read at the moment."""
-        try:
-            os.lstat(self._folder / path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            pass
-        return True
+    return is_removed
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _parent(path: str) -> str:

@@ -95,19 +95,19 @@ class Clips:
     domains: NDArray[np.str_]
 
 
-def once(
+def cached(
     function: Callable[Concatenate[Artifacts, Given], Result],
 ) -> Callable[Concatenate[Artifacts, Given], Result]:
     """Cache the results of `function` with the artifacts; failures are not cached."""
 
     @wraps(function)
-    def cached(artifacts: Artifacts, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def wrapper(artifacts: Artifacts, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         key = (function.__name__, args, tuple(kwargs.items()))
         if key not in artifacts.cache:
             artifacts.cache[key] = function(artifacts, *args, **kwargs)
         return artifacts.cache[key]
 
-    return cached
+    return wrapper
 
 
 def open_artifacts(path: Path | str) -> Artifacts:
@@ -164,7 +164,7 @@ def read_text(artifacts: Artifacts, file: str) -> str:
     return read_file(artifacts, file, lambda path: path.read_text(encoding="utf-8-sig"))
 
 
-@once
+@cached
 def read_json(artifacts: Artifacts, file: str) -> Any:
     """A JSON file of the folder."""
     text = read_text(artifacts, file)
@@ -184,7 +184,7 @@ def read_entry(artifacts: Artifacts, file: str, *keys: str) -> Any:
     return entry
 
 
-@once
+@cached
 def read_table(
     artifacts: Artifacts, file: str, text: tuple[str, ...], values: tuple[str, ...]
 ) -> pd.DataFrame:
@@ -212,27 +212,27 @@ def read_table(
     return table
 
 
-def whole(file: str, what: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
+def require_rows(file: str, what: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
     """Require every row once and no other."""
     if sorted(found) != sorted(wanted):
         has = len(set(found) & set(wanted))
         raise ArtifactError(f"results/{file}", f"has {has} of {len(wanted)} {what}")
 
 
-@once
+@cached
 def grid(artifacts: Artifacts, setting: str) -> pd.DataFrame:
     """The grid of a setting: ``config, dev_omega, eval_omega, crit_dev, crit_eval``."""
     columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
     return _rows(artifacts, SETTINGS[setting].grid, setting, columns)
 
 
-@once
+@cached
 def frozen_grid(artifacts: Artifacts, setting: str) -> pd.DataFrame:
     """The grid that was frozen before the 2026 ground truth was known."""
     return _rows(artifacts, "prereg2026_grid.csv", setting, ("dev_omega", "crit_dev"))
 
 
-@once
+@cached
 def machines(artifacts: Artifacts, setting: str, split: str) -> pd.DataFrame:
     """Metrics and criterion of each machine and configuration."""
     known = SETTINGS[setting]
@@ -257,11 +257,11 @@ def _rows(
     for name, value in part.items():
         table = table[table[name] == value].reset_index(drop=True)
     found = list(table[keys].itertuples(index=False, name=None))
-    whole(file, "rows" if known.policy else what, found, list(product(*axes)))
+    require_rows(file, "rows" if known.policy else what, found, list(product(*axes)))
     return table
 
 
-@once
+@cached
 def clips(artifacts: Artifacts, config: str, split: str, machine: str) -> Clips:
     """The scores of every test clip of a machine; complete, or an error."""
     names, scores = _score_rows(artifacts, config, split, machine)
@@ -281,7 +281,7 @@ def _score_file(config: str, split: str, machine: str) -> str:
     return f"release/scores/{config}/{split}/{score_file_name(machine)}"
 
 
-@once
+@cached
 def _score_rows(
     artifacts: Artifacts, config: str, split: str, machine: str
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:

@@ -20,20 +20,20 @@ from daco.paper.artifacts import (
     YEARS,
     ArtifactError,
     Artifacts,
+    cached,
     frozen_grid,
     grid,
     machines,
-    once,
     read_entry,
 )
-from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe
 
 DEGENERATE = "ldn-diff-K16"
 WITH_DEGENERATE = (*YEARS, "eat", "panns")
 """The settings whose grid has the degenerate configuration (BEATs is 2025)."""
 
 
-@once
+@cached
 def config_of(artifacts: Artifacts, setting: str, who: str) -> str:
     """The configuration a rule picks; a configuration's own name is itself."""
     table = grid(artifacts, setting)
@@ -181,7 +181,7 @@ def spread(artifacts: Artifacts, setting: str, column: str, which: str) -> Recom
     return number(values[1] - values[0] if which == "step" else values[-1] - values[0])
 
 
-@once
+@cached
 def _floor_of_seven(artifacts: Artifacts) -> tuple[float, float]:
     """Mean and sd of the criterion over seven machines whose domains do not differ.
 

@@ -24,11 +24,11 @@ from daco.paper.artifacts import (
     machines,
     read_entry,
     read_table,
-    whole,
+    require_rows,
 )
 from daco.paper.choices import config_of
 from daco.paper.experiments import BACKENDS, DEV, clip_rates, manifest, published_rates
-from daco.paper.recipe import Recomputed, contradictions, recipe
+from daco.paper.printed import Recomputed, contradictions, recipe
 from daco.paper.scores import HALF_DIGIT, clip_metrics, logged_seeds, rounding_error
 from daco.paper.statistics import block_interval, family_means, jackknife, rho
 
@@ -118,7 +118,7 @@ def contradicted_experiments(artifacts: Artifacts) -> Recomputed:
     ):
         found = read_table(artifacts, file, ("machine", column), QUANTITIES)
         keys = list(zip(found["machine"], found[column], strict=True))
-        whole(file, "rows", keys, list(product(DEV, rows)))
+        require_rows(file, "rows", keys, list(product(DEV, rows)))
         names, configs, values = pivot_machines(
             table, QUANTITIES, configs=list(dict.fromkeys(same.values()))
         )
@@ -146,7 +146,7 @@ def contradicted_thresholds(artifacts: Artifacts) -> Recomputed:
     file = "e45_guarded_selection.csv"
     table = read_table(artifacts, file, ("backbone", "pick"), ("delta", "eval_omega"))
     keys = list(zip(table["backbone"], table["delta"], strict=True))
-    whole(file, "rows", keys, list(product(BACKBONES, (2, 3, 5, 8))))
+    require_rows(file, "rows", keys, list(product(BACKBONES, (2, 3, 5, 8))))
     wrong = []
     for row in table.itertuples():
         pick = config_of(artifacts, str(row.backbone), f"within-{row.delta}")

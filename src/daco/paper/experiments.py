@@ -19,19 +19,19 @@ from daco.paper.artifacts import (
     RELEASED,
     ArtifactError,
     Artifacts,
+    cached,
     clips,
     frozen_grid,
     grid,
     machines,
-    once,
     read_file,
     read_json,
     read_table,
     read_text,
-    whole,
+    require_rows,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe
 from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
 from daco.paper.statistics import families_of
 
@@ -63,7 +63,7 @@ def baseline(artifacts: Artifacts, backend: str, which: str) -> Recomputed:
         file = "e1_dev.csv"
         table = read_table(artifacts, file, ("machine", "backend"), QUANTITIES)
         found = list(table[["machine", "backend"]].itertuples(index=False, name=None))
-        whole(file, "rows", found, list(product(DEV, BACKENDS)))
+        require_rows(file, "rows", found, list(product(DEV, BACKENDS)))
         metrics = table[table["backend"] == backend][list(QUANTITIES)].to_numpy()
         error = rounding_error(metrics)
     if which == "score":
@@ -105,7 +105,7 @@ def diagnostics(artifacts: Artifacts) -> pd.DataFrame:
     columns = ("assignment_acc_test_normals", "separability_train")
     shares = ("pct_anom_above_tgt_max", "pct_anom_above_src_q90")
     table = read_table(artifacts, file, ("machine", "split"), (*columns, *shares))
-    whole(file, "machines", list(table["machine"]), (*DEV, *EVAL))
+    require_rows(file, "machines", list(table["machine"]), (*DEV, *EVAL))
     table = table.set_index("machine")
     return table.assign(assignment_acc_test_normals=100 * table["assignment_acc_test_normals"])
 
@@ -128,7 +128,7 @@ def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
 # E2: realised false-alarm rates
 
 
-@once
+@cached
 def published_rates(artifacts: Artifacts) -> pd.DataFrame:
     """False-alarm rates by system, level and machine (rows) and domain (columns)."""
     file = "fpr_coverage.csv"
@@ -137,11 +137,13 @@ def published_rates(artifacts: Artifacts) -> pd.DataFrame:
     keys = ["system", "nominal_fpr", "machine"]
     found = list(zip(*(table[key] for key in (*keys, "domain")), strict=True))
     domains = ("source", "target")
-    whole(file, "rows", found, list(product(SYSTEMS, NOMINAL_LEVELS, (*DEV, *EVAL), domains)))
+    require_rows(
+        file, "rows", found, list(product(SYSTEMS, NOMINAL_LEVELS, (*DEV, *EVAL), domains))
+    )
     return table.pivot(index=keys, columns="domain", values="empirical_fpr").sort_index()
 
 
-@once
+@cached
 def clip_rates(artifacts: Artifacts) -> pd.DataFrame:
     """The same of the dev machines under full equalisation, from their released clips."""
     rows = {}
@@ -195,7 +197,7 @@ def nominal_levels(artifacts: Artifacts) -> Recomputed:
 # E6
 
 
-@once
+@cached
 def _costs(artifacts: Artifacts) -> dict[str, dict[str, float]]:
     found = {
         name: dict(zip(_COST_COLUMNS, map(float, values), strict=True))

@@ -19,14 +19,14 @@ from daco.paper.artifacts import (
     SETTINGS,
     ArtifactError,
     Artifacts,
+    cached,
     clips,
     grid,
     machines,
-    once,
     read_text,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe
 from daco.validation import Float64s
 
 HALF_DIGIT = 0.005
@@ -53,7 +53,7 @@ def rounding_error(metrics: Float64s) -> float:
     return HALF_DIGIT * mean**2 * float(np.mean(1 / metrics**2)) + 1e-4
 
 
-@once
+@cached
 def clip_metrics(artifacts: Artifacts, config: str, machine: str) -> Float64s:
     """AUC source, AUC target and pAUC of a dev machine, from its released clips, in percent."""
     found = clips(artifacts, config, "dev", machine)
@@ -66,7 +66,7 @@ def _has_clips(setting: str, split: str, config: str) -> bool:
     return setting in ("45", "beats") and split == "dev" and config in RELEASED
 
 
-@once
+@cached
 def metrics_of(
     artifacts: Artifacts, setting: str, split: str, config: str
 ) -> tuple[list[str], Float64s]:
@@ -203,7 +203,7 @@ def lowest_metric(artifacts: Artifacts, config: str, quantity: str) -> Recompute
     return read(number(column[at], HALF_DIGIT, f"{names[at]}."), LABELS)
 
 
-@once
+@cached
 def logged_seeds(artifacts: Artifacts) -> list[tuple[int, float, Recomputed]]:
     """Each criterion seed, its logged score, and the score of the choices logged beside it."""
     text = read_text(artifacts, _SEEDS_FILE)

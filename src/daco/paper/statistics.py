@@ -34,14 +34,14 @@ from daco.paper.artifacts import (
     YEARS,
     ArtifactError,
     Artifacts,
+    cached,
     clips,
     grid,
     machines,
-    once,
     read_entry,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, drawn, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe, with_draws
 from daco.paper.scores import LABELS, metrics_of
 
 _DRAWS, _PERMUTATIONS = 5000, 200_000  # as published
@@ -83,11 +83,11 @@ def _ends_with_error(interval: Interval) -> Recomputed:
     """An interval's ends; their error is that of ends from as many draws as the paper's."""
     draws = interval.draws[: len(interval.draws) // _DRAWS * _DRAWS].reshape(-1, _DRAWS)
     low, high = 4 * np.quantile(draws, [0.025, 0.975], axis=1).std(axis=1, ddof=1)
-    return drawn(pair(*interval.published_interval, (float(low), float(high))), _DRAWS)
+    return with_draws(pair(*interval.published_interval, (float(low), float(high))), _DRAWS)
 
 
 @recipe
-@once
+@cached
 def block_interval(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
     """Family-block bootstrap interval of a correlation."""
     table = grid(artifacts, setting)
@@ -99,7 +99,7 @@ def block_interval(artifacts: Artifacts, setting: str, signal: str) -> Recompute
 
 
 @recipe
-@once
+@cached
 def machine_interval(artifacts: Artifacts, setting: str) -> Recomputed:
     """Bootstrap interval of the criterion's correlation over machines.
 
@@ -126,7 +126,7 @@ def significant_years(artifacts: Artifacts, signal: str) -> Recomputed:
     return pair(verdicts.count("significant"), len(YEARS))
 
 
-@once
+@cached
 def _permutation(artifacts: Artifacts, setting: str, signal: str) -> PermutationTest:
     table = grid(artifacts, setting)
     signals = _signal(table, signal)
@@ -148,7 +148,7 @@ def family_means(artifacts: Artifacts, setting: str, signal: str, which: str) ->
     # those of the ten families of its 51
     if setting == "45":
         return number(p)
-    return drawn(number(p, 4 * np.sqrt(p * (1 - p) / _PERMUTATIONS)), _PERMUTATIONS)
+    return with_draws(number(p, 4 * np.sqrt(p * (1 - p) / _PERMUTATIONS)), _PERMUTATIONS)
 
 
 @recipe
@@ -173,7 +173,7 @@ def naive_p(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
     return number(partial_spearman(_signal(table, signal), table["eval_omega"], []).p_value)
 
 
-@once
+@cached
 def _jackknife(artifacts: Artifacts, setting: str, who: str, over: str) -> Jackknife:
     first, second = (
         metrics_of(artifacts, setting, "eval", config_of(artifacts, setting, each))[1]

@@ -19,7 +19,7 @@ from daco.backbones.protocol import Backbone
 from daco.data.clips import COLUMNS, ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.frontend import BATCH_SIZE, decoder_of, embed_equal
-from daco.embedding.provenance import checked_readouts, origin_of
+from daco.embedding.provenance import check_readouts, origin_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
@@ -32,15 +32,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """Which faults are injected: the same fault of a recording at every level.
+    """Which faults are injected, at which levels in decibels relative to each recording.
 
-    Attributes
-    ----------
-    kinds : tuple of str
-    levels : tuple of float
-        Decibels relative to each recording, ascending.
-    seed : int
-        Of the choice of recordings and of what each fault is like.
+    A recording has the same fault at every level; the seed decides what it is like.
     """
 
     kinds: tuple[str, ...] = KINDS
@@ -136,7 +130,7 @@ def inject_recordings(
     """
     plan = plan or Plan()
     policy = parse_channel(channel)
-    names = checked_readouts(net, readouts)
+    names = check_readouts(net, readouts)
     if not len(chosen):
         raise DataError("There is no recording to inject faults into.")
     decoder = decoder_of(net, policy)

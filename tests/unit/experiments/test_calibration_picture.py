@@ -71,21 +71,6 @@ def test_many_domains_with_names_of_any_kind(tmp_path):
     assert b"\x1b" not in (tmp_path / "a.svg").read_bytes()
 
 
-def test_the_same_model_gives_the_same_picture(tmp_path):
-    for name in ("a", "b"):
-        save_picture(plot_calibration(small_model()), tmp_path / f"{name}.svg")
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-
-
-def test_it_can_be_drawn_on_axes_of_ones_own():
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    assert plot_calibration(small_model(), ax=figure.subplots(1, 2)) is figure
-    with pytest.raises(InputError, match="2 Axes"):
-        plot_calibration(small_model(), ax=figure.add_subplot())
-
-
 def test_other_endings_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"\.svg or \.png"):
         save_picture(plot_calibration(small_model()), tmp_path / "a.pdf")

@@ -26,7 +26,6 @@ from daco.experiments.figures import (
     plot_transfer,
     plot_vetoes,
 )
-from daco.experiments.figures.labels import label_points
 from daco.experiments.figures.style import METHODS, PALETTE, look_of, png_bytes, svg_bytes
 from daco.method.config import frontier_grid, paper_grid
 
@@ -134,11 +133,6 @@ def test_coverage_shows_means_over_machines(published):
     )
     raw = next(line for line in imbalance.lines if line.get_label() == "raw")
     assert raw.get_ydata()[0] == pytest.approx((pairs["source"] - pairs["target"]).abs().mean())
-
-
-def test_coverage_of_a_split_that_is_not_there_is_refused(published):
-    with pytest.raises(InputError, match="no coverage of split 'test'"):
-        plot_coverage(published, split="test")
 
 
 def test_heat_writes_the_appendix_of_the_paper(published):
@@ -276,31 +270,6 @@ def test_colours_can_be_seen_on_paper():
         ]
         luminance = np.dot(linear, [0.2126, 0.7152, 0.0722])
         assert 1.05 / (luminance + 0.05) >= 3, name  # WCAG 1.4.11 for graphical objects
-
-
-def test_names_find_room_beside_crowded_points():
-    rng = np.random.default_rng(0)
-    figure = Figure(figsize=(5, 4))
-    ax = figure.add_axes((0, 0, 1, 1))
-    x, y = rng.random((2, 30))
-    ax.plot(x, y, "o")
-    ax.set_xlim(-0.2, 1.2)
-    ax.set_ylim(-0.2, 1.2)
-    label_points(ax, x, y, [f"machine {i}" for i in range(30)])
-    boxes = boxes_of(ax)
-    frame = ax.get_window_extent()
-    overlapping = sum(
-        1 for first, second in combinations(boxes, 2) if first.overlaps(second)
-    )  # including touching
-    assert overlapping <= 3
-    assert all(frame.contains(*box.min) and frame.contains(*box.max) for box in boxes)
-
-
-def test_an_empty_result_has_no_points_to_name():
-    figure = Figure()
-    ax = figure.subplots()
-    label_points(ax, [], [], [])
-    assert not ax.texts
 
 
 def test_a_criterion_without_values_is_not_drawn(small):

@@ -8,7 +8,6 @@ import json
 import zipfile
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 from small_runs import DEV, EVAL, N_TEST, small_study
@@ -19,7 +18,7 @@ from daco.evaluation.evaluate import evaluate_scores
 from daco.evaluation.scorefiles import parse_rows
 from daco.experiments.metafile import read_authors, to_yaml
 from daco.experiments.result import StudyResult
-from daco.experiments.submission import require_label, validate_submission, write_submission
+from daco.experiments.submission import validate_submission, write_submission
 
 LABEL = "Kato_Hitachi_task2_1"
 FOLDER = f"task2/{LABEL}"
@@ -123,22 +122,17 @@ def test_the_same_run_gives_the_same_bytes(run, package, tmp_path):
 
 def test_another_configuration_and_rate(run, tmp_path):
     alarms = {}
-    for rate in (0.1, 0.5):
+    for rate in (0.01, 0.1, 0.5):
         path = tmp_path / f"{rate}.zip"
-        write_submission(run, LABEL, path, config="raw-k1", false_alarm_rate=rate)
+        written = write_submission(run, LABEL, path, config="raw-k1", false_alarm_rate=rate)
+        extrapolated = any("the smallest" in note for note in written.notes)
+        assert extrapolated == (rate == 0.01)
         alarms[rate] = sum(
             text.count(",1\n") for name, text in members(path).items() if "decision" in name
         )
         assert f"false-alarm rate of {rate:g} " in meta_of(path)
         assert 'name: "DACo raw-k1"' in meta_of(path)
     assert alarms[0.1] < alarms[0.5]
-
-
-def test_a_rate_that_ten_clips_cannot_support_is_noted(run, tmp_path):
-    written = write_submission(
-        run, LABEL, tmp_path / "a.zip", config="conf-soft-m0-k1", false_alarm_rate=0.01
-    )
-    assert any("rate 0.01 is below 0.0909, the smallest" in note for note in written.notes)
 
 
 def test_the_technical_report_lies_beside_the_system(run, tmp_path):
@@ -170,20 +164,6 @@ def meta(run, tmp_path):
     return meta_of(tmp_path / "a.zip")
 
 
-def test_the_meta_file_says_what_the_run_knows_and_null_for_the_rest(meta):
-    for line in (
-        '  label: "Kato_Hitachi_task2_1"',
-        '      lastname: "Kato \\"the: third\\""',
-        '    input_sampling_rate: "16kHz"',
-        '    embeddings: "logmel"',
-        '    machine_learning_method: "k-NN (k=1)"',
-        "    data_augmentation: !!null",
-        "    total_parameters: 90270000",
-        "    MACS: !!null",
-    ):
-        assert f"\n{line}\n" in f"\n{meta}"
-
-
 @pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="PyYAML is not installed")
 def test_the_meta_file_is_yaml(run, meta):
     import yaml
@@ -196,6 +176,10 @@ def test_the_meta_file_is_yaml(run, meta):
     assert (first["corresponding"], second["corresponding"]) == (True, False)
     assert second["email"] is None
     assert document["system"]["complexity"] == {"total_parameters": 90270000, "MACS": None}
+    described = document["system"]["description"]
+    assert described["input_sampling_rate"] == "16kHz"
+    assert described["machine_learning_method"] == "k-NN (k=1)"
+    assert described["data_augmentation"] is None
     results = document["results"]["development_dataset"]
     assert set(results) == set(DEV)
     rows = run.per_machine.query("split == 'dev' and config == 'conf-soft-m0-k1'")
@@ -221,13 +205,6 @@ def test_awkward_values_survive_yaml():
     # YAML 1.1 wants a dot in 1e-300, which JSON does not write: no metric is that small
     assert float(read["numbers"].pop("a")) == value["numbers"].pop("a")
     assert read == value
-
-
-def test_unlabelled_development_machines_have_null_results(run, tmp_path):
-    table = run.per_machine.copy()
-    table.loc[table["machine"] == "fan", ["auc_source", "auc_target", "pauc"]] = np.nan
-    write_submission(replace(run, per_machine=table), LABEL, tmp_path / "a.zip")
-    assert "    fan:\n      auc_source: !!null\n" in meta_of(tmp_path / "a.zip")
 
 
 @pytest.mark.parametrize(
@@ -266,11 +243,6 @@ def test_a_wrong_label_is_explained(run, tmp_path, label, why):
         write_submission(run, label, tmp_path / "a.zip")
     assert why in str(error.value)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("label", ["Kato_Hitachi_task2_4", "daCosta-Li_UCL2_task2_1"])
-def test_labels_that_others_have_used(label):
-    require_label(label)
 
 
 def test_what_a_run_cannot_submit(run, tmp_path):
@@ -351,13 +323,6 @@ def test_what_is_no_zip(tmp_path):
         validate_submission(tmp_path / "a.zip")
     with pytest.raises(DataError, match="is not a zip file"):
         validate_submission(tmp_path / "none.zip")
-
-
-def test_an_older_package_stays_when_the_new_one_fails(run, package):
-    before = package.read_bytes()
-    with pytest.raises(InputError):
-        write_submission(run, LABEL, package, config="raw-k2")
-    assert package.read_bytes() == before
 
 
 def test_unpacked_it_can_be_evaluated(tmp_path):

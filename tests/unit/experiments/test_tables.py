@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from daco.errors import InputError
-from daco.experiments.tables import latex, to_csv, to_latex, to_markdown, written
+from daco.experiments.tables import format_cell, latex, to_csv, to_latex, to_markdown
 
 FRAME = pd.DataFrame({"rule": ["dev score", "oracle"], "eval": [55.8287, np.nan], "n": [8, 8]})
 
@@ -40,7 +40,7 @@ def test_a_format_and_a_title_are_per_column():
     ],
 )
 def test_written(value, spec, text):
-    assert written(value, spec) == text
+    assert format_cell(value, spec) == text
 
 
 def test_a_cell_cannot_break_out_of_a_markdown_table():

@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from daco.audio.formats import FORMATS
 from daco.errors import InputError
 from daco.monitoring.arrivals import Arrivals, ProcessedFile, Stamp, list_recordings
 
@@ -48,31 +47,6 @@ def test_a_stamp_that_is_not_ours_is_no_files(text):
     assert ProcessedFile.parse(text, "ab").stamp.size < 0
 
 
-def test_a_look_finds_recordings_at_any_depth_and_nothing_else(tmp_path):
-    for name in ("a.wav", "x/b.FLAC", "x/y/c.ogg", "Gehäuse 圧.wav"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"12345")
-    for name in (".a.wav.tmp", ".hidden.wav", "a.wav.part", "notes.txt", "x/._b.wav"):
-        (tmp_path / name).write_bytes(b"1")
-    (tmp_path / "dir.wav").mkdir()
-    (tmp_path / "dir.wav" / "d.wav").write_bytes(b"1")
-    found = list_recordings(tmp_path)
-    assert set(found.files) == {"a.wav", "x/b.FLAC", "x/y/c.ogg", "Gehäuse 圧.wav", "dir.wav/d.wav"}
-    assert found.files["a.wav"] == Stamp.of(tmp_path / "a.wav")
-    assert found.obstacles == ()
-
-
-def test_links_in_a_circle_and_into_nothing_end(tmp_path):
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "a.wav").write_bytes(b"1")
-    (tmp_path / "x" / "up").symlink_to(tmp_path)
-    (tmp_path / "x" / "same").symlink_to(tmp_path / "x")
-    (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
-    (tmp_path / "self.wav").symlink_to(tmp_path / "self.wav")
-    (tmp_path / "self").symlink_to(tmp_path / "self")
-    assert set(list_recordings(tmp_path).files) == {"x/a.wav"}
-
-
 def test_obstacles_are_named_and_stop_nothing(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"1")
     name = os.fsencode(tmp_path) + b"/caf\xe9.wav"
@@ -86,16 +60,6 @@ def test_obstacles_are_named_and_stop_nothing(tmp_path):
     missing = list_recordings(tmp_path / "missing")
     assert missing.files == {}
     assert "could not be opened" in missing.obstacles[0]
-
-
-def test_a_watched_folder_takes_every_format_and_names_those_it_cannot_read(tmp_path):
-    readable = [f"{number}{suffix}" for number, suffix in enumerate(FORMATS)]
-    for name in (*readable, "a.M4A", "b.wma", "notes.txt"):
-        (tmp_path / name).write_bytes(b"x")
-    found = list_recordings(tmp_path)
-    assert sorted(found.files) == sorted(readable)
-    (obstacle,) = found.obstacles
-    assert obstacle.startswith("2 files that daco cannot read: a.M4A, b.wma. Convert to WAV")
 
 
 def test_only_files_that_are_there_are_remembered_and_others_are_recalled():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 import socket
 import time
 
 import pytest
 from broken_server import unused_port
 from receiver import receiving
-from stores import START, add
+from service_process import wait_until
+from stores import add
 
 from daco.errors import InputError
 from daco.monitoring.notify import NotDeliveredError, Webhook, WebhookSender
@@ -25,13 +25,6 @@ DELIVERY = Delivery(1, "key-1", "clip.scored", '{"type": "clip.scored"}', 1)
 def store(tmp_path):
     with Store.open(f"sqlite:///{tmp_path}/daco.db", events=["clip.scored"]) as opened:
         yield opened
-
-
-def wait_until(true, seconds=120):
-    give_up = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def test_a_request_is_signed_as_standard_webhooks_say():
@@ -107,28 +100,6 @@ def test_the_address_and_the_secret_are_never_shown():
     assert "s3cret" not in shown
 
 
-def test_a_webhook_that_fails_and_recovers_gets_every_message_with_its_own_key(store):
-    said = []
-    with receiving() as receiver:
-        receiver.answer = lambda number: 503 if number < 4 else 204
-        webhook = Webhook.parse(receiver.url)
-        with WebhookSender(store.outbox, webhook, said.append, first_wait=0.02) as courier:
-            for number in range(10):
-                add(store, verdict={"name": f"{number}.wav"}, at=START)
-                courier.wake()
-            wait_until(lambda: store.outbox.pending() == 0)
-    arrived = {h["webhook-id"]: json.loads(body) for h, body in receiver.accepted}
-    assert sorted(each["data"]["clip"]["name"] for each in arrived.values()) == [
-        f"{number}.wav" for number in range(10)
-    ]
-    body_of = {}
-    for headers, body in receiver.requests:  # an attempt that failed had the same key and body
-        assert body_of.setdefault(headers["idempotency-key"], body) == body
-    assert set(body_of) == set(arrived)
-    assert [sentence.split("takes")[-1] for sentence in said[1:]] == [" messages again."]
-    assert "answered 503" in said[0]
-
-
 def test_a_message_that_is_always_refused_does_not_hold_up_the_others(store):
     for number in range(5):
         add(store, verdict={"name": f"{number}.wav"})
@@ -154,14 +125,3 @@ def test_what_a_killed_courier_had_taken_is_delivered_by_the_next(store):
     with receiving() as receiver, WebhookSender(store.outbox, Webhook.parse(receiver.url)):
         wait_until(lambda: store.outbox.pending() == 0)
     assert [headers["webhook-id"] for headers, _ in receiver.accepted] == [taken.key]
-
-
-def test_a_dead_address_costs_the_end_no_time_and_loses_nothing(store):
-    for _ in range(3):
-        add(store)
-    webhook = Webhook.parse(f"http://127.0.0.1:{unused_port()}/")
-    start = time.monotonic()
-    with WebhookSender(store.outbox, webhook, first_wait=0.02) as courier:
-        assert courier.finish(patience=60) == 3
-    assert time.monotonic() - start < 30
-    assert store.outbox.pending() == 3

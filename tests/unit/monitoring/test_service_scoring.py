@@ -72,29 +72,11 @@ class TestReading:
     def test_a_body_arrives_in_pieces(self):
         assert read([b"ab", b"", b"cd"]) == b"abcd"
 
-    def test_one_that_says_it_is_too_large_is_not_read(self):
-        with pytest.raises(Problem, match="MB") as caught:
-            read([b"x"], content_length="1001")
-        assert caught.value.status == 413
-
     @pytest.mark.parametrize("length", ["9" * 30, str(2**64)])
     def test_an_absurd_length_is_too_large(self, length):
         with pytest.raises(Problem) as caught:
             read([b"x"], content_length=length)
         assert caught.value.status == 413
-
-    def test_one_that_does_not_say_is_stopped_at_the_bound(self):
-        pieces = [b"x" * 600] * 1000
-        with pytest.raises(Problem) as caught:
-            read(pieces)
-        assert caught.value.status == 413
-
-    def test_a_slow_one_is_given_up(self):
-        started = time.monotonic()
-        with pytest.raises(Problem) as caught:
-            read([b"x"] * 1000, pause=0.05, seconds=0.2)
-        assert caught.value.status == 408
-        assert time.monotonic() - started < 30  # of the 50 s that all of it would take
 
     def test_one_that_ends_early_is_refused(self):
         with pytest.raises(Problem, match="ended before") as caught:
@@ -121,14 +103,6 @@ class TestTypes:
     )
     def test_what_can_be_a_recording(self, given):
         assert media_type(request(content_type=given))
-
-    @pytest.mark.parametrize(
-        "given", ["", "text/html", "application/json", "application/x-www-form-urlencoded"]
-    )
-    def test_what_cannot(self, given):
-        with pytest.raises(Problem) as caught:
-            media_type(request(content_type=given))
-        assert caught.value.status == 415
 
     def test_packed_bodies_are_not_unpacked(self):
         with pytest.raises(Problem) as caught:

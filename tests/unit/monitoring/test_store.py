@@ -68,11 +68,7 @@ def test_text_is_stored_as_it_is(store, name):
         store, verdict={"name": name, "nearest": name}, machine=f"m {name}", source_key=name
     )
     clip = store.clip(added.clip_id)
-    assert (clip.name, clip.nearest, clip.machine) == (
-        name,
-        name,
-        f"m {name}",
-    )
+    assert (clip.name, clip.nearest, clip.machine) == (name, name, f"m {name}")
     assert add(store, machine=f"m {name}", source_key=name) is None
 
 

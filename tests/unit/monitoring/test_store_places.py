@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from postgres import new_database, postgres_server
+from postgres import new_database
 from sqlalchemy import text
 from stores import BACKENDS, START, add, new_url, rows
 
@@ -119,36 +119,6 @@ def test_a_file_that_is_replaced_is_the_one_that_is_used(tmp_path):
         sqlite3.connect(file).close()  # an empty database: there are no tables
         with pytest.raises(StoreError, match="no such table"):
             store.check()
-
-
-def test_a_check_waits_a_moment_for_a_writer_and_not_longer(tmp_path):
-    file = tmp_path / "daco.db"
-    with Store.open(f"sqlite:///{file}") as store:
-        add(store)
-        other = sqlite3.connect(file, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        begun = time.monotonic()
-        with pytest.raises(StoreError, match="locked"):
-            store.check()
-        assert time.monotonic() - begun < 20 * databases.CHECK_PATIENCE
-        assert store.machines_summary()[0].clips == 1  # reading needs no lock
-        other.execute("ROLLBACK")
-        other.close()
-        store.check()
-        add(store)
-
-
-def test_a_server_that_stops_and_starts_again_is_found_again():
-    with postgres_server() as server, Store.open(server.new_database()) as store:
-        add(store)
-        store.check()
-        server.stop()
-        with pytest.raises(StoreError):
-            store.check()
-        server.start()
-        store.check()
-        add(store)
-        assert store.machines_summary()[0].clips == 2
 
 
 # --- schema and places ---------------------------------------------------------------------------

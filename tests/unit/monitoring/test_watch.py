@@ -222,18 +222,6 @@ def test_folders_of_one_machine_do_not_mix_up_their_files(made, watched, tmp_pat
     assert watched.stored == ["1.wav", "1.wav"]
 
 
-def test_enough_anomalous_recordings_open_an_alarm_and_normal_ones_end_it(watched):
-    for index, fault in enumerate([False, True, False, True, True] + [False] * 5):
-        target = record(watched.inbox / f"{index}.wav", index, fault=fault)
-        os.utime(target, ns=(index, index))
-    opened = [event.added.opened for event in watched.settled()]
-    assert [number is not None for number in opened] == [False] * 4 + [True] + [False] * 5
-    (alarm,) = watched.store.alarms()
-    assert alarm.closed_by == "recovery"
-    clips = [watched.store.clip(number).name for number in alarm.clip_ids]
-    assert clips == ["1.wav", "3.wav", "4.wav"]
-
-
 def test_a_changed_model_is_used_and_a_broken_one_is_not(watched):
     before = watched.in_use.model.sha256
     record(watched.inbox / "a.wav", 0)

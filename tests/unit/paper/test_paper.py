@@ -11,9 +11,8 @@ from shared_data import PUBLISHED
 from daco.errors import DataError
 from daco.paper import PLACES, Figure, Status, check_paper, errata, figures
 from daco.paper.artifacts import Artifacts, open_artifacts
-from daco.paper.check import MEANINGS, Finding, agrees, check_figure
-from daco.paper.printed import decimals, numbers_in
-from daco.paper.recipe import RECIPES, Recomputed, number, pair
+from daco.paper.check import Finding, agrees, check_figure
+from daco.paper.printed import RECIPES, Recomputed, decimals, number, pair
 
 
 def printed(text, **fields):
@@ -73,22 +72,6 @@ def test_a_repeated_figure_is_printed_alike():
             for text in figure.numbers:
                 key = figure.recompute, figure.numbers.index(text), decimals(text)
                 assert seen.setdefault(key, float(text)) == float(text), figure.id
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [
-        ("+0.91", ("+0.91",)),
-        ("[-0.39,+0.31]", ("-0.39", "+0.31")),
-        ("54.8–57.8", ("54.8", "57.8")),
-        ("+0.90 to +0.92", ("+0.90", "+0.92")),
-        ("0,10,30,100,300", ("0", "10", "30", "100", "300")),
-        ("6%", ("6",)),
-        ("nine", ()),
-    ],
-)
-def test_numbers_in_a_text(text, numbers):
-    assert numbers_in(text) == numbers
 
 
 # The rule
@@ -153,16 +136,6 @@ def test_a_figure_with_an_erratum_is_expected_to_differ():
     assert not finding(Status.MISSING, erratum=5).expected
 
 
-def test_what_is_read_or_not_there_is_expected():
-    for status in (Status.READ, Status.AUDIO, Status.CODE, Status.TEAMS, Status.CITED):
-        assert finding(status).expected
-    assert not finding(Status.READ, erratum=5).expected
-
-
-def test_every_status_has_a_meaning():
-    assert set(MEANINGS) == set(Status)
-
-
 @pytest.mark.parametrize(
     ("text", "found", "shown"),
     [
@@ -177,10 +150,6 @@ def test_every_status_has_a_meaning():
 )
 def test_the_recomputed_value_takes_the_printed_form(text, found, shown):
     assert Finding(printed(text), Status.OK, found).text == shown
-
-
-def test_a_value_that_differs_has_digits_enough_to_see_it():
-    assert Finding(printed("2.1"), Status.DIFFERS, number(2.0454)).text == "2.045"
 
 
 # Damage
@@ -217,14 +186,6 @@ def test_another_file_is_refused(tmp_path, content, message):
         path.write_bytes(content)
     with pytest.raises(DataError, match=rf"other\.zip {message}.*polestvr/daco-experiments"):
         check_paper(path)
-
-
-def test_a_zip_file_with_the_folder_of_another_system_beside_it_is_read(tmp_path):
-    path = tmp_path / "copy.zip"
-    path.write_bytes(PUBLISHED.read_bytes())
-    with zipfile.ZipFile(path, "a") as file:
-        file.writestr("__MACOSX/._README.md", "")
-    assert (open_artifacts(path).root / "results").is_dir()
 
 
 def test_without_artifacts_every_figure_is_missing_and_none_breaks(tmp_path):

@@ -21,9 +21,9 @@ from daco.experiments.figures.style import (
     look_of,
     number_panels,
     panels,
-    shortened,
+    shorten,
     show_reason,
-    styled,
+    with_style,
 )
 from daco.experiments.highlights import chosen_config
 from daco.method.grid_table import pivot_machines
@@ -44,7 +44,7 @@ _CUT = PALETTE["orange"]
 _ROW = 0.19  # inches
 
 
-@styled
+@with_style
 def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Figure:
     """Plot AUC of both domains and pAUC of every labelled machine under each of `configs`.
 
@@ -84,7 +84,7 @@ def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Fi
         axes.axhline(start - 0.5, color=INK, linewidth=0.8)
     for column in range(3, grid.shape[1], 3):
         axes.axvline(column - 0.5, color=INK, linewidth=0.8)
-    axes.set_yticks(range(len(names)), [shortened(name, 18) for name in names])
+    axes.set_yticks(range(len(names)), [shorten(name, 18) for name in names])
     axes.set_xticks(range(grid.shape[1]), list(_TITLES) * len(configs))
     axes.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False, pad=2)
     axes.grid(visible=False)
@@ -96,7 +96,7 @@ def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Fi
     return figure
 
 
-@styled
+@with_style
 def plot_vetoes(result: StudyTables, ax: Any = None) -> Figure:
     """Plot pseudo scores, and dev scores, with their limits: two panels, a row for each method.
 

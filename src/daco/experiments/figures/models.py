@@ -21,8 +21,8 @@ from daco.experiments.figures.style import (
     Look,
     panel_grid,
     panels,
-    shortened,
-    styled,
+    shorten,
+    with_style,
 )
 from daco.method.calibration import QuantileMap
 from daco.method.config import ScoreConfig
@@ -47,11 +47,11 @@ def _looks(domains: Sequence[str], lines: Sequence[str]) -> dict[str, Look]:
     for at, name in enumerate(domains):
         colour = DOMAINS[name].colour if usual else PALETTE[_COLOURS[at % len(_COLOURS)]]
         marker, line = _MARKERS[at % len(_MARKERS)], lines[at % len(lines)]
-        looks[name] = Look(shortened(name), colour, marker, line=line)
+        looks[name] = Look(shorten(name), colour, marker, line=line)
     return looks
 
 
-@styled
+@with_style
 def plot_calibration(model: MachineModel, ax: Any = None) -> Figure:
     """Plot the maps of the domains, and the normals' scores after them.
 
@@ -108,7 +108,7 @@ def _draw_maps(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
     kind = {"conf": "quantile", "ratio": "score / median", "zscore": "deviations"}
     ax.set_ylabel(kind.get(config.calibration or "", "quantile (not used)"))
     ax.set_xlabel(_base_title(config))
-    ax.set_title(f"(a) {shortened(model.machine)}: calibrated score in each domain")
+    ax.set_title(f"(a) {shorten(model.machine)}: calibrated score in each domain")
 
 
 def _map_of(
@@ -160,7 +160,7 @@ def _base_title(config: ScoreConfig) -> str:
     return f"base score ({config.base.name})"
 
 
-@styled
+@with_style
 def plot_sensitivity(result: Sensitivity) -> Figure:
     """Plot detection rate against fault level, in each domain, with its 95 % binomial interval.
 
@@ -189,7 +189,7 @@ def plot_sensitivity(result: Sensitivity) -> Figure:
     label = "fault level, dB relative to the recording"
     figure.text(0.5, (inches["bottom"] - 0.34) / height, label, ha="center", va="center")
     title = (
-        f"{shortened(result.machine)}: recordings with a synthetic fault above the threshold for a "
+        f"{shorten(result.machine)}: recordings with a synthetic fault above the threshold for a "
         f"false-alarm rate of {result.false_alarm_rate:g}"
     )
     left = inches["left"] / TEXT_WIDTH

@@ -23,10 +23,10 @@ from daco.experiments.figures.style import (
     number_panels,
     panel_grid,
     panels,
-    shortened,
+    shorten,
     show_reason,
-    styled,
     system_looks,
+    with_style,
 )
 from daco.experiments.highlights import false_alarm_rate, imbalances, shown_config
 from daco.method.grid_table import require_known
@@ -44,7 +44,7 @@ _PER_ROW = 3
 _FEW = 20  # clips that are better shown one by one
 
 
-@styled
+@with_style
 def plot_distributions(
     result: StudyTables, machine: str | None = None, config: str | None = None, ax: Any = None
 ) -> Figure:
@@ -131,7 +131,7 @@ def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
     ax.locator_params(axis="x", nbins=4)
-    ax.set_title(shortened(machine.title), fontweight="bold")
+    ax.set_title(shorten(machine.title), fontweight="bold")
 
 
 def _histogram(
@@ -163,7 +163,7 @@ def _edges(values: Float64s, config: str) -> Float64s:
     return np.linspace(low - room, high + room, _BINS + 1)
 
 
-@styled
+@with_style
 def plot_coverage(result: StudyTables, ax: Any = None, *, split: str | None = None) -> Figure:
     """Plot realised against nominal false-alarm rate by domain, and the domains' difference.
 

@@ -189,7 +189,7 @@ def system_looks(systems: Iterable[str]) -> dict[str, Look]:
     return {name: _SYSTEMS.get(name, Look(name, INK, "^", "full", "-.")) for name in names}
 
 
-def styled(function: Callable[P, R]) -> Callable[P, R]:
+def with_style(function: Callable[P, R]) -> Callable[P, R]:
     """Run `function` with the pictures' settings, and leave the caller's as they were."""
 
     @wraps(function)
@@ -252,7 +252,7 @@ def figure_of(ax: Axes) -> Figure:
     return parent
 
 
-def shortened(name: str, length: int = 24) -> str:
+def shorten(name: str, length: int = 24) -> str:
     """A name that fits beside a point, without characters that cannot be printed."""
     name = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
     return name if len(name) <= length else name[: length - 1].rstrip() + "…"

@@ -14,7 +14,7 @@ from daco.experiments.report.table import (
     columns_of,
     without_missing,
 )
-from daco.experiments.tables import written
+from daco.experiments.tables import format_cell
 from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.method.selection import guarded_selection, viable_within
@@ -277,7 +277,7 @@ def form_table(result: StudyTables) -> ReportTable:
         columns |= columns_from(list(first.values()), ("config", "delta", "count"))
         columns |= columns_of(grid.loc[list(first)], ("crit_dev", "dev_omega", "eval_omega"))
         if veto["floor"] is not None:
-            points = written(dev.max() - veto["floor"])
+            points = format_cell(dev.max() - veto["floor"])
             caption += f" The veto of this study keeps what is less than {points} points below."
     return ReportTable(
         "veto_forms",

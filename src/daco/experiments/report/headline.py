@@ -13,7 +13,7 @@ from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.analysis import complete_column, plain
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
 from daco.experiments.stability import choice_over_seeds
-from daco.experiments.tables import written
+from daco.experiments.tables import format_cell
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.selection import oracle, random_expectation
 
@@ -249,7 +249,7 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
     score = (selection.get("chosen") or {}).get("eval_omega")
     for row in selection.get("rows") or []:
         if row["rule"] == "random" and score is not None and score < row["eval_omega"]:
-            mean = written(row["eval_omega"], ".1f")
+            mean = format_cell(row["eval_omega"], ".1f")
             sentences.append(f"A configuration drawn at random scores more on average ({mean}).")
     differ = any(delta["first"] != delta["second"] for delta in strongest.values())
     if n_machines == 1:
@@ -260,11 +260,13 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
 
 
 def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
-    size = written(abs(delta["delta"]), ".1f")
+    size = format_cell(abs(delta["delta"]), ".1f")
     if against == "oracle":
         return f"The best configuration in hindsight scores {size} points more."
     more = "more" if delta["delta"] > 0 else "less"
-    interval = f"95 % interval {written(delta['low'], '.1f')} to {written(delta['high'], '.1f')}"
+    interval = (
+        f"95 % interval {format_cell(delta['low'], '.1f')} to {format_cell(delta['high'], '.1f')}"
+    )
     over_machines = "machine" in str(delta["method"])
     subject = f"It scores {size} points {more} than the {against}"
     if too_few_machines(n_machines):
@@ -281,8 +283,8 @@ def below_default(n_seeds: int, mean: float | None, default: float | None) -> li
     if mean is None or default is None or mean >= default:
         return []
     return [
-        f"Over {n_seeds} seeds the choice scores {written(mean, '.1f')} on average, "
-        f"less than the fixed default ({written(default, '.1f')}): choosing gained nothing here."
+        f"Over {n_seeds} seeds the choice scores {format_cell(mean, '.1f')} on average, less than "
+        f"the fixed default ({format_cell(default, '.1f')}): choosing gained nothing here."
     ]
 
 

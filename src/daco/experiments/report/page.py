@@ -16,7 +16,7 @@ from daco.experiments.highlights import limit_machines
 from daco.experiments.report.pictures import available_pictures, page_pictures, picture_files
 from daco.experiments.report.summary import summarise, tables_of
 from daco.experiments.study_tables import write_json
-from daco.experiments.tables import written
+from daco.experiments.tables import format_cell
 from daco.files.atomic import atomic_write, write_error
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def render_html(summary: Mapping[str, Any], figures: Mapping[str, str]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": written, "day": _day, "heat": _heat, "percent": _percent}
+    environment.filters |= {"cell": format_cell, "day": _day, "heat": _heat, "percent": _percent}
     environment.filters["tied"] = _tied
     # The pictures are our own drawings; the texts in them were escaped when they were drawn.
     pictures = {name: Markup(svg) for name, svg in figures.items()}

@@ -22,15 +22,15 @@ from daco.experiments.figures import (
     plot_vetoes,
 )
 from daco.experiments.figures.grids import VETO_PANELS, draw_veto, veto_height
-from daco.experiments.figures.scatter import draw_frontier, draw_gain_separability, draw_transfer
+from daco.experiments.figures.scatter import draw_transfer
 from daco.experiments.figures.scores import draw_distribution, draw_imbalance, draw_realised
 from daco.experiments.figures.style import (
     COLUMN_WIDTH,
     PALETTE,
     panels,
     png_bytes,
-    styled,
     svg_bytes,
+    with_style,
 )
 from daco.experiments.highlights import (
     compared_configs,
@@ -38,7 +38,7 @@ from daco.experiments.highlights import (
     limit_machines,
     shown_config,
 )
-from daco.experiments.tables import written
+from daco.experiments.tables import format_cell
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import MachineScores, StudyTables
@@ -89,7 +89,7 @@ def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, b
             yield f"{name}.png", png_bytes(figure)
 
 
-@styled
+@with_style
 def page_pictures(result: StudyTables, summary: Mapping[str, Any]) -> dict[str, str]:
     """SVG elements for the page by name: one panel each, so that a phone can stack them."""
     found = {}
@@ -106,7 +106,7 @@ class _Panel:
 
     name: str
     label: str
-    draw: Callable[[Axes], None]
+    draw: Callable[[Axes], Any]
     height: float = 2.9
     width: float = COLUMN_WIDTH
     margins: Mapping[str, float] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
         yield _Panel(
             "frontier",
             "Mean source AUC against mean target AUC along the prior strength m",
-            partial(draw_frontier, result=result),
+            partial(plot_frontier, result),
             margins={"top": 0.1},
         )
     if "vetoes" in names:
@@ -140,7 +140,7 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
         yield _Panel(
             "gain_separability",
             "Gain in target AUC of each machine against the separability of its domains",
-            partial(draw_gain_separability, result=result),
+            partial(plot_gain_separability, result),
         )
     if "coverage" in names:
         for name, draw, label in (
@@ -193,9 +193,9 @@ def _group(identifier: str, points: Sequence[Mapping[str, Any]]) -> str:
     point = points[int(match[2])]
     parts = (
         f"{point['config']} ({point['method']})",
-        f"dev score {written(point['dev_omega'])}",
-        f"evaluation score {written(point['eval_omega'])}",
-        f"criterion {written(point['crit_dev'], '.3f')}",
+        f"dev score {format_cell(point['dev_omega'])}",
+        f"evaluation score {format_cell(point['eval_omega'])}",
+        f"criterion {format_cell(point['crit_dev'], '.3f')}",
         point["role"],
     )
     label = escape(", ".join(filter(None, parts)))

@@ -68,10 +68,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(StoreError, _store_failed)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_middleware(
-        Guard,
-        settings=settings,
-        metrics=metrics,
-        is_full=lambda: app.state.service.pool.is_full,
+        Guard, settings=settings, metrics=metrics, is_full=lambda: app.state.service.pool.is_full
     )
     app.state.hub = hub
     return app

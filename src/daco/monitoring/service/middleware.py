@@ -72,15 +72,6 @@ def new_session(token: str, now: float | None = None) -> str:
     """The value of a session's cookie: when it ends, signed with the token.
 
     Nothing is stored: a session lasts through restarts, and ends when the token is changed.
-
-    Examples
-    --------
-    >>> from daco.monitoring.service.middleware import is_session, new_session
-    >>> session = new_session("a secret of 16 or more", now=0)
-    >>> is_session(session, "a secret of 16 or more", now=3600)
-    True
-    >>> is_session(session, "a secret of 16 or more", now=24 * 3600)
-    False
     """
     ends = str(int((time.time() if now is None else now) + SESSION_SECONDS))
     return f"{ends}.{_signature(ends, token)}"

@@ -42,7 +42,7 @@ from daco.errors import AudioError, DacoError
 from daco.files.hashing import sha256_of_bytes
 from daco.monitoring.service.spectrograms import draw_spectrogram
 
-log = logging.getLogger("daco.monitoring.service.worker")
+log = logging.getLogger("daco.monitoring.service.model_server")
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,7 @@ class Overview:
     """Reads machines and clips; its methods may be called in any thread."""
 
     def __init__(
-        self,
-        store: Store,
-        registry: Registry,
-        recordings: Recordings | None,
-        settings: Settings,
+        self, store: Store, registry: Registry, recordings: Recordings | None, settings: Settings
     ) -> None:
         self.store = store
         self._registry, self._recordings = registry, recordings

@@ -35,7 +35,7 @@ _AUDIO: dict[int | str, dict[str, Any]] = {
     416: {"description": "It has no such range."},
 }
 _PICTURE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"image/png": {}}, "description": "Time to the right, mel bands upwards."},
+    200: {"content": {"image/png": {}}, "description": "Time to the right, mel bands upwards."}
 }
 _NOT_KEPT = {
     "alarms": "only those of anomalous clips are, and the oldest go first.",
@@ -149,9 +149,7 @@ async def clip_picture(request: Request, clip_id: RowId, theme: Theme = "light")
 
 
 @router.get(
-    "/v1/machines/{machine}/normals/{index}/audio",
-    response_class=FileResponse,
-    responses=_AUDIO,
+    "/v1/machines/{machine}/normals/{index}/audio", response_class=FileResponse, responses=_AUDIO
 )
 def normal_audio(request: Request, machine: MachineId, index: Index) -> FileResponse:
     """A clip of the model, where the service was started with the folder of the normals.

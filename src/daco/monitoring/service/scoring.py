@@ -22,14 +22,7 @@ from daco.audio.formats import READABLE
 from daco.detector.verdict import Verdict
 from daco.errors import DataError
 from daco.monitoring.service.context import UPLOADS, MachineId, Service, machine_of, service_of
-from daco.monitoring.service.schemas import (
-    OneClip,
-    Problem,
-    ScoredClips,
-    busy,
-    failures,
-    too_large,
-)
+from daco.monitoring.service.schemas import OneClip, Problem, ScoredClips, busy, failures, too_large
 from daco.monitoring.store import NewClip, StoreError
 
 LONGEST_NAME = 200
@@ -41,28 +34,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 _AUDIO = re.compile(r"audio/[a-z0-9.+-]{1,64}|application/(octet-stream|ogg|x-flac)", re.ASCII)
 _KEY = re.compile(r"[!-~]{1,200}", re.ASCII)
 _REFUSED = {400: "unusable", 500: "failed", 502: "worker lost", 503: "busy", 504: "worker lost"}
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BINARY = {"type": "string", "format": "binary"}
+_FILES = {"type": "array", "maxItems": MOST_FILES, "items": _BINARY}
+_FORM = {"type": "object", "required": ["file"], "properties": {"file": _FILES}}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": f"A recording: {READABLE}, recognised by its content.",
         "content": {
-            "audio/wav": _BINARY,
-            "audio/flac": _BINARY,
-            "application/octet-stream": _BINARY,
-            FORM: {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {
-                            "type": "array",
-                            "maxItems": MOST_FILES,
-                            "items": {"type": "string", "format": "binary"},
-                        }
-                    },
-                }
-            },
+            "audio/wav": {"schema": _BINARY},
+            "audio/flac": {"schema": _BINARY},
+            "application/octet-stream": {"schema": _BINARY},
+            FORM: {"schema": _FORM},
         },
     }
 }
@@ -206,14 +189,7 @@ async def read_form(
 
 
 def display_name(given: str | None) -> str:
-    r"""A client's name for its recording, as text to show: no folders, no control characters.
-
-    Examples
-    --------
-    >>> from daco.monitoring.service.scoring import display_name
-    >>> display_name("../../etc/passwd"), display_name("a\x00b\n.wav"), display_name("")
-    ('passwd', 'ab.wav', 'upload')
-    """
+    """A client's name for its recording, as text to show: no folders, no control characters."""
     text = _CONTROL.sub("", (given or "")[:4096]).replace("\\", "/").rsplit("/", 1)[-1].strip()
     return text[:LONGEST_NAME] or "upload"
 

@@ -32,6 +32,7 @@ LOAD_SECONDS = 120.0
 _GRACE = 2.0  # seconds after a job's limit in which the kernel must have ended the worker
 _BUFFER = 1 << 20
 _LARGEST_REPLY = 1 << 26
+_LARGEST_DESCRIPTION = 1 << 30  # names and hashes of a million normals are 120 MB
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _VERDICT = TypeAdapter(Verdict)
 
@@ -68,9 +69,14 @@ class _Channel:
         for each in data:
             self.connection.send_bytes(each)
 
-    def receive(self) -> Reply:
-        header = self.connection.recv_bytes(_LARGEST_REPLY)
-        return json.loads(header), self.connection.recv_bytes(_LARGEST_REPLY)
+    def receive(self, most: int = _LARGEST_REPLY) -> Reply:
+        header = self.connection.recv_bytes(most)
+        return json.loads(header), self.connection.recv_bytes(most)
+
+    @property
+    def has_ended(self) -> bool:
+        """The other side has gone: there is something to read although nothing was asked."""
+        return self.connection.poll()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -116,7 +122,7 @@ class ModelServer:
         """
         with self._requesting():
             self._channel.send({"do": "load", "machine": machine}, data)
-            return self._channel.receive()[0]
+            return self._channel.receive(_LARGEST_DESCRIPTION)[0]
 
     def drop(self, machine: str) -> None:
         """Forget a machine's model."""
@@ -154,24 +160,11 @@ class ModelServer:
 class WorkerPool:
     """Hands jobs to workers; jobs wait in a bounded queue, and lost workers are replaced.
 
-    Parameters
-    ----------
-    size : int
-        Workers.
-    waiting : int
-        Jobs that may wait for one.
-    seconds : float
-        That a job may take, and that it may wait.
-    on_restart : callable
-        Called for each worker that ended and is replaced.
+    `waiting` jobs may wait for one of `size` workers; each may wait and take `seconds`.
     """
 
     def __init__(
-        self,
-        size: int,
-        waiting: int,
-        seconds: float,
-        on_restart: Callable[[], None] = lambda: None,
+        self, size: int, waiting: int, seconds: float, on_restart: Callable[[], None] = lambda: None
     ) -> None:
         self.size, self.restarts = size, 0
         self._waiting, self._seconds, self._on_restart = waiting, seconds, on_restart
@@ -259,7 +252,7 @@ class WorkerPool:
     def _do(self, job: dict[str, Any], data: bytes) -> Reply:
         """Have a job done; if its worker ends, by one more worker."""
         for attempt in (1, 2):
-            generation, channel = self._take()
+            generation, channel = self._take(new=attempt == 2)
             started = time.monotonic()
             try:
                 channel.send(job, data)
@@ -277,11 +270,17 @@ class WorkerPool:
             break
         return reply
 
-    def _take(self, new: bool = False) -> tuple[int, _Channel]:
-        with self._lock:
-            if self._idle and not new:
-                return self._idle.pop()
-            server, generation = self._server, self._generation
+    def _take(self, *, new: bool = False) -> tuple[int, _Channel]:
+        """An idle worker that is alive, or a new one."""
+        while True:
+            with self._lock:
+                if new or not self._idle:
+                    server, generation = self._server, self._generation
+                    break
+                idle = self._idle.pop()
+            if not idle[1].has_ended:
+                return idle
+            self._retire(idle[1])
         if server is None:
             raise ModelServerLostError
         return generation, server.fork(self._seconds)
@@ -303,7 +302,7 @@ class WorkerPool:
     def refill(self) -> None:
         """Replace idle workers that ended, and fork missing ones."""
         for generation, channel in self._clear_idle():
-            if channel.connection.poll():  # readable without a job: the worker has ended
+            if channel.has_ended:
                 self._retire(channel)
             else:
                 self._put(generation, channel)

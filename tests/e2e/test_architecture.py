@@ -1,0 +1,71 @@
+"""The way of one clip through the service is the one that the architecture page describes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import threading
+
+import httpx
+from service_process import model, normal
+from shared_data import ROOT
+
+from daco.monitoring.service import model_server
+from daco.monitoring.service.app import create_app
+from daco.monitoring.service.settings import Settings
+
+LONGEST = 25
+WITH_HELPERS = 47
+
+
+class Trace:
+    """Names of the modules of this package whose functions are called while it is on."""
+
+    def __init__(self):
+        self.on, self.modules = False, set()
+
+    def __call__(self, frame, event, _):
+        name = frame.f_globals.get("__name__", "")
+        if self.on and event == "call" and name.startswith("daco."):
+            self.modules.add(name)
+
+
+async def post(app, trace):
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 1))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        trace.on = True
+        headers = {"Content-Type": "audio/wav"}
+        path = "/v1/machines/press/score"
+        answer = await client.post(path, content=normal(), headers=headers)
+        trace.on = False
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_way_of_a_clip_is_the_one_described(tmp_path):
+    model().save(tmp_path / "press.daco")
+    database = f"sqlite:///{tmp_path / 'daco.db'}"
+    settings = Settings(models=tmp_path, database=database, clips=tmp_path / "clips", workers=1)
+    trace = Trace()
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        asyncio.run(post(create_app(settings), trace))
+        # The worker scores in a process of its own; here it does the same job in this one.
+        detectors = {"press": model_server.load_detector(model().to_bytes(), {}, {})}
+        trace.on = True
+        job = {"do": "score", "machine": "press", "name": "clip.wav"}
+        model_server._do(job, normal(), detectors, settings.audio_limits)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    way = page[page.index("## The way of one clip") :]
+    described = set(re.findall(r"`(daco\.[\w.]+)`", way))
+    assert described <= trace.modules
+    assert len(described) <= LONGEST
+    # Settings, checks of arguments, metrics and the like also run, but do not change the clip.
+    assert len(trace.modules) <= WITH_HELPERS
