@@ -277,15 +277,6 @@ def test_expected_shapes_are_those_of_the_cleaned_checkpoint(golden):
     assert shapes == golden.module.expected_shapes()
 
 
-def test_every_entry_of_the_public_checkpoint_is_used_or_known_to_be_needless(golden):
-    listed = {entry["name"] for entry in read_json(f"{golden.name}_state_dict.json")}
-    needless = listed - set(golden.state_dict)
-    if golden.name == "panns":
-        assert len(needless) == 2 + 13 + 2  # Fourier kernels, BatchNorm counters, classifier
-    else:
-        assert not needless
-
-
 def test_checkpoint_wrappers_and_heads_are_taken_off(golden):
     wrapped = {"model": dict(golden.state_dict), "cfg": {"deep_norm": True}, "iteration": 800_000}
     if golden.name == "beats":
@@ -317,29 +308,6 @@ def test_panns_with_another_transform_is_refused():
     assert panns.clean(kernels) == {}
     with pytest.raises(WeightsError, match="Fourier"):
         panns.clean({panns.REAL: kernels[panns.REAL] * 0.9})
-
-
-def test_the_position_bias_is_kept_for_each_length():
-    encoder = beats.Encoder.__new__(beats.Encoder)
-    torch.nn.Module.__init__(encoder)
-    encoder.head_bias = torch.nn.Parameter(torch.randn(320, 12), requires_grad=False)
-    encoder._position_bias = {}
-    bias = encoder.position_bias(200)
-    assert encoder.position_bias(200) is bias
-    i, j = torch.arange(200)[:, None], torch.arange(200)
-    assert torch.equal(bias, encoder.head_bias[beats.buckets(j - i)].permute(2, 0, 1))
-    for tokens in range(8, 200, 8):
-        encoder.position_bias(tokens)
-    assert len(encoder._position_bias) <= beats.CACHED_LENGTHS
-
-
-def test_fbank_of_a_batch_is_that_of_its_clips():
-    waveforms = torch.from_numpy(np.stack([wave("s2"), wave("silence2")]))
-    together = transformer.fbank(waveforms, "povey")
-    assert transformer.samples_for(together.shape[1]) <= 32_000
-    for index in range(2):
-        alone = transformer.fbank(waveforms[index : index + 1], "povey")[0]
-        assert error(together[index].numpy(), alone.numpy()) <= 1e-5
 
 
 class Frames(torch.nn.Module):

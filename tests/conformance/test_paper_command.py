@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 from daco.commands.paper import paper
 from daco.paper import PLACES, Status, errata, figures
 from daco.paper.artifacts import Artifacts
-from daco.paper.check import check_figure
-from daco.paper.document import CAPTIONS, paper_figures
+from daco.paper.check import CAPTIONS, check_figure, paper_figures
 from daco.paper.printed import numbers_in
 
 app = typer.Typer()

@@ -20,7 +20,7 @@ from daco.backbones import load
 from daco.commands.app import app
 from daco.compute import require_engine
 from daco.compute.processes import outcomes
-from daco.compute.ray import connected, ray_pool
+from daco.compute.ray import connection, ray_pool
 from daco.data.clips import ClipTable
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
@@ -102,11 +102,11 @@ def test_another_version_of_ray_is_said(cluster, monkeypatch):
         for address in (cluster.address, client):
             with (
                 pytest.raises(DataError, match=r"this computer Ray 1\.2\.3 on Python .* same ver"),
-                connected(address),
+                connection(address),
             ):
                 pass
     monkeypatch.undo()
-    with connected(cluster.address) as ray:
+    with connection(cluster.address) as ray:
         assert ray.cluster_resources()["CPU"] >= 1
 
 

@@ -84,7 +84,7 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
     from daco.experiments.figures.style import png_bytes, svg_bytes
     from daco.files.atomic import atomic_write
     from daco.paper.artifacts import ArtifactError, open_artifacts
-    from daco.paper.document import CAPTIONS, as_markdown, paper_figures
+    from daco.paper.check import CAPTIONS, as_markdown, paper_figures
 
     pictures: dict[str, str] | str
     try:
@@ -103,8 +103,7 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
 
 def _show(console: Output, found: Sequence[Finding], *, everything: bool) -> None:
     from daco.paper import PLACES, errata
-    from daco.paper.check import MEANINGS
-    from daco.paper.document import headline
+    from daco.paper.check import MEANINGS, headline
 
     console.write("The paper, recomputed from its authors' artifacts", style="bold")
     for status, meaning in MEANINGS.items():
@@ -148,7 +147,7 @@ def _show_unexpected(console: Output, found: Sequence[Finding]) -> None:
 
 def _show_place(console: Output, place: Place, rows: Sequence[Finding], *, short: bool) -> None:
     """A table, and the notes that its marks point to."""
-    from daco.paper.document import status_text, title
+    from daco.paper.check import status_text, title
 
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
     headings = (title(place.name, place.title), "printed" if place.in_paper else "expected")

@@ -18,7 +18,7 @@ from typing import Any
 
 from daco.backbones import load
 from daco.backbones.protocol import Backbone
-from daco.compute.ray import RETRIES, connected, explained, other_version, require_node, slots
+from daco.compute.ray import RETRIES, cluster_error, connection, other_version, require_node, slots
 from daco.data.clips import ClipTable
 from daco.embedding.embed import Job, make_shards
 from daco.embedding.shards import NO_RECORDING, Shard, Span
@@ -57,7 +57,7 @@ class RayEmbedding:
     device : {"cpu", "cuda"}
         What a worker computes on.
     address : str or None
-        See `daco.compute.ray.connected`.
+        See `daco.compute.ray.connection`.
     threads : int or None
         Threads that read recordings, per worker.
     """
@@ -97,7 +97,7 @@ class RayEmbedding:
         usual = (4 if self.device == "cuda" else 1) if local else REMOTE_THREADS
         job = replace(job, workers=self._threads or usual)
         table = ClipTable(table.root.resolve(), table.clips)
-        with connected(self._address) as ray:
+        with connection(self._address) as ray:
             yield from _run_actors(ray, self._recipe, job, table, deque(spans))
 
 
@@ -126,11 +126,11 @@ def _run_actors(
             try:
                 outcome = ray.get(ref)
             except ray.exceptions.RayTaskError as error:
-                raise explained(error) from None
+                raise cluster_error(error) from None
             except ray.exceptions.RayError as error:  # the actor or its node is gone
                 losses[span] += 1
                 if losses[span] == RETRIES:
-                    raise explained(error) from None
+                    raise cluster_error(error) from None
                 _kill(ray, actor)
                 waiting.appendleft(span)
                 continue

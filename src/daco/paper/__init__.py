@@ -1,10 +1,9 @@
 """The paper's printed figures, recomputed from its authors' artifacts.
 
-``printed.csv`` lists what is printed where, and names a recipe for each figure. Read
-``printed`` (the data), ``artifacts`` (the authors' files) and ``recipe`` first; ``choices``,
-``scores``, ``statistics`` and ``experiments`` hold the recipes in the paper's order,
-``consistency`` those that compare artifacts with each other. ``check`` compares, ``document``
-writes the result.
+Read ``artifacts`` (the authors' files) and ``printed`` (the figures as data, and what a recipe
+is) first. ``choices``, ``scores``, ``statistics`` and ``experiments`` hold the recipes in the
+paper's order, ``consistency`` those that compare artifacts with each other. ``check`` compares
+printed with recomputed figures and writes the document.
 """
 
 from daco.paper.check import Finding, Status, check_paper, summary

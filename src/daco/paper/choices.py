@@ -26,7 +26,7 @@ from daco.paper.artifacts import (
     machines,
     read_entry,
 )
-from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe
 
 DEGENERATE = "ldn-diff-K16"
 WITH_DEGENERATE = (*YEARS, "eat", "panns")

@@ -28,7 +28,7 @@ from daco.paper.artifacts import (
 )
 from daco.paper.choices import config_of
 from daco.paper.experiments import BACKENDS, DEV, clip_rates, manifest, published_rates
-from daco.paper.recipe import Recomputed, contradictions, recipe
+from daco.paper.printed import Recomputed, contradictions, recipe
 from daco.paper.scores import HALF_DIGIT, clip_metrics, logged_seeds, rounding_error
 from daco.paper.statistics import block_interval, family_means, jackknife, rho
 

@@ -31,7 +31,7 @@ from daco.paper.artifacts import (
     require_rows,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe
 from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
 from daco.paper.statistics import families_of
 

@@ -26,7 +26,7 @@ from daco.paper.artifacts import (
     read_text,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, number, pair, read, recipe
+from daco.paper.printed import Recomputed, number, pair, read, recipe
 from daco.validation import Float64s
 
 HALF_DIGIT = 0.005

@@ -41,7 +41,7 @@ from daco.paper.artifacts import (
     read_entry,
 )
 from daco.paper.choices import config_of
-from daco.paper.recipe import Recomputed, number, pair, read, recipe, with_draws
+from daco.paper.printed import Recomputed, number, pair, read, recipe, with_draws
 from daco.paper.scores import LABELS, metrics_of
 
 _DRAWS, _PERMUTATIONS = 5000, 200_000  # as published

@@ -21,7 +21,6 @@ from daco.audio.subtraction import least_squares, spectral_subtraction
 from daco.backbones.logmel import LogMel
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
-from daco.detector.model import MachineModel
 from daco.detector.normals import normals_of_table
 from daco.embedding.embed import embed_clips
 from daco.embedding.frontend import Listener, embed_waves
@@ -110,16 +109,6 @@ class TestReading:
         np.testing.assert_array_equal(got, least_squares(near, far, 2 * round(0.032 * rate)))
         got = read_audio(path, channel="specsub", sample_rate=rate)
         np.testing.assert_array_equal(got, spectral_subtraction(near, far, 2 * round(0.016 * rate)))
-
-    @pytest.mark.parametrize("resampler", ["soxr", "polyphase"])
-    def test_a_channel_of_two_is_resampled_as_it_is_alone(self, tmp_path, waves, resampler):
-        path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
-        options = {"sample_rate": 22050, "resampler": resampler}
-        sound = Decoder(channel="lsq", **options).decode(path)
-        assert sound.rate == RATE
-        for channel, wave in enumerate(sound.waves):
-            alone = read_audio(path, channel=channel, **options)
-            np.testing.assert_array_equal(wave, alone)
 
     def test_of_more_channels_the_first_two_count(self, tmp_path, waves):
         more = np.vstack([waves, np.random.default_rng(0).normal(0, 0.1, waves.shape)])
@@ -307,15 +296,3 @@ class TestListening:
             self.listener("lsq").hear_waveform(near, RATE)
         with pytest.raises(InputError, match="one row of samples"):
             self.listener(0).hear_waveform(np.stack([near, far]), RATE)
-
-    def test_a_service_warms_up_with_as_many_microphones(self):
-        server = pytest.importorskip("daco.monitoring.service.model_server")
-        for policy in POLICIES:
-            listener = self.listener(policy)
-            waves = [both(seed, seconds=1) for seed in range(12)]
-            given = waves if needs_both(policy) else [pair[0] for pair in waves]
-            X = np.vstack([listener.hear_waveform(each, RATE).embeddings for each in given])
-            model = MachineModel.fit(
-                X, ["day"] * 12, machine="press", frontend=listener.frontend, config="raw-k1"
-            )
-            assert server.load_detector(model.to_bytes(), {}, {}).listener is not None

@@ -152,19 +152,6 @@ def test_recordings_that_cannot_be_read_are_named(tmp_path):
     assert read_clips(listed).oddities[0].startswith("1 file that daco cannot read: a.m4a.")
 
 
-def test_folders_are_domains(tmp_path):
-    make(tmp_path / "pump", "old/a.wav", "old/b.wav", "new/a.wav", "new/b.wav")
-    table = read_clips(str(tmp_path / "pump"), year=2020)
-    assert [(clip.path, clip.domain) for clip in table] == [
-        ("new/a.wav", "new"),
-        ("new/b.wav", "new"),
-        ("old/a.wav", "old"),
-        ("old/b.wav", "old"),
-    ]
-    assert {clip.year for clip in table} == {2020}
-    assert table.oddities == ()
-
-
 def test_it_is_said_which_folders_are_domains(tmp_path):
     make(tmp_path / "pump", *(f"old/{i}.wav" for i in range(3)), "new/a.wav", "new/b.wav")
     table = read_clips(tmp_path / "pump")
@@ -463,18 +450,6 @@ def test_a_real_table_survives_a_manifest_elsewhere(tmp_path, name):
     write_manifest(table, tmp_path / name)
     assert (tmp_path / name).read_bytes() == first
     assert [each.name for each in tmp_path.iterdir()] == [name]
-
-
-def test_a_manifest_is_written_as_one_of_two_kinds(tmp_path):
-    table = ClipTable(tmp_path, (Clip("a.wav", "fan", attributes={"ä": "1"}),))
-    with pytest.raises(InputError, match=r"ends in \.csv or \.parquet. Got 'a\.json' instead"):
-        write_manifest(table, tmp_path / "a.json")
-    with pytest.raises(DataError, match="cannot be written"):
-        write_manifest(table, tmp_path / "nowhere" / "a.csv")
-    write_manifest(table, tmp_path / "a.csv")
-    text = Path(tmp_path / "a.csv").read_text(encoding="utf-8")
-    assert text.splitlines()[0] == ",".join(COLUMNS)
-    assert "ä" in text
 
 
 def test_truth_reaches_the_clips_of_a_manifest(tmp_path):

@@ -302,20 +302,6 @@ def test_a_file_that_lists_fewer_attributes_adds_to_those_of_the_name(tmp_path):
     assert any("attributes_00.csv and 5 names disagree" in line for line in table.oddities)
 
 
-def test_sentences_about_an_attribute_file_name_that_file(tmp_path):
-    make_machine(tmp_path, "fan", tail="_spd_1")
-    names = train(tail="_spd_1")
-    (tmp_path / "fan/attributes_00.csv").write_text(f"file_name,d1p,d1v\n{names[0]},spd,1\n")
-    text = f"file_name,d1p,d1v\n{names[1]},spd,2\nsection_01_source_train_normal_0000,spd,1\n"
-    (tmp_path / "fan/attributes_01.csv").write_text(text)
-    stems = [name.removesuffix(".wav") for name in names]
-    assert [line for line in read_clips(tmp_path).oddities if "attributes" in line] == [
-        f"fan: attributes_01.csv and 1 name disagree, the file counts: {stems[1]}.",
-        f"fan: 3 clips not in attributes_00.csv, attributes_01.csv: {', '.join(stems[2:])}.",
-        "fan: 1 row of attributes_01.csv for clips that are not here.",
-    ]
-
-
 def test_an_attribute_file_without_attributes_or_header_changes_nothing(tmp_path):
     make_machine(tmp_path, "fan", tail="_spd_1")
     (tmp_path / "fan/attributes_00.csv").write_text("name\nx\n")

@@ -265,22 +265,6 @@ def test_other_readers_open_readouts_with_odd_names(tmp_path, module):
     np.testing.assert_array_equal(np.stack(found), BANDS.reshape(4, 6))
 
 
-def test_bands_of_metadata_are_kept_beside_those_of_arrays():
-    table = EmbeddingTable.from_arrays(
-        {"a": X, "b": BANDS}, metadata={"bands": '{"a": 3, "b": 2}', "backbone": "beats"}
-    )
-    assert (table.bands("a"), table.bands("b")) == (3, 3)
-    part = EmbeddingTable(table.columns, {"a": table.matrix("a")}, table.metadata)
-    assert json.loads(part.metadata["bands"]) == {"a": 3}
-
-
-def test_npz_with_bands(tmp_path):
-    np.savez(tmp_path / "own.npz", **{"embedding": BANDS.astype(np.float16), "embedding.x": X})
-    table = EmbeddingTable.read(tmp_path / "own.npz")
-    assert (table.bands(), table.bands("x")) == (3, 1)
-    np.testing.assert_allclose(table.matrix(), BANDS.reshape(4, 6), rtol=1e-3)
-
-
 BAD_BANDS = [
     *("", "{", "null", "3", "[3]", '"3"', "[" * 100_000, "1" * 5000, "{" * 5000),
     *('{"embedding": 2}', '{"embedding": 0}', '{"embedding": -3}', '{"embedding": 3.0}'),
@@ -342,31 +326,6 @@ def test_a_wrong_npz_is_named(tmp_path, arrays, message):
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(DataError, match=message):
         EmbeddingTable.read(tmp_path / "t.npz")
-
-
-def test_writing_where_nothing_can_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(DataError, match="Create the folder first"):
-        small_table().write(tmp_path / "missing" / "t.parquet")
-    with pytest.raises(DataError, match="Choose the name of a file"):
-        small_table().write(tmp_path)
-    with pytest.raises(InputError, match=r"extension \.parquet"):
-        small_table().write(tmp_path / "t.npz")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_failed_write_leaves_the_older_table_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "t.parquet"
-    small_table().write(path)
-    before = path.read_bytes()
-
-    def full_disk(handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(DataError, match=r"t\.parquet: cannot be written \(No space left"):
-        EmbeddingTable.from_arrays(X * 2).write(path)
-    assert path.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["t.parquet"]
 
 
 @given(
@@ -477,17 +436,3 @@ def test_other_names_among_test_names_need_a_split(tmp_path, read):
     assert (
         read(tmp_path, path=[*TRAIN, "a.wav", "b.wav"]).columns["split"].tolist() == ["train"] * 6
     )
-
-
-@pytest.mark.parametrize("read", READERS)
-def test_other_names_say_nothing(tmp_path, read):
-    columns = read(tmp_path, path=list("abcdef")).columns
-    assert set(columns["split"].tolist()) == {"train"}
-    assert set(columns["domain"].tolist()) == set(columns["label"].tolist()) == {None}
-
-
-def test_an_error_names_the_column_that_the_names_are_in(tmp_path):
-    with pytest.raises(DataError, match=r"column 'file_name' row 1 must be text. Got None"):
-        by_parquet(tmp_path, file_name=[TRAIN[0], None, *TRAIN[1:], TEST[0]])
-    both = by_parquet(tmp_path, path=TRAIN + TEST, file_name=[None] * 6)
-    assert both.columns["path"].tolist() == TRAIN + TEST

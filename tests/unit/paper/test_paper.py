@@ -12,8 +12,7 @@ from daco.errors import DataError
 from daco.paper import PLACES, Figure, Status, check_paper, errata, figures
 from daco.paper.artifacts import Artifacts, open_artifacts
 from daco.paper.check import Finding, agrees, check_figure
-from daco.paper.printed import decimals
-from daco.paper.recipe import RECIPES, Recomputed, number, pair
+from daco.paper.printed import RECIPES, Recomputed, decimals, number, pair
 
 
 def printed(text, **fields):

@@ -144,17 +144,11 @@ def plot_frontier(result: StudyTables, ax: Any = None) -> Figure:
     -------
     Figure
     """
-    figure, axes = panels(ax, 1, COLUMN_WIDTH, 2.9)
-    draw_frontier(axes[0], result)
-    return figure
-
-
-def draw_frontier(ax: Axes, result: StudyTables) -> None:
-    """Draw the curves of all splits with labels, and the diagonal of equal AUC."""
+    figure, (ax,) = panels(ax, 1, COLUMN_WIDTH, 2.9)
     table = result.frontier
     if table.empty:
         show_reason(ax, "no labelled machines, so no frontier")
-        return
+        return figure
     lines = []
     for split, rows in table.groupby("split", sort=False):
         look = SPLITS[str(split)]
@@ -176,6 +170,7 @@ def draw_frontier(ax: Axes, result: StudyTables) -> None:
     labels = [titles.get(name, name.replace("daco-m", "m=")) for name in table["variant"]]
     colours = [SPLITS[str(split)].colour for split in table["split"]]
     label_points(ax, x, y, labels, colours=colours, avoid=np.concatenate(lines))
+    return figure
 
 
 def _padded(values: Any) -> tuple[float, float]:
@@ -200,22 +195,16 @@ def plot_gain_separability(result: StudyTables, ax: Any = None) -> Figure:
     -------
     Figure
     """
-    figure, axes = panels(ax, 1, COLUMN_WIDTH, 2.9)
-    draw_gain_separability(axes[0], result)
-    return figure
-
-
-def draw_gain_separability(ax: Axes, result: StudyTables) -> None:
-    """Draw the machines, with names unless there are too many."""
+    figure, (ax,) = panels(ax, 1, COLUMN_WIDTH, 2.9)
     wanted = ["separability_train", "target_auc_gain"]
     table = result.diagnostics
     if table.empty or not set(wanted) <= set(table):
         show_reason(ax, "no diagnostics")
-        return
+        return figure
     table = table.dropna(subset=wanted)
     if table.empty:
         show_reason(ax, "no labelled machines, so no gain")
-        return
+        return figure
     for split, rows in table.groupby("split", sort=False):
         look = SPLITS[str(split)]
         ax.plot(*(rows[name] for name in wanted), label=look.title, **look.style(5, linestyle=""))
@@ -232,5 +221,7 @@ def draw_gain_separability(ax: Axes, result: StudyTables) -> None:
     if len(x) <= NAMED_MACHINES:
         colours = [SPLITS[str(split)].colour for split in table["split"]]
         names = [shorten(str(name)) for name in table["machine"]]
-        zero_line = np.column_stack([np.linspace(*ax.get_xlim(), 60), np.zeros(60)])
+        left, right = ax.get_xlim()
+        zero_line = np.column_stack([np.linspace(left, right, 60), np.zeros(60)])
         label_points(ax, x, y, names, colours=colours, avoid=zero_line)
+    return figure

@@ -22,7 +22,7 @@ from daco.experiments.figures import (
     plot_vetoes,
 )
 from daco.experiments.figures.grids import VETO_PANELS, draw_veto, veto_height
-from daco.experiments.figures.scatter import draw_frontier, draw_gain_separability, draw_transfer
+from daco.experiments.figures.scatter import draw_transfer
 from daco.experiments.figures.scores import draw_distribution, draw_imbalance, draw_realised
 from daco.experiments.figures.style import (
     COLUMN_WIDTH,
@@ -106,7 +106,7 @@ class _Panel:
 
     name: str
     label: str
-    draw: Callable[[Axes], None]
+    draw: Callable[[Axes], Any]
     height: float = 2.9
     width: float = COLUMN_WIDTH
     margins: Mapping[str, float] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
         yield _Panel(
             "frontier",
             "Mean source AUC against mean target AUC along the prior strength m",
-            partial(draw_frontier, result=result),
+            partial(plot_frontier, result),
             margins={"top": 0.1},
         )
     if "vetoes" in names:
@@ -140,7 +140,7 @@ def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
         yield _Panel(
             "gain_separability",
             "Gain in target AUC of each machine against the separability of its domains",
-            partial(draw_gain_separability, result=result),
+            partial(plot_gain_separability, result),
         )
     if "coverage" in names:
         for name, draw, label in (
