@@ -20,7 +20,7 @@ from daco.backbones import load
 from daco.commands.app import app
 from daco.compute import require_engine
 from daco.compute.processes import outcomes
-from daco.compute.ray import connected, ray_pool
+from daco.compute.ray import connection, ray_pool
 from daco.data.clips import ClipTable
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
@@ -102,11 +102,11 @@ def test_another_version_of_ray_is_said(cluster, monkeypatch):
         for address in (cluster.address, client):
             with (
                 pytest.raises(DataError, match=r"this computer Ray 1\.2\.3 on Python .* same ver"),
-                connected(address),
+                connection(address),
             ):
                 pass
     monkeypatch.undo()
-    with connected(cluster.address) as ray:
+    with connection(cluster.address) as ray:
         assert ray.cluster_resources()["CPU"] >= 1
 
 
@@ -195,6 +195,7 @@ def test_a_cluster_without_a_place_for_a_worker_is_said(
     cluster, bare, clips, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.setattr(embedding, "PATIENCE", 1.0)
     with pytest.raises(DataError, match=r"has no node for a worker, which needs 64 CPU: "):
         embedded(cluster, clips, tmp_path)
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +50,7 @@ def embed(
     from daco.data.sources import read_clips
     from daco.embedding.cost import write_cost
     from daco.embedding.embed import embed_clips
-    from daco.embedding.provenance import checked_readouts, origin_of
+    from daco.embedding.provenance import check_readouts, origin_of
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
@@ -60,7 +61,7 @@ def embed(
     net, cluster = load_network(
         errors, backbone, engine, weights, device, precision, address=address, threads=workers
     )
-    readouts = checked_readouts(net, readout)
+    readouts = check_readouts(net, readout)
     origin = origin_of(net, readouts, policy, None if cluster is None else cluster.device)
     if not force and _is_finished(console, errors, table, out, origin, on_error):
         return
@@ -75,7 +76,7 @@ def embed(
             batch_size=batch_size,
             workers=workers,
             on_error=on_error.value,
-            progress=lambda done, total: report("embedding", done, total),
+            progress=partial(report, "embedding"),
             engine=cluster,
         )
     if cluster is None:  # the time of many workers is not the cost of a clip

@@ -21,28 +21,28 @@ def torch_device(device: str) -> torch.device:
     'cpu'
     """
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        result = torch.device(device)
+        torch.empty(0, device=result)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(
             f"The device {device!r} cannot be used: {reason}. Use device='cpu', or install a "
             "torch that supports it."
         ) from None
-    return found
+    return result
 
 
 def float64_device(device: str) -> torch.device:
     """As `torch_device`, for computations that need float64, which some devices do not have."""
-    found = torch_device(device)
+    result = torch_device(device)
     try:
-        torch.empty(0, dtype=torch.float64, device=found)
+        torch.empty(0, dtype=torch.float64, device=result)
     except (TypeError, RuntimeError):
         raise InputError(
             f"The device {device!r} has no float64, in which scores are calibrated. Use 'cpu' or "
             "'cuda'."
         ) from None
-    return found
+    return result
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -37,7 +37,7 @@ _CLIENT, _NODE = "/ray.rpc.RayletDriver/ClusterInfo", "/ray.rpc.NodeInfoGcsServi
 
 
 @contextmanager
-def connected(address: str | None = None) -> Iterator[Any]:
+def connection(address: str | None = None) -> Iterator[Any]:
     """The module `ray`, connected to a cluster; a connection made here ends with the block.
 
     Parameters
@@ -134,13 +134,13 @@ def _is_too_busy(error: Exception) -> bool:
 
 def _require_reachable(address: str) -> None:
     """An error where nothing listens, something else does, or the wrong port was given."""
-    found = _ADDRESS.fullmatch(address)
-    if found is None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
         raise InputError(
             "The address of a Ray cluster is auto, host:6379 or ray://host:10001. "
             f"Got {address!r} instead."
         )
-    host, port, target = found[2].strip("[]"), int(found[3]), f"{found[2]}:{found[3]}"
+    host, port, target = match[2].strip("[]"), int(match[3]), f"{match[2]}:{match[3]}"
     try:
         socket.create_connection((host, port), timeout=PATIENCE).close()
     except (OSError, OverflowError) as error:
@@ -155,14 +155,14 @@ def _require_reachable(address: str) -> None:
         except grpc.FutureTimeoutError:
             raise _unreachable(address, "something else answers there") from None
         try:
-            channel.unary_unary(_NODE if found[1] else _CLIENT)(b"", timeout=PATIENCE)
+            channel.unary_unary(_NODE if match[1] else _CLIENT)(b"", timeout=PATIENCE)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.NOT_FOUND:  # of a client that it does not know
                 return
     raise InputError(
         f"{target} is for nodes of the cluster: give it without ray:// on one of them, or the port "
         "of the Ray client, 10001 by default."
-        if found[1]
+        if match[1]
         else f"{target} is for computers outside of the cluster: write ray://{target}."
     )
 
@@ -176,9 +176,9 @@ def _unreachable(address: str, reason: str) -> DataError:
 
 def _connection_error(address: str, error: Exception) -> DacoError:
     text = str(error)
-    found = _VERSIONS.findall(text)
-    if "ersion mismatch" in text and len(found) == 2:
-        (ray, python), (own_ray, own_python) = found
+    versions = _VERSIONS.findall(text)
+    if "ersion mismatch" in text and len(versions) == 2:
+        (ray, python), (own_ray, own_python) = versions
         return DataError(
             f"The Ray cluster has Ray {ray} on Python {python}, this computer Ray {own_ray} on "
             f"Python {own_python}. Install the same versions here and there."
@@ -215,7 +215,7 @@ def require_node(ray: Any, cpus: int, gpus: int = 0) -> None:
         )
 
 
-def explained(error: BaseException) -> BaseException:
+def cluster_error(error: BaseException) -> BaseException:
     """One sentence for a failure of the cluster; any other error as it is."""
     kinds = {kind.__name__ for kind in type(error).__mro__}  # of what Ray wraps, too
     if "No module named 'daco" in str(error):
@@ -245,8 +245,8 @@ def explained(error: BaseException) -> BaseException:
 
 @contextmanager
 def ray_pool(workers: int | None, address: str | None) -> Iterator[RayExecutor]:
-    """An executor on the cluster at an address, see `connected`."""
-    with connected(address) as ray:
+    """An executor on the cluster at an address, see `connection`."""
+    with connection(address) as ray:
         require_node(ray, 1)
         with RayExecutor(ray, workers) as pool:
             yield pool
@@ -277,7 +277,7 @@ class RayExecutor(Executor):
         try:
             ref = self._task.remote(__version__, packed)
         except self._ray.exceptions.RayError as error:  # its store is full, and the disk behind it
-            raise explained(error) from None
+            raise cluster_error(error) from None
         future: Future[Any] = Future()
         self._refs[future] = ref
         ref.future().add_done_callback(lambda done: self._pass_on(done, future))
@@ -293,11 +293,11 @@ class RayExecutor(Executor):
         self._refs.pop(future, None)
         try:
             if (error := done.exception()) is not None:
-                raise explained(error)
-            found = done.result()
-            if isinstance(found, str):
-                raise DataError(found)
-            future.set_result(pickle.loads(found))
+                raise cluster_error(error)
+            result = done.result()
+            if isinstance(result, str):
+                raise DataError(result)
+            future.set_result(pickle.loads(result))
         except Exception as error:  # else a caller would wait for the result for ever
             future.set_exception(error)
 

@@ -46,12 +46,12 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _refuse_domains(self, y: object) -> None:
         """An error for domain names in the place of scikit-learn's labels, which is ignored."""
         values = np.asarray(y, dtype=object).ravel().tolist()
-        found = next((value for value in values if isinstance(value, str | bytes)), None)
-        if found is not None:
-            found = found.item() if isinstance(found, np.generic) else found  # its plain text
+        text = next((value for value in values if isinstance(value, str | bytes)), None)
+        if text is not None:
+            text = text.item() if isinstance(text, np.generic) else text  # its plain text
             raise InputError(
                 f"The second argument of fit is y, which {type(self).__name__} ignores, and it "
-                f"holds text such as {found!r}. Pass domains by name: "
+                f"holds text such as {text!r}. Pass domains by name: "
                 f"{type(self).__name__}().fit(X, domains=domains)."
             )
 
@@ -70,7 +70,14 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> NDArray[np.int_]:
         """+1 for normal, -1 for an alarm (anomaly score above ``threshold_``)."""
-        return _decide(self.anomaly_score(X), self.threshold_)
+        return np.where(self.anomaly_score(X) > self.threshold_, -1, 1)
+
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
+    ) -> NDArray[np.int_]:
+        """Fit, and predict the clips of the bank, each scored with itself left out."""
+        self.fit(X, y, domains=domains)
+        return np.where(self._own_scores > self.threshold_, -1, 1)
 
     @property
     def offset_(self) -> float:
@@ -159,13 +166,6 @@ class DACo(_Detector):
         }
         self._warn_of_floor()
         return self
-
-    def fit_predict(
-        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
-    ) -> NDArray[np.int_]:
-        """Which of the clips look odd to all the others: each is scored with itself left out."""
-        self.fit(X, y, domains=domains)
-        return _decide(self.bank_.leave_one_out(self.config_)[:, 0], self.threshold_)
 
     def threshold_at(self, false_alarm_rate: float) -> float:
         """The threshold for another false-alarm rate; no refit."""
@@ -299,16 +299,10 @@ class LabelFreeSearch(_Detector):
             bank
         )
         validate_data(self.best_detector_, X, reset=True, skip_check_array=True)
+        self._own_scores = self.best_detector_._own_scores
         self.threshold_ = self.best_detector_.threshold_
         self.domains_ = bank.domains
         return self
-
-    def fit_predict(
-        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
-    ) -> NDArray[np.int_]:
-        """Which of the clips look odd to all the others: each is scored with itself left out."""
-        bank = self.fit(X, y, domains=domains).best_detector_.bank_
-        return _decide(bank.leave_one_out(self.best_config_)[:, 0], self.threshold_)
 
     def anomaly_score(self, X: ArrayLike) -> Float64s:
         """How anomalous each clip is to the chosen detector."""
@@ -321,7 +315,3 @@ class LabelFreeSearch(_Detector):
         """How strongly each clip belongs to each of ``domains_``."""
         check_is_fitted(self, "best_detector_")
         return self.best_detector_.domain_weights(X)
-
-
-def _decide(scores: Float64s, threshold: float) -> NDArray[np.int_]:
-    return np.where(scores > threshold, -1, 1)

@@ -63,11 +63,11 @@ def fit_machines(
         _fit, config=config, rate=false_alarm_rate, created=timestamp(), max_normals=max_normals
     )
     items = ((index, (normals,)) for index, normals in enumerate(machines))
-    for index, found in outcomes(pool, fit, items):
-        if isinstance(found, DacoError):
-            yield index, type(found)(f"{machines[index].machine}: {found}")
+    for index, outcome in outcomes(pool, fit, items):
+        if isinstance(outcome, DacoError):
+            yield index, type(outcome)(f"{machines[index].machine}: {outcome}")
             continue
-        model_fields, rows = found
+        model_fields, rows = outcome
         normals = machines[index] if rows is None else _take(machines[index], rows)
         vectors = as_float32(normals.embeddings, "embeddings")
         yield (

@@ -1,4 +1,4 @@
-"""Checks of a model's fields and the bounds on them, whoever made the model."""
+"""Checks of a model's fields and the bounds on them."""
 
 from __future__ import annotations
 

@@ -106,11 +106,11 @@ def decode(data: bytes) -> tuple[Fields, str]:
     arrays = _tensors(data, schema)
     document = _parse(metadata["model"], "description")
     _check_document(document, schema)
-    found = _hash(schema, document, arrays)
-    if found != metadata["sha256"]:
+    sha256 = _hash(schema, document, arrays)
+    if sha256 != metadata["sha256"]:
         raise ModelError(
             f"the content does not fit its hash (expected {metadata['sha256'][:12]}..., got "
-            f"{found[:12]}...): the file is damaged. Copy it again."
+            f"{sha256[:12]}...): the file is damaged. Copy it again."
         )
     count = len(arrays["embeddings"])
     return document | arrays | {
@@ -118,7 +118,7 @@ def decode(data: bytes) -> tuple[Fields, str]:
         "frontend": _frontend(document["frontend"]),
         "clip_names": _unpack_names(arrays["clip_names"], count),
         "clip_sha256": _unpack_hashes(arrays.get("clip_sha256"), count),
-    }, found
+    }, sha256
 
 
 def content_hash(model: Mapping[str, Any]) -> str:

@@ -147,12 +147,12 @@ def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32
     return table.matrix(readout), tuple(map(str, table.columns["path"]))
 
 
-def require_alike(found: Frontend | None, wanted: Frontend | None, source: Location) -> None:
+def require_alike(given: Frontend | None, wanted: Frontend | None, source: Location) -> None:
     """Raise `InputError` where the frontends of a table and of a model differ."""
-    if found is None or wanted is None:
+    if given is None or wanted is None:
         return
     for field in fields(Frontend):
-        theirs, ours = getattr(found, field.name), getattr(wanted, field.name)
+        theirs, ours = getattr(given, field.name), getattr(wanted, field.name)
         if theirs != ours and field.name != "seconds":
             raise InputError(
                 f"{source}: its embeddings were made with {field.name} {theirs!r}, those of the "

@@ -18,7 +18,7 @@ from typing import Any
 
 from daco.backbones import load
 from daco.backbones.protocol import Backbone
-from daco.compute.ray import RETRIES, connected, explained, other_version, require_node, slots
+from daco.compute.ray import RETRIES, cluster_error, connection, other_version, require_node, slots
 from daco.data.clips import ClipTable
 from daco.embedding.embed import Job, make_shards
 from daco.embedding.shards import NO_RECORDING, Shard, Span
@@ -26,6 +26,9 @@ from daco.errors import DacoError, DataError, InputError, WeightsError
 from daco.files.atomic import write_error
 from daco.files.remote import REMOTE_THREADS, Location
 from daco.version import __version__
+
+PATIENCE = 120.0
+"""Seconds that a cluster has to start a node that is large enough for a worker."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class RayEmbedding:
     device : {"cpu", "cuda"}
         What a worker computes on.
     address : str or None
-        See `daco.compute.ray.connected`.
+        See `daco.compute.ray.connection`.
     threads : int or None
         Threads that read recordings, per worker.
     """
@@ -97,7 +100,7 @@ class RayEmbedding:
         usual = (4 if self.device == "cuda" else 1) if local else REMOTE_THREADS
         job = replace(job, workers=self._threads or usual)
         table = ClipTable(table.root.resolve(), table.clips)
-        with connected(self._address) as ray:
+        with connection(self._address) as ray:
             yield from _run_actors(ray, self._recipe, job, table, deque(spans))
 
 
@@ -106,7 +109,6 @@ def _run_actors(
 ) -> Iterator[Shard]:
     gpus = int(recipe.device == "cuda")
     cpus = 1 if gpus else recipe.cores
-    require_node(ray, cpus, gpus)
     kind = ray.remote(num_cpus=cpus, num_gpus=gpus)(Embedder)
     busy: dict[Any, tuple[Any, Span]] = {}
     idle: list[Any] = []
@@ -121,16 +123,19 @@ def _run_actors(
                 busy[actor.embed.remote(job, part)] = actor, span
             while idle:  # their places may be needed by actors that were lost
                 _kill(ray, idle.pop())
-            (ref,), _ = ray.wait(list(busy))
-            actor, span = busy.pop(ref)
+            done, _ = ray.wait(list(busy), timeout=PATIENCE)
+            if not done:
+                require_node(ray, cpus, gpus)
+                continue
+            actor, span = busy.pop(done[0])
             try:
-                outcome = ray.get(ref)
+                outcome = ray.get(done[0])
             except ray.exceptions.RayTaskError as error:
-                raise explained(error) from None
+                raise cluster_error(error) from None
             except ray.exceptions.RayError as error:  # the actor or its node is gone
                 losses[span] += 1
                 if losses[span] == RETRIES:
-                    raise explained(error) from None
+                    raise cluster_error(error) from None
                 _kill(ray, actor)
                 waiting.appendleft(span)
                 continue

@@ -29,13 +29,13 @@ from daco.data.clips import ClipTable
 from daco.embedding.frontend import decoder_of, embed_waves
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.output import parquet_file, write_table
-from daco.embedding.provenance import checked_readouts, origin_of, salt_of
+from daco.embedding.provenance import check_readouts, origin_of, salt_of
 from daco.embedding.shards import (
     Recording,
     Shard,
     Span,
     read_recording,
-    reusable,
+    reusable_spans,
     shard_folder,
     write_shard,
 )
@@ -144,7 +144,7 @@ def embed_clips(
         The output cannot be written, another run is writing it, or no clip could be embedded.
     """
     started = time.perf_counter()
-    names = checked_readouts(net, readouts)
+    names = check_readouts(net, readouts)
     channel = parse_channel(channel)
     workers = _default_workers(table.root) if workers is None else workers
     counts = {"batch_size": batch_size, "workers": workers, "shard_size": shard_size}
@@ -169,7 +169,7 @@ def embed_clips(
             settings=settings,
         )
         spans = [(s, min(s + shard_size, len(table))) for s in range(0, len(table), shard_size)]
-        done = reusable(folder, table, spans, settings, skips=job.skip)
+        done = reusable_spans(folder, table, spans, settings, skips=job.skip)
         todo = [span for span in spans if span not in done]
         fresh = sum(stop - start for start, stop in todo)
         reused = len(table) - fresh

@@ -95,17 +95,17 @@ def changes_since(
         left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         return ["a file that cannot be read"], 0
-    found = [
+    changes = [
         f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
         for name in dict.fromkeys((*origin, "bands"))
         if stored.get(name) != origin.get(name)
     ]
-    found += _changed_clips(table.clips, columns, left_out)
+    changes += _changed_clips(table.clips, columns, left_out)
     if left_out and not skip:
-        found.append(f"{quantity(len(left_out), 'clip')} left out, and --on-error is fail")
-    if not found and stored.get(RECORDINGS) != _recordings_sha256(table):
-        found.append("the content of recordings")
-    return found, len(left_out)
+        changes.append(f"{quantity(len(left_out), 'clip')} left out, and --on-error is fail")
+    if not changes and stored.get(RECORDINGS) != _recordings_sha256(table):
+        changes.append("the content of recordings")
+    return changes, len(left_out)
 
 
 def _changed_clips(
@@ -113,15 +113,15 @@ def _changed_clips(
 ) -> list[str]:
     before = {*columns.get("path", ()), *left_out}
     now = {clip.path for clip in clips}
-    found = [
+    changes = [
         f"{quantity(len(paths), kind)} ({name_list(sorted(paths), 3)})"
         for paths, kind in ((now - before, "new clip"), (before - now, "missing clip"))
         if paths
     ]
-    if found:
-        return found
-    kept = [clip for clip in clips if clip.path not in left_out]
-    changed = [name for name in COLUMNS if _values(kept, name) != columns.get(name)]
+    if changes:
+        return changes
+    remaining = [clip for clip in clips if clip.path not in left_out]
+    changed = [name for name in COLUMNS if _values(remaining, name) != columns.get(name)]
     return [f"the {' and '.join(changed)} of clips"] if changed else []
 
 
@@ -156,8 +156,8 @@ def write_table(
     for span, shard in _own_shards(folder, spans, out, settings):
         for path, recording in zip(shard.paths, shard.recordings, strict=True):
             digest.update(_line(path, recording))
-        found = zip(range(*span), shard.paths, shard.reasons, strict=True)
-        skipped += [(row, path, reason) for row, path, reason in found if reason is not None]
+        rows = zip(range(*span), shard.paths, shard.reasons, strict=True)
+        skipped += [(row, path, reason) for row, path, reason in rows if reason is not None]
         for name, matrix in shard.vectors.items():
             if dims.setdefault(name, matrix.shape[1]) != matrix.shape[1]:
                 raise DataError(
@@ -179,19 +179,19 @@ def write_table(
         parquet_writer(temporary, schema) as writer,
     ):
         for span, shard in _own_shards(folder, spans, out, settings):
-            kept = np.array([reason is None for reason in shard.reasons])
-            if not kept.any():
+            embedded = np.array([reason is None for reason in shard.reasons])
+            if not embedded.any():
                 continue
             clips = [
-                clip for clip, keep in zip(table.clips[slice(*span)], kept, strict=True) if keep
+                clip for clip, keep in zip(table.clips[slice(*span)], embedded, strict=True) if keep
             ]
             arrays = {
                 name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
             }
             hashes = [each.sha256 for each in shard.recordings]
-            arrays[HASHES] = pa.array(np.array(hashes, object)[kept], pa.string())
+            arrays[HASHES] = pa.array(np.array(hashes, object)[embedded], pa.string())
             for name, matrix in shard.vectors.items():
-                arrays[column_name(name, dims)] = vector_array(matrix[kept])
+                arrays[column_name(name, dims)] = vector_array(matrix[embedded])
             writer.write_table(pa.table(arrays, schema=schema))
     return len(table) - len(skipped), skipped
 

@@ -11,7 +11,7 @@ from daco.errors import InputError
 from daco.version import __version__
 
 
-def checked_readouts(net: Backbone, readouts: Sequence[str] | None) -> tuple[str, ...]:
+def check_readouts(net: Backbone, readouts: Sequence[str] | None) -> tuple[str, ...]:
     """Readouts that a network has, each once; by default its own."""
     names = tuple(readouts or (net.default_readout,))
     for name in names:

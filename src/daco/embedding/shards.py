@@ -53,16 +53,16 @@ NO_RECORDING = Recording(0, 0, 0, "")
 def stat_recording(path: Location) -> Recording:
     """Size and times of a file, without its hash."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         if isinstance(error, DacoError):
             raise
         return NO_RECORDING
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return NO_RECORDING
     if isinstance(path, Path):
-        return Recording(found.st_size, found.st_mtime_ns, found.st_ctime_ns, "")
-    return Recording(found.st_size, _settled(found.st_mtime_ns), 0, "")
+        return Recording(status.st_size, status.st_mtime_ns, status.st_ctime_ns, "")
+    return Recording(status.st_size, _settled(status.st_mtime_ns), 0, "")
 
 
 def hash_recording(path: Location) -> Recording:
@@ -195,27 +195,12 @@ def read_shards(folder: Location, spans: Sequence[Span]) -> Iterator[Shard | Non
             yield waiting.popleft().result()
 
 
-def reusable(
+def reusable_spans(
     folder: Location, table: ClipTable, spans: Sequence[Span], settings: str, *, skips: bool
 ) -> set[Span]:
     """The spans whose finished shards hold what embedding their clips again would give.
 
-    Parameters
-    ----------
-    folder : path
-        Of the shards.
-    table : ClipTable
-        All clips.
-    spans : sequence of (start, stop)
-        Rows of the clip table.
-    settings : str
-        What a shard must have been made with.
-    skips : bool
-        Whether a shard with skipped clips is accepted.
-
-    Returns
-    -------
-    set of (start, stop)
+    `skips` says whether a shard with skipped clips is accepted.
     """
 
     def is_reusable(span: Span) -> bool:

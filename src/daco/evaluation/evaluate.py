@@ -186,11 +186,11 @@ def rank_systems(
     for system in find_systems(folder):
         problems: list[str] = []
         name = system.relative_to(folder).as_posix()
-        found = _evaluate(system, name, truth, year, partial, problems)
-        if found is None:
+        evaluation = _evaluate(system, name, truth, year, partial, problems)
+        if evaluation is None:
             failures[name] = tuple(problems)
         else:
-            evaluations.append(found)
+            evaluations.append(evaluation)
     evaluations.sort(key=lambda each: (each.partial, -each.official_score, each.system))
     return Ranking(tuple(evaluations), tuple(_differences(evaluations)), failures)
 
@@ -224,7 +224,7 @@ def find_systems(folder: Path) -> list[Path]:
 
 
 def explained(folder: Path | str, problems: Sequence[str]) -> str:
-    """One report of all that is wrong, and why the official evaluator may not have said so."""
+    """One report of all problems, and why the official evaluator may not report them."""
     listed = "\n".join(f"- {problem}" for problem in problems)
     return (
         f"{folder} cannot be evaluated, {quantity(problems, 'problem')}:\n{listed}\n"
@@ -388,4 +388,4 @@ def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
 def _present(folder: Path, kind: str) -> set[Key]:
     """The machines that have a file of this kind, readable or not."""
     parsed = (parse_file_name(path.name) for path in folder.iterdir())
-    return {(found[1], found[2]) for found in parsed if found and found[0] == kind}
+    return {(each[1], each[2]) for each in parsed if each and each[0] == kind}

@@ -25,7 +25,7 @@ from daco.text import name_list, quantity
 Key = tuple[str, str]
 """A machine and a section."""
 
-_SHOWN = 5  # names of a kind that are told before the rest is counted
+_SHOWN = 5  # names of a kind that are listed before the rest is counted
 _TRUTH_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_test\.csv")
 
 
@@ -73,8 +73,8 @@ def read_truth(
         assert clip.domain is not None
         by_machine[clip.machine, clip.section][stem_of(clip.path)] = clip.label, clip.domain
     return {
-        key: MachineTruth(found, _other_names(root, key, found))
-        for key, found in by_machine.items()
+        key: MachineTruth(clips, _other_names(root, key, clips))
+        for key, clips in by_machine.items()
     }
 
 
@@ -88,10 +88,10 @@ def truth_in_names(names: Iterable[str]) -> MachineTruth | None:
     """
     clips: dict[str, tuple[int, str]] = {}
     for name in names:
-        said = parse_name(name)
-        if said is None or said.label is None or said.domain is None:
+        parsed = parse_name(name)
+        if parsed is None or parsed.label is None or parsed.domain is None:
             return None
-        clips[name] = said.label, said.domain
+        clips[name] = parsed.label, parsed.domain
     return MachineTruth(clips, {})
 
 

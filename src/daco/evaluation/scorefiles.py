@@ -136,7 +136,7 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
         There is no such file, or one is not as it should be and `problems` was not given.
     """
     folder = Path(folder)
-    found: list[str] = []
+    wrong: list[str] = []
     files: dict[tuple[str, str, str], ScoreFile] = {}
     try:
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(".csv"))
@@ -150,21 +150,21 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
     for path in paths:
         if not path.name.startswith((SCORES, DECISIONS)):
             continue
-        file = _read(path, found)
+        file = _read(path, wrong)
         if file is None:
             continue
         key = file.kind, file.machine, file.section
         if key in files:
-            found.append(
+            wrong.append(
                 f"{path.name}: the same machine and section as in {files[key].path.name}. "
                 "Keep one of them."
             )
             continue
         files[key] = file
     if problems is not None:
-        problems += found
-    elif found:
-        raise DataError(f"{folder}: {name_list(found, 20)}")
+        problems += wrong
+    elif wrong:
+        raise DataError(f"{folder}: {name_list(wrong, 20)}")
     return list(files.values())
 
 

@@ -184,24 +184,24 @@ def _check_collisions(
     staging: Path, target: Path, paths: dict[PurePosixPath, int], overwrite: bool
 ) -> None:
     for path in paths:
-        there = target / path
-        if there.is_dir():
-            raise DataError(f"{there} is a folder, where the archive has a file")
+        existing = target / path
+        if existing.is_dir():
+            raise DataError(f"{existing} is a folder, where the archive has a file")
         if any((target / parent).is_file() for parent in path.parents):
-            raise DataError(f"a file is in the way of {there}")
-        if overwrite or not there.exists():
+            raise DataError(f"a file is in the way of {existing}")
+        if overwrite or not existing.exists():
             continue
-        if not filecmp.cmp(staging / path, there, shallow=False):
+        if not filecmp.cmp(staging / path, existing, shallow=False):
             raise DataError(
-                f"{there} is there with other content. Move its folder away, or allow to overwrite"
+                f"{existing} has other content. Move its folder away, or allow to overwrite"
             )
 
 
 def _move(source: Path, target: Path) -> None:
     """Move entries at the highest level possible: a new folder appears in one step."""
     for entry in sorted(source.iterdir()):
-        there = target / entry.name
-        if entry.is_dir() and there.is_dir():
-            _move(entry, there)
+        existing = target / entry.name
+        if entry.is_dir() and existing.is_dir():
+            _move(entry, existing)
         else:
-            os.replace(entry, there)
+            os.replace(entry, existing)

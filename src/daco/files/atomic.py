@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: temporary file, fsync, rename; or one upload."""
+"""Files that appear complete or not at all: temporary file, fsync, rename; or one upload."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from daco.files.stores import RemotePath
 
 TEMPORARY = ".tmp"
-"""How the name of an unfinished file ends; a kill may leave one behind, it is never read."""
+"""Suffix of unfinished files; a kill may leave one, which is never read."""
 
 _HINTS = {
     errno.ENOSPC: "Free some space and run it again.",
     errno.EDQUOT: "Your quota is used up: free some space and run it again.",
-    errno.EACCES: "Choose a place you may write to.",
-    errno.EPERM: "Choose a place you may write to.",
-    errno.EROFS: "Choose a place you may write to.",
+    errno.EACCES: "Choose a folder you may write to.",
+    errno.EPERM: "Choose a folder you may write to.",
+    errno.EROFS: "Choose a folder you may write to.",
     errno.ENOENT: "Create the folder first.",
     errno.EISDIR: "Choose the name of a file.",
 }
@@ -40,8 +40,8 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
     path : Path or RemotePath
         The file that is to appear. Until then an older one stays as it is.
     folder : Path or None
-        Where the temporary file lies, on the same file system; None is beside `path`. That of
-        a remote file lies on this computer, where temporary files do.
+        Of the temporary file, on the same file system; by default that of `path`. The temporary
+        file of a remote one is local.
 
     Raises
     ------

@@ -109,10 +109,10 @@ def install_weights(source: WeightSource, file: Path) -> Fetched:
         require_space(path.parent, size_of(file), source.file_name)
         with atomic_write(path) as temporary:
             shutil.copyfile(file, temporary)
-            if (found := checksum_of(temporary, "sha256")) != checksum:
+            if (actual := checksum_of(temporary, "sha256")) != checksum:
                 raise WeightsError(
                     f"{file} is not the published {source.file_name}: expected {checksum}, got "
-                    f"{found}; nothing was installed. Fetch it again from {source.urls[0]}."
+                    f"{actual}; nothing was installed. Fetch it again from {source.urls[0]}."
                 )
     return Fetched(path, size_of(path), checksum, "installed")
 
@@ -190,7 +190,7 @@ def _fetch_part(
     name = part.name.removesuffix(".part")
     for _ in range(2):
         whole = transfer(url, part, name, size, progress, advice)
-        if (found := checksum_of(part, checksum.partition(":")[0])) == checksum:
+        if (actual := checksum_of(part, checksum.partition(":")[0])) == checksum:
             return
         with part.open("rb") as file:
             page = file.read(512).lstrip().lower().startswith((b"<!doctype", b"<html"))
@@ -203,7 +203,7 @@ def _fetch_part(
         else "Try again; if it stays like this, the address no longer has the expected file."
     )
     raise DownloadError(
-        f"{name} from {host_of(url)} has the wrong checksum: expected {checksum}, got {found}; it "
+        f"{name} from {host_of(url)} has the wrong checksum: expected {checksum}, got {actual}; it "
         f"was deleted and is not used. {reason}"
     )
 

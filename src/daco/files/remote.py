@@ -55,10 +55,10 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
     >>> parse_location("s3://plant/clips//fan/?region=eu-west-1") / "a.wav"
     RemotePath('s3://plant/clips/fan/a.wav')
     """
-    found = _URL.fullmatch(given) if isinstance(given, str) else None
-    if found is None:
+    match = _URL.fullmatch(given) if isinstance(given, str) else None
+    if match is None:
         return given if is_remote(given) else Path(cast(Any, given))
-    protocol, rest = found[1].lower(), found[2]
+    protocol, rest = match[1].lower(), match[2]
     if protocol == "file":
         return Path(url2pathname(urlsplit(str(given)).path))
     try:

@@ -147,8 +147,8 @@ class RemotePath(ProxyUPath):
         """The names of all files below, relative to this folder, and their bytes."""
         top = self.path.strip("/")
         with explain_errors(self, "listed"):
-            found = self.fs.find(self.path, maxdepth=None if recursive else 1, detail=True)
-        for path, info in found.items():
+            infos = self.fs.find(self.path, maxdepth=None if recursive else 1, detail=True)
+        for path, info in infos.items():
             yield path.strip("/")[len(top) + 1 if top else 0 :], info["size"]
 
     def glob(self, pattern: str, **options: Any) -> Iterator[Self]:
@@ -218,8 +218,8 @@ class _ArrowStore(ArrowFSWrapper):  # type: ignore[misc]
 
     def put_file(self, lpath: str, rpath: str, **options: Any) -> None:
         # In one call: a stream that is interrupted would leave the first half as the file.
-        here = arrow.LocalFileSystem()
-        arrow.copy_files(lpath, rpath, source_filesystem=here, destination_filesystem=self.fs)
+        local = arrow.LocalFileSystem()
+        arrow.copy_files(lpath, rpath, source_filesystem=local, destination_filesystem=self.fs)
 
 
 class _ArrowPath(CloudPath):

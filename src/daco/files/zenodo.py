@@ -110,14 +110,14 @@ def list_record(year: int, split: str) -> list[Archive]:
         raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
     newest: dict[str, Archive] = {}
     for entry in entries:
-        found = _read_entry(entry, split, api, url)
-        if found and (
-            found.machine not in newest or newest[found.machine].revision < found.revision
+        archive = _read_entry(entry, split, api, url)
+        if archive and (
+            archive.machine not in newest or newest[archive.machine].revision < archive.revision
         ):
-            newest[found.machine] = found
+            newest[archive.machine] = archive
     if not newest:
         raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
-    return sorted(newest.values(), key=lambda found: found.machine.casefold())
+    return sorted(newest.values(), key=lambda archive: archive.machine.casefold())
 
 
 def _fetch_json(url: str) -> Any:
@@ -180,8 +180,8 @@ def plan_dataset(
     root = Path(folder).expanduser()
     if root.resolve().name != f"dcase{year}t2":
         root = root / f"dcase{year}t2"
-    archives = [found for split in dict.fromkeys(splits) for found in list_record(year, split)]
-    known = sorted({found.machine for found in archives}, key=str.casefold)
+    archives = [archive for split in dict.fromkeys(splits) for archive in list_record(year, split)]
+    known = sorted({archive.machine for archive in archives}, key=str.casefold)
     for machine in machines:
         if machine not in known:
             raise InputError(
@@ -189,9 +189,9 @@ def plan_dataset(
                 f"{suggestion(machine, known)} There are {', '.join(known)}."
             )
     return [
-        _with_state(replace(found, root=root))
-        for found in archives
-        if not machines or found.machine in machines
+        _with_state(replace(archive, root=root))
+        for archive in archives
+        if not machines or archive.machine in machines
     ]
 
 

@@ -130,13 +130,13 @@ def record(plan: ClipPlan) -> NDArray[np.int16]:
         (noise if plan.clean else machine).fill(0)
     noise *= np.float32(10 ** ((_NOISE_DB + hall_rng.normal(0, 1.5)) / 20))
     response = _microphone(plan.seed, plan.machine, plan.domain, n, plan.sample_rate)
-    near = _heard(machine, response) + noise
-    heard = [near]
+    near = _filtered(machine, response) + noise
+    waves = [near]
     if plan.channels == 2:
-        far = 0.3 * _heard(_late(machine, 96), response) + 1.2 * _late(noise, 24)
-        heard.append(far.astype(np.float32))
+        far = 0.3 * _filtered(_late(machine, 96), response) + 1.2 * _late(noise, 24)
+        waves.append(far.astype(np.float32))
     gain = 0.05 * 10 ** (rng.normal(0, 1) / 20)
-    mixed = np.stack([s + 0.01 * hall_rng.standard_normal(n, dtype=np.float32) for s in heard], 1)
+    mixed = np.stack([s + 0.01 * hall_rng.standard_normal(n, dtype=np.float32) for s in waves], 1)
     return np.clip(np.rint(mixed * (32768 * gain)), -32768, 32767).astype(np.int16)
 
 
@@ -174,7 +174,7 @@ def _microphone(seed: int, machine: str, domain: str, n: int, rate: int) -> Floa
     return (10 ** (decibels / 20)).astype(np.float32)
 
 
-def _heard(signal: Float32s, response: Float32s) -> Float32s:
+def _filtered(signal: Float32s, response: Float32s) -> Float32s:
     from scipy import fft
 
     size = fft.next_fast_len(len(signal), real=True)

@@ -19,7 +19,7 @@ from daco.backbones.protocol import Backbone
 from daco.data.clips import COLUMNS, ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.frontend import BATCH_SIZE, decoder_of, embed_equal
-from daco.embedding.provenance import checked_readouts, origin_of
+from daco.embedding.provenance import check_readouts, origin_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
@@ -130,7 +130,7 @@ def inject_recordings(
     """
     plan = plan or Plan()
     policy = parse_channel(channel)
-    names = checked_readouts(net, readouts)
+    names = check_readouts(net, readouts)
     if not len(chosen):
         raise DataError("There is no recording to inject faults into.")
     decoder = decoder_of(net, policy)

@@ -142,17 +142,17 @@ class Sensitivity:
         top = self.levels[-1]
         for kind in self.kinds:
             verb = "are" if kind in ("impacts", "tones") else "is"
-            heard, missed = [], []
+            caught, missed = [], []
             for domain in self.domains:
                 level = self.caught_from(kind, domain)
                 where = "" if self.domains == (ONE_DOMAIN,) else f" in {domain}"
                 if level is None:
                     missed.append(f"{self.rate(kind, domain, top).share:.0%}{where}")
                 else:
-                    heard.append(f"from {level:g} dB{where}")
-            text = f"{kind} {verb} caught {', '.join(heard)}" if heard else f"{kind} {verb}"
+                    caught.append(f"from {level:g} dB{where}")
+            text = f"{kind} {verb} caught {', '.join(caught)}" if caught else f"{kind} {verb}"
             if missed:
-                text += f"{', ' if heard else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
+                text += f"{', ' if caught else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
             yield f"{text}."
 
     def cautions(self) -> Iterator[str]:
@@ -172,10 +172,10 @@ class Sensitivity:
                     f"even {clips} of {clips} caught may be a true rate of {low:.2f}."
                 )
         for domain in self.domains:
-            found = self.false_alarm(domain)
-            if found.interval[0] > self.false_alarm_rate:
+            alarms = self.false_alarm(domain)
+            if alarms.interval[0] > self.false_alarm_rate:
                 yield (
-                    f"{found.caught} of {found.clips} {domain} recordings are flagged without a "
+                    f"{alarms.caught} of {alarms.clips} {domain} recordings are flagged without a "
                     f"fault, more than the model's rate of {self.false_alarm_rate:g} allows for: "
                     "what is caught there says little."
                 )
@@ -258,7 +258,7 @@ def measure_sensitivity(
 def detection_rates(
     model: MachineModel, faults: EmbeddingTable, *, detect: float = DETECT
 ) -> Sensitivity:
-    """What a model catches of a table of injected faults, made as the model's normals were."""
+    """Detection rates of a model for a table of injected faults, embedded as its normals were."""
     anomalies = injected(faults, model.clip_names)
     clean = np.array([not fault for fault in faults.columns["fault"]])
     same = same_recordings(model, anomalies.clean, faults.columns["path"][clean].tolist())
@@ -310,13 +310,13 @@ def of_machine(recordings: ClipTable, machine: str) -> ClipTable:
         return recordings
     named = {machine_title(*key): table for key, table in groups.items()}
     plain = {key[1]: table for key, table in groups.items()}
-    found = named.get(machine) or plain.get(machine)
-    if found is None:
+    table = named.get(machine) or plain.get(machine)
+    if table is None:
         raise DataError(
             f"The model is of {machine}, the recordings are of {name_list(named)}. Give those of "
             "the model's machine."
         )
-    return found
+    return table
 
 
 def same_recordings(

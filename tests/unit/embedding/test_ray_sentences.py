@@ -17,7 +17,7 @@ from daco.backbones import load
 from daco.commands.app import app
 from daco.compute import ray as cluster
 from daco.compute import require_engine
-from daco.compute.ray import connected, explained
+from daco.compute.ray import cluster_error, connection
 from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding import cluster as embedding
@@ -116,7 +116,7 @@ def test_a_connection_that_failed_leaves_nothing_initialised(ray, monkeypatch):
     monkeypatch.setattr(cluster.time, "sleep", lambda seconds: None)
     with (
         pytest.raises(DataError, match=r"is there, but 4 times began no server .* less busy"),
-        connected("ray://127.0.0.1:10001"),
+        connection("ray://127.0.0.1:10001"),
     ):
         pass
     assert tried == ["ray://127.0.0.1:10001"] * 4
@@ -156,7 +156,7 @@ def test_an_address_needs_the_engine_ray(tmp_path):
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install .daco-asd\[ray\]"), connected():
+    with pytest.raises(MissingExtraError, match=r"pip install .daco-asd\[ray\]"), connection():
         pass
     with pytest.raises(MissingExtraError, match=r"pip install .daco-asd\[ray\]"):
         require_engine("ray", "127.0.0.1:1")
@@ -196,14 +196,14 @@ def test_a_full_disk_that_a_worker_meets_is_said(tmp_path, monkeypatch):
 
 def test_what_ray_says_is_one_sentence_with_a_remedy():
     exceptions = pytest.importorskip("ray.exceptions", reason="Ray is not installed")
-    said = str(explained(exceptions.OutOfDiskError("a long story")))
+    said = str(cluster_error(exceptions.OutOfDiskError("a long story")))
     assert said.startswith("The disk of a Ray node is full. Free some space on it")
-    assert "ran out of memory" in str(explained(exceptions.OutOfMemoryError("a long story")))
-    said = str(explained(exceptions.WorkerCrashedError()))
+    assert "ran out of memory" in str(cluster_error(exceptions.OutOfMemoryError("a long story")))
+    said = str(cluster_error(exceptions.WorkerCrashedError()))
     assert "again and again" in said
     assert "run the same command again" in said
     own = RuntimeError("a mistake of ours")
-    assert explained(own) is own
+    assert cluster_error(own) is own
 
 
 def test_weights_in_memory_and_a_numbered_gpu_are_refused():

@@ -224,7 +224,7 @@ def test_other_content_is_only_replaced_when_allowed(make, tmp_path):
     (tmp_path / "out" / "fan").mkdir(parents=True)
     (tmp_path / "out" / "fan" / "b.wav").write_bytes(b"mine")
     archive = make(("fan/a.wav", b"a"), ("fan/b.wav", b"b"))
-    with pytest.raises(DataError, match=r"b\.wav is there with other content"):
+    with pytest.raises(DataError, match=r"b\.wav has other content"):
         unpack(archive, tmp_path / "out")
     assert tree(tmp_path / "out") == {"fan/b.wav": b"mine"}
     unpack(archive, tmp_path / "out", overwrite=True)
