@@ -295,7 +295,7 @@ class TestScore:
         assert verdict["name"] == "-"
         assert verdict["nearest"].endswith("night03.wav")
         failed = json.loads(ok("score", model, "-", "--json", input=b"", code=4).stdout)
-        assert failed == {"name": "-", "error": "the recording is empty."}
+        assert failed == {"name": "-", "error": "the file is empty."}
         result = program("score", model, "-", "--exit-code", input=content)
         assert result.returncode in (0, 3), result.stderr
         assert b"night03.wav" in result.stdout

@@ -1,7 +1,8 @@
-"""No embedding table, however damaged or hostile, does more than be refused."""
+"""No manifest and no embedding table, however damaged or hostile, does more than be refused."""
 
 from __future__ import annotations
 
+import csv
 import datetime
 import io
 
@@ -10,20 +11,64 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fuzz.harness import Child, check
+from fuzz.mutate_tables import RECORDINGS
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+KINDS = ("manifest", "list", "parquet", "npz")
+
 
 @pytest.fixture(scope="module")
 def child():
-    with Child("parquet", "npz") as started:
+    with Child(*KINDS) as started:
         yield started
 
 
-@pytest.mark.parametrize("kind", ["parquet", "npz"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_table_is_read_or_refused_with_a_reason(child, kind):
     check(child, kind)
+
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+_HEADERS = st.sampled_from(
+    ("path", "year", "machine", "section", "domain", "split", "label", "attributes", "Path ")
+)
+
+
+@given(
+    header=st.lists(_HEADERS | _TEXT, max_size=6),
+    rows=st.lists(st.lists(_TEXT | st.sampled_from(RECORDINGS), max_size=7), max_size=4),
+    delimiter=st.sampled_from(",;\t"),
+    ending=st.sampled_from(("\n", "\r\n", "\r")),
+)
+def test_any_table_of_text_is_read_or_refused(child, header, rows, delimiter, ending):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=ending)
+    writer.writerows([header, *rows])
+    assert child.feed("manifest", text.getvalue().encode()) in ("accepted", "DataError")
+
+
+@given(
+    name=st.sampled_from(("year", "machine", "section", "domain", "split", "label", "attributes")),
+    cell=_TEXT | st.from_regex(r"[\[{]{1,9}(\"[a-z]\":)?[-0-9.e]*[\]}]{0,9}", fullmatch=True),
+)
+def test_any_cell_is_understood_or_refused(child, name, cell):
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([["path", name], [RECORDINGS[0], cell]])
+    assert child.feed("manifest", text.getvalue().encode()) in ("accepted", "DataError")
+
+
+@given(path=_TEXT.map(lambda text: "../" + text) | st.sampled_from(("/", "..", ".", "~", "\0")))
+def test_any_path_is_found_or_refused(child, path):
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([["path"], [path]])
+    assert child.feed("manifest", text.getvalue().encode()) in ("accepted", "DataError")
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_refused(child, data):
+    assert child.feed("manifest", data) == "DataError"
 
 
 _ARRAYS = hnp.arrays(hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, max_dims=3, max_side=4))
@@ -52,6 +97,7 @@ _COLUMNS = (
     pa.array([[1.0, None], [2.0, 3.0]]),
     pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float16(), 2)),
     pa.array([{"speed": 1}, None]),
+    pa.array([{"a": b"\xff"}, None]),
     pa.array([b"\xff", b""]),
     pa.array([2**62, None]),
     pa.array([float("inf"), 1.0]),
@@ -63,15 +109,19 @@ _COLUMNS = (
     pa.array(["old", None]).dictionary_encode(),
 )
 _NAMES = ("embedding", "embedding.mean", "path", "domain", "label", "year", "attributes", "x")
+_FIRST = {
+    "parquet": {"embedding": pa.array([[1.0, 2.0], [3.0, 4.0]])},
+    "list": {"path": pa.array(RECORDINGS[:2])},
+}
 
 
-@pytest.mark.parametrize("name", _NAMES)
-def test_any_type_of_column_is_understood_or_refused(child, name):
+@pytest.mark.parametrize("kind", _FIRST)
+@pytest.mark.parametrize("name", [*_NAMES, "section", "split"])
+def test_any_type_of_column_is_understood_or_refused(child, kind, name):
     for column in _COLUMNS:
         file = io.BytesIO()
-        columns = {"embedding": pa.array([[1.0, 2.0], [3.0, 4.0]]), name: column}
-        pq.write_table(pa.table(columns), file)
-        assert child.feed("parquet", file.getvalue()) in ("accepted", "DataError"), column
+        pq.write_table(pa.table({**_FIRST[kind], name: column}), file)
+        assert child.feed(kind, file.getvalue()) in ("accepted", "DataError"), column
 
 
 @given(

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from daco.audio.formats import AudioLimits
 
+INT16_SCALE = np.float32(1 / 32768)
+"""A sample of 16 bits times this is one of float32, as libsndfile gives it."""
+
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH")
 _CHUNK = struct.Struct("<4sI")
 _REMARK = struct.Struct("<4sI4s4sI")

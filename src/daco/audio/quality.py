@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from daco.audio.decode import Waveforms
+from daco.audio.pcm import INT16_SCALE
 
 SILENT_RMS = 1e-4
 """Below -80 dB of full scale a microphone is off, far away or not connected."""
@@ -21,7 +22,7 @@ _OTHER_LENGTH = 2.0  # reported are recordings this many times longer or shorter
 
 def loudness(wave: Waveforms) -> tuple[float, float]:
     """Largest absolute sample, and root mean square around the mean; full scale is 1."""
-    scale = 1 / 32768 if wave.dtype == np.int16 else 1.0
+    scale = float(INT16_SCALE) if wave.dtype == np.int16 else 1.0
     peak = max(float(wave.max()), -float(wave.min())) * scale
     return peak, float(wave.std(dtype=np.float64)) * scale
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daco.audio.pcm import INT16_SCALE
 from daco.backbones.pooling import MIN_MODULATION_FRAMES
 from daco.backbones.protocol import Backbone
 from daco.backbones.readout import pool
@@ -113,7 +114,7 @@ class LogMel(Backbone):
         allowed = array.dtype.kind == "f" or array.dtype == np.int16
         self.check_waveforms(array.shape, array.dtype, allowed=allowed)
         if array.dtype == np.int16:
-            return array.astype(np.float32) / np.float32(32768)
+            return array.astype(np.float32) * INT16_SCALE
         array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
             first = int(np.argmin(np.isfinite(array).all(axis=1)))

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from daco.audio.pcm import INT16_SCALE
 from daco.backbones.protocol import PRECISIONS, Backbone
 from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.compute.device import tf32, torch_device
 from daco.errors import InputError
-
-INT16_SCALE = 1.0 / 32768.0
 
 
 class Network(Backbone):
@@ -141,7 +140,7 @@ class Network(Backbone):
         if self._device.type == "cuda" and x.device.type == "cpu":
             x = x.pin_memory()  # a copy on all cores, then a transfer at full speed
         x = x.to(self._device, non_blocking=True)
-        return x.float() * INT16_SCALE if x.dtype == torch.int16 else x.float()
+        return x.float() * float(INT16_SCALE) if x.dtype == torch.int16 else x.float()
 
 
 def _tensor(waveforms: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +76,7 @@ def embed(
             batch_size=batch_size,
             workers=workers,
             on_error=on_error.value,
-            progress=lambda done, total: report("embedding", done, total),
+            progress=partial(report, "embedding"),
             engine=cluster,
         )
     if cluster is None:  # the time of many workers is not the cost of a clip

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -106,12 +107,12 @@ def fit(
             errors,
             clips,
             network,
-            readout,
-            channel,
-            on_error,
-            keep_embeddings,
             engine,
-            domain_level,
+            readout=readout,
+            channel=channel,
+            on_error=on_error.value,
+            keep=keep_embeddings,
+            domain_level=domain_level,
         )
         errors.notes(gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
@@ -277,38 +278,24 @@ def _connection(engine: str, address: str | None) -> Any:
 
 
 def _gather(
-    errors: Output,
-    clips: Location,
-    network: dict[str, Any],
-    readout: str | None,
-    channel: str,
-    on_error: OnError,
-    keep: Location | None,
-    engine: str,
-    domain_level: int | None,
+    errors: Output, clips: Location, network: dict[str, Any], engine: str, **options: Any
 ) -> NormalsByMachine:
+    """The normals of a table, or of recordings with the options of `normals_of_recordings`."""
     from daco.audio.microphones import parse_channel
     from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
-        if (*network.values(), channel, domain_level) != ("logmel", None, "cpu", "0", None):
+        given = (*network.values(), options["channel"], options["domain_level"])
+        if given != ("logmel", None, "cpu", "0", None):
             raise InputError(
                 f"{clips} contains embeddings. --backbone, --weights, --channel, --device and "
                 "--domain-level are for recordings: leave them out."
             )
-        return normals_of_table(clips, readout=readout)
-    policy = parse_channel(channel)
+        return normals_of_table(clips, readout=options["readout"])
+    options["channel"] = parse_channel(options["channel"])
     net, cluster = load_network(errors, engine=engine, **network)
-    advice = "Finished work is kept; the same command continues it." if keep else ""
+    advice = "Finished work is kept; the same command continues it." if options["keep"] else ""
     with interruptible(advice), progress_bars(errors) as report:
         return normals_of_recordings(
-            clips,
-            net,
-            readout=readout,
-            channel=policy,
-            keep=keep,
-            on_error=on_error.value,
-            progress=lambda done, total: report("embedding", done, total),
-            engine=cluster,
-            domain_level=domain_level,
+            clips, net, progress=partial(report, "embedding"), engine=cluster, **options
         )

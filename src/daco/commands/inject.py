@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from daco.commands import options as shared
@@ -58,7 +59,7 @@ def inject(
             plan,
             readouts=readout,
             channel=policy,
-            progress=lambda done, total: report("injecting", done, total),
+            progress=partial(report, "injecting"),
         )
     faults.write(out)
     versions = quantity(len(plan.kinds) * len(plan.levels), "fault")

@@ -94,7 +94,8 @@ DomainLevel = Annotated[
     ),
 ]
 Truth = Annotated[
-    Path | None, option("Checkout of the official evaluator, or its CSV files: test labels.")
+    Path | None,
+    option("Labels of test clips: checkout of the official evaluator, or its CSV files."),
 ]
 Year = Annotated[
     int | None, option("Year of the data set. Default: read from its folders.", min=2000)

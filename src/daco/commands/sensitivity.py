@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,7 +82,7 @@ def sensitivity(
             per_domain=per_domain,
             detect=detect,
             seed=seed,
-            progress=lambda done, total: report("injecting", done, total),
+            progress=partial(report, "injecting"),
         )
     _show(console, result)
     _write(console, result, out, as_csv, picture)

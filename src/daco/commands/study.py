@@ -207,7 +207,7 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
 
 def _compare(console: Output, folders: dict[str, Path], out: Path) -> None:
     from daco.commands.compare import show_comparison
-    from daco.experiments.comparison import compare_runs
+    from daco.experiments.compare import compare_runs
     from daco.experiments.result import StudyResult
 
     comparison = compare_runs({name: StudyResult.read(folder) for name, folder in folders.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +61,7 @@ def synth(
             severity=severity,
             seed=seed,
             workers=workers,
-            progress=lambda done, total: report("recording", done, total),
+            progress=partial(report, "recording"),
         )
     clips = quantity(len(names) * (source + target + test + supplemental), "clip")
     machines = f"{quantity(names, 'machine')} ({', '.join(names)})"

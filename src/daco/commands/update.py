@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -156,7 +157,7 @@ def _gather(
             channel=listener.frontend.channel,
             training=False,
             on_error=on_error.value,
-            progress=lambda done, total: report("embedding", done, total),
+            progress=partial(report, "embedding"),
             domain_level=domain_level,
         )
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from daco.audio.decode import Decoder, Sound, Waveforms
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
+from daco.audio.pcm import INT16_SCALE
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
 from daco.backbones import Backbone, load
 from daco.embedding.shards import read_recording
@@ -35,8 +36,6 @@ MAX_SAMPLES = 1 << 25
 
 MAX_WINDOWS = 10_000
 BATCH_SIZE = 16
-
-_INT16_SCALE = np.float32(1 / 32768)
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def embed_waves(
         By readout.
     """
     if waves.dtype == np.int16 and not net.takes_int16:
-        waves = waves * _INT16_SCALE
+        waves = waves * INT16_SCALE
     if not is_residual(policy):
         return net.embed_many(waves, readouts)
     # One after the other: a forward pass has no more clips than the user allowed.
@@ -262,7 +261,7 @@ class Listener:
                     f"A model with the channel {self.frontend.channel!r} needs two rows of "
                     f"samples, near and far microphone. Got shape {wave.shape}."
                 )
-            wave = wave * _INT16_SCALE if wave.dtype == np.int16 else wave
+            wave = wave * INT16_SCALE if wave.dtype == np.int16 else wave
         elif wave.ndim != 1 or not wave.size:
             raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
         return self._embed(Sound(wave, wave, sample_rate), window, hop)

@@ -14,12 +14,12 @@ from typing import TypeVar
 import numpy as np
 
 from daco.audio.decode import Waveforms
+from daco.audio.pcm import INT16_SCALE
 from daco.embedding.frontend import MAX_SAMPLES
 from daco.embedding.shards import Recording
 from daco.files.remote import Location
 
 _AT_ONCE = 8  # clips a thread takes at a time: handing over costs as much as reading one
-_SCALE = np.float32(1 / 32768)
 
 Item = TypeVar("Item")
 
@@ -139,7 +139,7 @@ class BatchBuffers:
             if keep or wave.dtype == np.float32:
                 row[:] = wave
             else:
-                np.multiply(wave, _SCALE, out=row)  # exact, and what libsndfile gives
+                np.multiply(wave, INT16_SCALE, out=row)  # exact, and what libsndfile gives
         return stacked
 
 

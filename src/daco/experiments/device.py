@@ -10,19 +10,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from daco.errors import DacoError, InputError
+from daco.errors import InputError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Loaded, Prepare, Settings, criteria_of_balances, longest_splits
-from daco.method.config import parse_grid
-from daco.method.criterion import Balance
 from daco.method.kernels import require_device as require_method_device
-from daco.method.machines import MachineScores, evaluate_machines, machine_balances, shape_groups
+from daco.method.machines import MachineScores, evaluate_machines, machine_balances
 from daco.validation import Float32s, Float64s
 
 GROUP = 512 * 2**20
 """Bytes of vectors and scores of a group of machines: 120 of the paper's size."""
 
-T = TypeVar("T")
 Item = TypeVar("Item")
 Bank = tuple[str, Float32s, Any]
 """Title, vectors and domains of a machine's normals."""
@@ -81,53 +78,38 @@ def scores_of_machines(
     machines: Sequence[MachineData], settings: Settings, device: str
 ) -> list[MachineScores | None]:
     """What `score_machine` computes of a machine's clips; None where the device refuses."""
-    configs = parse_grid(settings.configs)
-
-    def evaluate(members: list[int]) -> list[MachineScores]:
-        group = [machines[m] for m in members]
-        tests = [data.X_test for data in group]
-        return evaluate_machines(
-            [data.X for data in group],
-            [data.domains for data in group],
-            tests if len(tests[0]) else None,
-            configs,
-            settings.n_splits,
-            settings.seed,
-            bands=group[0].bands,
-            device=device,
-        )
-
-    return _by_shape(
+    results = evaluate_machines(
         [data.X for data in machines],
         [data.domains for data in machines],
-        evaluate,
-        [data.X_test for data in machines],
+        [data.X_test if len(data.names) else None for data in machines],
+        settings.configs,
+        settings.n_splits,
+        settings.seed,
+        bands=machines[0].bands,
+        device=device,
+        skip_errors=True,
     )
+    return list(results)
 
 
 def criteria_of_machines(
     machines: Sequence[MachineData], settings: Settings, device: str
 ) -> list[Float64s | None]:
     """The `other_criteria` of every machine; None where the device refuses."""
-    configs = parse_grid(settings.configs)
     longest = longest_splits(settings)
-
-    def criteria(members: list[int]) -> list[Float64s]:
-        group = [machines[m] for m in members]
-        balances = machine_balances(
-            [data.X for data in group],
-            [data.domains for data in group],
-            configs,
-            [(n_splits, seed) for seed, n_splits in longest.items()],
-            bands=group[0].bands,
-            device=device,
-        )
-        return [
-            criteria_of_balances(dict(zip(longest, each, strict=True)), settings)
-            for each in balances
-        ]
-
-    return _by_shape([data.X for data in machines], [data.domains for data in machines], criteria)
+    balances = machine_balances(
+        [data.X for data in machines],
+        [data.domains for data in machines],
+        settings.configs,
+        [(n_splits, seed) for seed, n_splits in longest.items()],
+        bands=machines[0].bands,
+        device=device,
+        skip_errors=True,
+    )
+    return [
+        criteria_of_balances(dict(zip(longest, each, strict=True)), settings) if each else None
+        for each in balances
+    ]
 
 
 def banks_with_balances(
@@ -139,43 +121,18 @@ def banks_with_balances(
     bands: int = 1,
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Numbered banks, each with its `Balance`, or None where the device refuses."""
-    configs = parse_grid(names)
     for group in _groups(enumerate(banks), lambda item: item[1][1].nbytes):
-        vectors = [vectors for _, (_, vectors, _) in group]
-        domains = [domains for _, (_, _, domains) in group]
-
-        def balances(members: list[int], X: Any = vectors, labels: Any = domains) -> list[Balance]:
-            results = machine_balances(
-                [X[m] for m in members],
-                [labels[m] for m in members],
-                configs,
-                [(n_splits, seed)],
-                bands=bands,
-                device=device,
-            )
-            return [balance for (balance,) in results]
-
-        results = _by_shape(vectors, domains, balances)
-        for (index, bank), balance in zip(group, results, strict=True):
-            yield index, (*bank, balance)
-
-
-def _by_shape(
-    X: Sequence[Float32s],
-    domains: Sequence[Any],
-    compute: Callable[[list[int]], Sequence[T]],
-    X_test: Sequence[Float32s] | None = None,
-) -> list[T | None]:
-    """Results of machines of equal shape at a time; None where the device refuses."""
-    results: list[T | None] = [None] * len(X)
-    for members in shape_groups(X, domains, X_test):
-        try:
-            computed = compute(members)
-        except DacoError:  # the work computes it, or reports of each machine what is wrong
-            continue
-        for m, each in zip(members, computed, strict=True):
-            results[m] = each
-    return results
+        results = machine_balances(
+            [vectors for _, (_, vectors, _) in group],
+            [domains for _, (_, _, domains) in group],
+            names,
+            [(n_splits, seed)],
+            bands=bands,
+            device=device,
+            skip_errors=True,
+        )
+        for (index, bank), balances in zip(group, results, strict=True):
+            yield index, (*bank, balances[0] if balances else None)
 
 
 def _size(data: MachineData, bytes_of_scores: int) -> int:

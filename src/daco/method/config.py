@@ -26,6 +26,7 @@ import numpy as np
 from daco.errors import ConfigError
 from daco.method.bases import SCORERS, Base, parse_base
 from daco.text import suggestion
+from daco.validation import is_whole
 
 CALIBRATIONS = ("conf", "ratio", "zscore")
 ASSIGNMENTS = ("soft", "hard", "oracle")
@@ -278,7 +279,7 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
     >>> daco.frontier_grid()[:51] == daco.paper_grid()
     True
     """
-    if not isinstance(bands, int) or isinstance(bands, bool) or bands < 1:
+    if not is_whole(bands, least=1):
         raise ConfigError(f"The 'bands' of frontier_grid must be a whole number. Got {bands!r}.")
     grid = paper_grid()
     for code in (*_FRONTIER_WHOLE, *(_FRONTIER_BANDWISE if bands > 1 else ())):

@@ -6,15 +6,15 @@ next chunk being copied while one is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.errors import InputError
+from daco.errors import DacoError, InputError
 from daco.method.bank import Domains, Grid, halves, require_clips
 from daco.method.batch import BankBatch
 from daco.method.config import ScoreConfig, parse_grid
@@ -36,6 +36,7 @@ _WORKSPACE = {"cuda": 8 * 2**30}
 _WORKSPACE_ELSEWHERE = 256 * 2**20
 _SPLITS_AT_ONCE = 16
 
+T = TypeVar("T")
 Work = Callable[[BankBatch, Array], dict[str, Array]]
 
 
@@ -71,7 +72,7 @@ class _Group:
     members: list[int]
     banks: list[Floats]
     tests: list[Floats] | None
-    orders: NDArray[np.intp] | None
+    orders: NDArray[np.intp] | None  # None where all rows are grouped already
     domain_names: tuple[Any, ...]
     starts: Indices
 
@@ -79,7 +80,7 @@ class _Group:
 def evaluate_machines(
     X: Sequence[ArrayLike],
     domains: Sequence[Domains | None],
-    X_test: Sequence[ArrayLike] | None,
+    X_test: Sequence[ArrayLike | None] | None,
     grid: Grid,
     n_splits: int | None = CHOICE_SPLITS,
     seed: int = 0,
@@ -87,6 +88,7 @@ def evaluate_machines(
     bands: int = 1,
     device: str = "cuda",
     chunk: int | None = None,
+    skip_errors: bool = False,
 ) -> list[MachineScores]:
     """Everything that a study asks of a machine, for machines of any shapes.
 
@@ -95,7 +97,7 @@ def evaluate_machines(
     Parameters
     ----------
     X, domains : one (N, D) array and N labels per machine
-    X_test : one (n, D) array per machine, or None
+    X_test : one (n, D) array or None per machine, or None
     grid : configurations
         None that reads true domains.
     n_splits : int or None
@@ -106,6 +108,9 @@ def evaluate_machines(
         A torch device with float64, such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
     chunk : int, optional
         Machines at a time; by default what a few GiB of free memory hold.
+    skip_errors : bool
+        Results are None, instead of an error, for machines with too few clips for a configuration
+        or the criterion, and for those that the device has no memory for.
 
     Returns
     -------
@@ -123,39 +128,42 @@ def evaluate_machines(
     [(30, 1), (40, 1), (30, 1)]
     """
     configs = parse_grid(grid)
-    results: dict[int, MachineScores] = {}
-    for group in _groups(X, domains, X_test):
+
+    def evaluate(group: _Group) -> list[MachineScores]:
         require_clips(configs, int(group.starts[-1]), spare=1)
         held = denominators = None
         if n_splits is not None:
             held, denominators = halves(configs, group.domain_names, group.starts, n_splits, seed)
 
-        def work(batch: BankBatch, query: Array, held: Any = held) -> dict[str, Array]:
-            found = {
+        def work(batch: BankBatch, query: Array) -> dict[str, Array]:
+            computed = {
                 "own": batch.leave_one_out(configs).permute(1, 2, 0),
                 "separability": batch.separability(),
             }
             if query is not None:
-                found["scores"] = batch.score(query, configs).permute(1, 2, 0)
+                computed["scores"] = batch.score(query, configs).permute(1, 2, 0)
             if held is not None:
                 criterion: tuple[Any, ...] = batch.criterion(configs, held, with_uniformity=True)
-                found["counts"], found["uniformity"] = (each.swapaxes(0, 1) for each in criterion)
-            return found
+                computed["counts"], computed["uniformity"] = (
+                    each.swapaxes(0, 1) for each in criterion
+                )
+            return computed
 
         arrays = _compute(group, work, configs, bands, device, chunk)
-        counts = arrays.pop("counts", None)
+        counts: Any = arrays.pop("counts", None)
         if group.orders is not None:
             grouped = arrays["own"]
             arrays["own"] = np.empty_like(grouped)
             np.put_along_axis(arrays["own"], group.orders[..., None], grouped, axis=1)
-        for row, m in enumerate(group.members):
-            balance = None
-            if counts is not None and denominators is not None:
-                balance = Balance(counts[row], denominators)
-            results[m] = MachineScores(
-                balance=balance, **{name: values[row] for name, values in arrays.items()}
+        return [
+            MachineScores(
+                balance=None if denominators is None else Balance(counts[row], denominators),
+                **{name: values[row] for name, values in arrays.items()},
             )
-    return [results[m] for m in range(len(X))]
+            for row in range(len(group.members))
+        ]
+
+    return _by_shape(_groups(X, domains, X_test, bands), len(X), evaluate, skip_errors)
 
 
 def machine_balances(
@@ -167,95 +175,118 @@ def machine_balances(
     bands: int = 1,
     device: str = "cuda",
     chunk: int | None = None,
+    skip_errors: bool = False,
 ) -> list[list[Balance]]:
     """The criterion of every machine, under several numbers of splits and seeds.
 
     Parameters
     ----------
     splits : sequence of (n_splits, seed)
-    X, domains, grid, bands, device, chunk : as of `evaluate_machines`
+    X, domains, grid, bands, device, chunk, skip_errors : as of `evaluate_machines`
 
     Returns
     -------
     list of one Balance per element of ``splits``, for every machine
     """
     configs = parse_grid(grid)
-    results: dict[int, list[Balance]] = {}
-    for group in _groups(X, domains, None):
+
+    def balances(group: _Group) -> list[list[Balance]]:
         drawn = [halves(configs, group.domain_names, group.starts, *each) for each in splits]
 
-        def work(batch: BankBatch, query: Array, drawn: Any = drawn) -> dict[str, Array]:
+        def work(batch: BankBatch, query: Array) -> dict[str, Array]:
             return {
                 f"counts {number}": batch.criterion(configs, held)[0].swapaxes(0, 1)
                 for number, (held, _) in enumerate(drawn)
             }
 
         arrays = _compute(group, work, configs, bands, device, chunk)
-        for row, m in enumerate(group.members):
-            results[m] = [
+        return [
+            [
                 Balance(arrays[f"counts {number}"][row], denominators)
                 for number, (_, denominators) in enumerate(drawn)
             ]
-    return [results[m] for m in range(len(X))]
+            for row in range(len(group.members))
+        ]
+
+    return _by_shape(_groups(X, domains, None, bands), len(X), balances, skip_errors)
 
 
-def shape_groups(
-    X: Sequence[Floats], domains: Sequence[Domains | None], X_test: Sequence[Floats] | None = None
-) -> list[list[int]]:
-    """Numbers of the machines of each shape: clips, features, precision, domain sizes."""
-    groups: dict[Hashable, list[int]] = {}
-    for m, bank in enumerate(X):
-        _, codes = encode_domains(domains[m], len(bank), f"Machine {m}: domains")
-        tests = () if X_test is None else (X_test[m].shape, X_test[m].dtype)
-        key = bank.shape, bank.dtype, *tests, tuple(np.bincount(codes).tolist())
-        groups.setdefault(key, []).append(m)
-    return list(groups.values())
+def _by_shape(
+    groups: Iterable[_Group], count: int, compute: Callable[[_Group], list[T]], skip_errors: bool
+) -> list[T]:
+    """Results of all machines in their order; see `skip_errors` of `evaluate_machines`."""
+    results: list[Any] = [None] * count
+    for group in groups:
+        try:
+            computed = compute(group)
+        except DacoError:
+            if not skip_errors:
+                raise
+            continue
+        for m, each in zip(group.members, computed, strict=True):
+            results[m] = each
+    return results
 
 
 def _groups(
     X: Sequence[ArrayLike],
     domains: Sequence[Domains | None],
-    X_test: Sequence[ArrayLike] | None,
-) -> Iterator[_Group]:
+    X_test: Sequence[ArrayLike | None] | None,
+    bands: int,
+) -> list[_Group]:
+    """Machines by shape: clips, features, precision, test clips, domain sizes."""
     banks = _machine_arrays(X, "X")
-    tests = None if X_test is None else _machine_arrays(X_test, "X_test")
+    tests: list[Any] = [None] * len(banks) if X_test is None else _machine_arrays(X_test, "X_test")
     for name, given in (("domains", domains), ("X_test", tests)):
-        if given is not None and len(given) != len(banks):
+        if len(given) != len(banks):
             raise InputError(f"X has {len(banks)} machines, {name} {len(given)}.")
-    for m, bank in enumerate(banks):
-        if tests is not None and tests[m].shape[1] != bank.shape[1]:
+    shapes: dict[Hashable, list[int]] = {}
+    encoded = []
+    for m, (bank, test) in enumerate(zip(banks, tests, strict=True)):
+        if bank.shape[1] % require_whole(bands, "bands"):
             raise InputError(
-                f"Machine {m}: X_test has {tests[m].shape[1]} features, X has {bank.shape[1]}. "
+                f"Machine {m}: bands must divide the {bank.shape[1]} features. Got {bands}."
+            )
+        if test is not None and test.shape[1] != bank.shape[1]:
+            raise InputError(
+                f"Machine {m}: X_test has {test.shape[1]} features, X has {bank.shape[1]}. "
                 "Embed both with the same backbone and readout."
             )
-    for members in shape_groups(banks, domains, tests):
-        n = len(banks[members[0]])
-        encoded = [encode_domains(domains[m], n) for m in members]
-        orders = np.array([np.argsort(codes, kind="stable") for _, codes in encoded])
-        names, codes = encoded[0]
-        yield _Group(
-            members,
-            [banks[m] for m in members],
-            None if tests is None else [tests[m] for m in members],
-            None if (np.diff(orders, axis=1) == 1).all() else orders,
-            names,
-            np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.intp),
+        encoded.append(encode_domains(domains[m], len(bank), f"Machine {m}: domains"))
+        sizes = tuple(np.bincount(encoded[m][1]).tolist())
+        of_test = None if test is None else (test.shape, test.dtype)
+        shapes.setdefault((bank.shape, bank.dtype, of_test, sizes), []).append(m)
+    groups = []
+    for members in shapes.values():
+        orders = np.array([np.argsort(encoded[m][1], kind="stable") for m in members])
+        names, codes = encoded[members[0]]
+        groups.append(
+            _Group(
+                members,
+                [banks[m] for m in members],
+                None if tests[members[0]] is None else [tests[m] for m in members],
+                None if (np.diff(orders, axis=1) == 1).all() else orders,
+                names,
+                np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.intp),
+            )
         )
+    return groups
 
 
-def _machine_arrays(X: Any, name: str) -> list[Floats]:
-    """One 2-D float array per machine. Values are checked on the device."""
+def _machine_arrays(X: Any, name: str) -> list[Any]:
+    """One 2-D float array, or None, per machine. Values are checked on the device."""
+    if not isinstance(X, Sequence | np.ndarray) or len(X) == 0:
+        raise InputError(f"{name} must hold one array per machine, and at least one. Got {X!r}.")
     if isinstance(X, np.ndarray) and X.ndim != 3:
         raise InputError(
             f"{name} must hold one 2-D array (clips, features) per machine, or be 3-D. Got shape "
             f"{X.shape} instead. Use {name}[None] for one machine."
         )
-    if not isinstance(X, Sequence | np.ndarray) or len(X) == 0:
-        raise InputError(f"{name} must hold one array per machine, and at least one. Got {X!r}.")
     ready = (np.float32, np.float64)
     return [
         array
-        if isinstance(array, np.ndarray) and array.dtype in ready and array.ndim == 2 and array.size
+        if (array is None and name == "X_test")
+        or (getattr(array, "dtype", None) in ready and array.ndim == 2 and array.size)
         else as_embeddings(array, f"Machine {m}: {name}")
         for m, array in enumerate(X)
     ]
@@ -300,7 +331,7 @@ def _compute(
                 batch = _batch(group, part, rows, bands)
                 query = None
                 if tests is not None and group.tests is not None:
-                    query = _unit(tests, group.tests, part, "X_test").to(rows.dtype)
+                    query = _unit(group, tests, group.tests, part, "X_test").to(rows.dtype)
                 # Copied as they will lie in memory: a device transposes faster than the host.
                 found = {name: each.contiguous() for name, each in work(batch, query).items()}
             for earlier in going:
@@ -312,7 +343,7 @@ def _compute(
 
 
 def _batch(group: _Group, part: slice, rows: Array, bands: int) -> BankBatch:
-    unit = _unit(rows, group.banks, part, "X")
+    unit = _unit(group, rows, group.banks, part, "X")
     if group.orders is not None:
         order = kernels(unit).from_host(group.orders[part], unit)
         unit = unit.gather(1, order[..., None].expand_as(unit))
@@ -321,13 +352,13 @@ def _batch(group: _Group, part: slice, rows: Array, bands: int) -> BankBatch:
     return BankBatch(unit, group.starts, bands, budget)
 
 
-def _unit(rows: Array, arrays: list[Floats], part: slice, name: str) -> Array:
+def _unit(group: _Group, rows: Array, arrays: list[Floats], part: slice, name: str) -> Array:
     """Unit rows on the device; NaN and inf are detected here, where it costs little."""
     unit = unit_rows(rows)
     finite = unit.sum(-1).isfinite().all(-1)
     if not bool(finite.all()):
-        m = part.start + int((~finite).long().argmax())
-        as_embeddings(arrays[m], f"Machine {m}: {name}")
+        row = part.start + int((~finite).long().argmax())
+        as_embeddings(arrays[row], f"Machine {group.members[row]}: {name}")
     return unit
 
 

@@ -177,6 +177,7 @@ X, TESTS = data()
         (X, [*TESTS[:2], TESTS[2][:, :9]], DOMAINS, "Machine 2: X_test has 9 features"),
         (X, TESTS, DOMAINS[:-1], "there are 58 clips"),
         (X, TESTS, [DOMAINS, DOMAINS], "X has 3 machines, domains 2"),
+        ([X[0], None], None, DOMAINS, "Machine 1: X must be"),
     ],
 )
 def test_bad_shapes_are_named(banks, tests, domains, message):
@@ -192,7 +193,9 @@ def test_values_that_are_no_numbers_are_located():
     X, tests = data()
     tests[1, 3] = np.inf
     with pytest.raises(InputError, match=r"Machine 1: X_test contains NaN or inf.* is row 3"):
-        evaluate(X, tests)
+        evaluate([X[0][9:], X[1], X[2]], tests, domains=[DOMAINS[9:], DOMAINS, DOMAINS])
+    with pytest.raises(InputError, match="bands must divide the 10 features"):
+        evaluate(X, None, bands=3)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +209,16 @@ def test_values_that_are_no_numbers_are_located():
 def test_too_few_clips_are_counted(rows, domains, n_splits, message):
     with pytest.raises(NotEnoughClipsError, match=message):
         evaluate(X[:, rows], None, GRID, n_splits, domains=domains)
+
+
+def test_machines_that_cannot_be_computed_are_skipped_where_that_is_asked_for():
+    banks, tests = [X[0], X[1][:16], X[2]], [TESTS[0], TESTS[1], None]
+    domains = [DOMAINS, DOMAINS[:16], DOMAINS]
+    results = evaluate(banks, tests, GRID, 3, domains=domains, skip_errors=True)
+    assert results[1] is None
+    assert (results[0].scores.shape, results[2].scores) == ((6, 51), None)
+    balances = machine_balances(banks, domains, GRID, device="cpu", skip_errors=True)
+    assert [each is None for each in balances] == [False, True, False]
 
 
 @pytest.mark.parametrize("chunk", [0, -1, 2.0, True])

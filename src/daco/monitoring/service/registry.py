@@ -12,13 +12,14 @@ import logging
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from daco.detector.modelfile import MAX_FILE, SUFFIX
 from daco.errors import DataError
+from daco.monitoring.service.schemas import ModelInfo
 from daco.monitoring.service.settings import MACHINE_ID, Settings
 from daco.monitoring.service.workers import ModelServer, ModelServerLostError, WorkerPool
 
@@ -32,23 +33,13 @@ Signature = tuple[int, int, int]
 log = logging.getLogger("daco.monitoring.service")
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A machine's model; `id` is the stem of its file, `names` and `sha256s` are its normals'."""
+@dataclass(frozen=True, kw_only=True)
+class Machine(ModelInfo):
+    """A machine's model with the names and SHA-256 of its normals."""
 
-    id: str
-    machine: str
-    config: str
-    threshold: float
-    false_alarm_rate: float
-    domains: Mapping[str, int]
-    model_sha256: str
-    backbone: str | None
     sample_rate: int | None
-    created: str | None
     names: tuple[str, ...] = field(repr=False)
     sha256s: tuple[str, ...] = field(repr=False)
-    problem: str | None = None
 
     @cached_property
     def index_of(self) -> Mapping[str, int]:
@@ -57,8 +48,7 @@ class Machine:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that clients see."""
-        hidden = ("sample_rate", "names", "sha256s", "index_of")
-        return {name: value for name, value in vars(self).items() if name not in hidden}
+        return {each.name: getattr(self, each.name) for each in fields(ModelInfo)}
 
 
 @dataclass(frozen=True)

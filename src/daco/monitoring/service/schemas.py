@@ -107,19 +107,31 @@ class LastDay(_Shape):
     anomalous: int
 
 
-class Machine(_Shape):
-    """A machine at a glance."""
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """A machine's model; `id` is the stem of its file, `domains` counts normals per domain.
 
-    id: str = Field(examples=["press"])
+    `problem` says why a newer model file is not used.
+    """
+
+    id: str
     machine: str
-    config: str = Field(examples=["conf-soft-m0-k1"])
+    config: str
     threshold: float
     false_alarm_rate: float
-    domains: dict[str, int] = Field(description="Normals per domain.")
+    domains: dict[str, int]
     model_sha256: str
     backbone: str | None
     created: str | None
-    problem: str | None = Field(description="Why a newer model file is not used.")
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(ModelInfo):
+    """A machine at a glance: its model, status, last clip and drift."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     status: Literal["ok", "alarm", "stale", "silent"]
     last: Clip | None
     open_alarms: int

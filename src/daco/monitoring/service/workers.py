@@ -32,6 +32,7 @@ LOAD_SECONDS = 120.0
 _GRACE = 2.0  # seconds after a job's limit in which the kernel must have ended the worker
 _BUFFER = 1 << 20
 _LARGEST_REPLY = 1 << 26
+_LARGEST_DESCRIPTION = 1 << 30  # names and hashes of a million normals are 120 MB
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _VERDICT = TypeAdapter(Verdict)
 
@@ -68,9 +69,9 @@ class _Channel:
         for each in data:
             self.connection.send_bytes(each)
 
-    def receive(self) -> Reply:
-        header = self.connection.recv_bytes(_LARGEST_REPLY)
-        return json.loads(header), self.connection.recv_bytes(_LARGEST_REPLY)
+    def receive(self, most: int = _LARGEST_REPLY) -> Reply:
+        header = self.connection.recv_bytes(most)
+        return json.loads(header), self.connection.recv_bytes(most)
 
     @property
     def has_ended(self) -> bool:
@@ -121,7 +122,7 @@ class ModelServer:
         """
         with self._requesting():
             self._channel.send({"do": "load", "machine": machine}, data)
-            return self._channel.receive()[0]
+            return self._channel.receive(_LARGEST_DESCRIPTION)[0]
 
     def drop(self, machine: str) -> None:
         """Forget a machine's model."""

@@ -19,18 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DataError,
-    DBAPIError,
-    DisconnectionError,
-    IntegrityError,
-    NoSuchModuleError,
-    ProgrammingError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from daco.errors import DacoError, InputError, MissingExtraError
@@ -41,7 +31,7 @@ PATIENCE = 30.0
 CHECK_PATIENCE = 1.0
 """Seconds that `Database.check` waits for a writer."""
 
-_OUR_MISTAKES = (IntegrityError, ProgrammingError, DataError)
+_OUR_MISTAKES = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)
 
 Item = TypeVar("Item")
 
@@ -85,9 +75,9 @@ class Database:
         """Turn errors of the database into a StoreError that names it, without its password."""
         try:
             yield
-        except PoolTimeoutError:
+        except exc.TimeoutError:
             raise StoreError(f"{self.label}: all connections are busy. Try again.") from None
-        except DBAPIError as error:
+        except exc.DBAPIError as error:
             if isinstance(error, _OUR_MISTAKES) and not opening:
                 raise
             reason = str(error.orig).strip().splitlines()
@@ -120,7 +110,7 @@ def open_database(url: str) -> Database:
         )
     try:
         engine = create_engine(parsed, **options)
-    except (NoSuchModuleError, ModuleNotFoundError):
+    except (exc.NoSuchModuleError, ModuleNotFoundError):
         raise MissingExtraError(
             f'{parsed.drivername} needs a driver: pip install "psycopg[binary]", and begin the '
             "URL with postgresql+psycopg://."
@@ -137,7 +127,7 @@ def open_database(url: str) -> Database:
 def _parse(url: str) -> URL:
     try:
         return make_url(url)
-    except ArgumentError:
+    except exc.ArgumentError:
         raise InputError(
             "A database is given as a URL, such as sqlite:///daco.db or "
             "postgresql://USER@HOST/NAME."  # the given text may hold a password
@@ -209,7 +199,7 @@ def _notice_removed_file(engine: Engine, path: str) -> None:
     def checked_out(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
         is_new = record.info.pop("is_new", False)
         if not is_new and record.info["file"] != _file_number(path):
-            raise DisconnectionError  # SQLAlchemy connects again, or fails
+            raise exc.DisconnectionError  # SQLAlchemy connects again, or fails
 
 
 def _file_number(path: str) -> tuple[int, int] | None:
@@ -238,7 +228,7 @@ def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:
         yield items[start : start + size]
 
 
-def _hint(error: DBAPIError) -> str:
+def _hint(error: exc.DBAPIError) -> str:
     text = str(error.orig).lower()
     if "was removed" in text:
         return "Put it back, or start again with a new one."

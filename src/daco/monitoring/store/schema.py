@@ -11,43 +11,22 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    DateTime,
-    Dialect,
-    Double,
-    ForeignKey,
-    Identity,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    TypeDecorator,
-    func,
-    insert,
-    inspect,
-    select,
-)
+import sqlalchemy as sa
 
 from daco.errors import InputError
 from daco.monitoring.store.database import Database, StoreError
 from daco.version import __version__
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 
-class UTCDateTime(TypeDecorator[datetime]):
+class UTCDateTime(sa.TypeDecorator[datetime]):
     """A time with its zone: aware in Python, stored in UTC."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """Convert to UTC; SQLite does not store zones."""
         if value is None:
             return None
@@ -55,7 +34,7 @@ class UTCDateTime(TypeDecorator[datetime]):
             raise InputError(f"A time without its zone cannot be stored. Got {value!r}.")
         return value.astimezone(UTC)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         """Return an aware time in UTC."""
         if value is None:
             return None
@@ -64,91 +43,91 @@ class UTCDateTime(TypeDecorator[datetime]):
 
 def _big() -> Any:
     # SQLite autoincrements INTEGER PRIMARY KEY only; both hold 64 bits.
-    return BigInteger().with_variant(Integer, "sqlite")
+    return sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
-def _id() -> Column[int]:
-    return Column("id", _big(), Identity(), primary_key=True)
+def _id() -> sa.Column[int]:
+    return sa.Column("id", _big(), sa.Identity(), primary_key=True)
 
 
-def _machine() -> Column[int]:
-    return Column("machine_id", _big(), ForeignKey("daco_machines.id"), nullable=False)
+def _machine() -> sa.Column[int]:
+    return sa.Column("machine_id", _big(), sa.ForeignKey("daco_machines.id"), nullable=False)
 
 
-machines = Table(
+machines = sa.Table(
     "daco_machines",
     metadata,
     _id(),
-    Column("name", Text, nullable=False, unique=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
     # Running counts: counting a million rows would be too slow for a page.
-    Column("clips", _big(), nullable=False, default=0),
-    Column("anomalous", _big(), nullable=False, default=0),
-    Column("last_clip_id", _big()),
+    sa.Column("clips", _big(), nullable=False, default=0),
+    sa.Column("anomalous", _big(), nullable=False, default=0),
+    sa.Column("last_clip_id", _big()),
     # Alarms count the clips after this one: the last opening, recovery or acknowledgement.
-    Column("counted_after", _big(), nullable=False, default=0),
+    sa.Column("counted_after", _big(), nullable=False, default=0),
     sqlite_autoincrement=True,
 )
 
-clips = Table(
+clips = sa.Table(
     "daco_clips",
     metadata,
     _id(),
     _machine(),
-    Column("received_at", UTCDateTime, nullable=False),
-    Column("recorded_at", UTCDateTime),
-    Column("anomalous", Boolean, nullable=False),
-    Column("score", Double, nullable=False),
-    Column("threshold", Double, nullable=False),
-    Column("p_value", Double, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("domain_weights", JSON, nullable=False),
-    Column("nearest", Text),
-    Column("nearest_distance", Double),
-    Column("reasons", JSON, nullable=False),
-    Column("seconds", Double),
-    Column("windows", Integer),
-    Column("worst_window", Double),
-    Column("model_sha256", Text),
-    Column("audio_sha256", Text),
-    Column("audio_path", Text),
-    Column("more", JSON(none_as_null=True)),
-    Index("daco_clips_by_arrival", "machine_id", "id"),
+    sa.Column("received_at", UTCDateTime, nullable=False),
+    sa.Column("recorded_at", UTCDateTime),
+    sa.Column("anomalous", sa.Boolean, nullable=False),
+    sa.Column("score", sa.Double, nullable=False),
+    sa.Column("threshold", sa.Double, nullable=False),
+    sa.Column("p_value", sa.Double, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("domain_weights", sa.JSON, nullable=False),
+    sa.Column("nearest", sa.Text),
+    sa.Column("nearest_distance", sa.Double),
+    sa.Column("reasons", sa.JSON, nullable=False),
+    sa.Column("seconds", sa.Double),
+    sa.Column("windows", sa.Integer),
+    sa.Column("worst_window", sa.Double),
+    sa.Column("model_sha256", sa.Text),
+    sa.Column("audio_sha256", sa.Text),
+    sa.Column("audio_path", sa.Text),
+    sa.Column("more", sa.JSON(none_as_null=True)),
+    sa.Index("daco_clips_by_arrival", "machine_id", "id"),
     # Covers the queries that count by time, so that they do not read the rows.
-    Index("daco_clips_by_time", "machine_id", "received_at", "anomalous", "id"),
+    sa.Index("daco_clips_by_time", "machine_id", "received_at", "anomalous", "id"),
     sqlite_autoincrement=True,
 )
 
-sources = Table(
+sources = sa.Table(
     "daco_sources",
     metadata,
-    Column("machine_id", ForeignKey("daco_machines.id"), primary_key=True),
-    Column("source_key", Text, primary_key=True),
-    Column("audio_sha256", Text),
-    Column("stamp", Text),
+    sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
+    sa.Column("source_key", sa.Text, primary_key=True),
+    sa.Column("audio_sha256", sa.Text),
+    sa.Column("stamp", sa.Text),
     # No foreign key: a source stays known after its clip was pruned, or every old recording
     # that is still in its folder would be judged again.
-    Column("clip_id", _big()),
-    Column("reason", Text),
+    sa.Column("clip_id", _big()),
+    sa.Column("reason", sa.Text),
     sqlite_with_rowid=False,
 )
 
-alarms = Table(
+alarms = sa.Table(
     "daco_alarms",
     metadata,
     _id(),
     _machine(),
-    Column("rule", Text, nullable=False),
-    Column("clip_id", _big(), ForeignKey("daco_clips.id"), nullable=False, index=True),
-    Column("opened_at", UTCDateTime, nullable=False),
-    Column("closed_at", UTCDateTime),
-    Column("closed_by", Text),
-    Column("acknowledged_at", UTCDateTime),
-    Column("acknowledged_by", Text),
-    Column("comment", Text),
-    Index("daco_alarms_by_machine", "machine_id", "id"),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("clip_id", _big(), sa.ForeignKey("daco_clips.id"), nullable=False, index=True),
+    sa.Column("opened_at", UTCDateTime, nullable=False),
+    sa.Column("closed_at", UTCDateTime),
+    sa.Column("closed_by", sa.Text),
+    sa.Column("acknowledged_at", UTCDateTime),
+    sa.Column("acknowledged_by", sa.Text),
+    sa.Column("comment", sa.Text),
+    sa.Index("daco_alarms_by_machine", "machine_id", "id"),
     sqlite_autoincrement=True,
 )
-Index(
+sa.Index(
     "daco_alarms_open",
     alarms.c.machine_id,
     alarms.c.id,
@@ -156,50 +135,50 @@ Index(
     postgresql_where=alarms.c.closed_at.is_(None),
 )
 
-alarm_clips = Table(
+alarm_clips = sa.Table(
     "daco_alarm_clips",
     metadata,
-    Column("alarm_id", ForeignKey("daco_alarms.id", ondelete="CASCADE"), primary_key=True),
-    Column("clip_id", ForeignKey("daco_clips.id"), primary_key=True, index=True),
+    sa.Column("alarm_id", sa.ForeignKey("daco_alarms.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("clip_id", sa.ForeignKey("daco_clips.id"), primary_key=True, index=True),
     sqlite_with_rowid=False,
 )
 
-outbox = Table(
+outbox = sa.Table(
     "daco_outbox",
     metadata,
     _id(),
     _machine(),
-    Column("key", Text, nullable=False, unique=True),
-    Column("kind", Text, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("created_at", UTCDateTime, nullable=False),
-    Column("attempts", Integer, nullable=False, default=0),
-    Column("due_at", UTCDateTime, nullable=False),
-    Column("delivered_at", UTCDateTime),
-    Column("last_error", Text),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("created_at", UTCDateTime, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("due_at", UTCDateTime, nullable=False),
+    sa.Column("delivered_at", UTCDateTime),
+    sa.Column("last_error", sa.Text),
     sqlite_autoincrement=True,
 )
-Index(
+sa.Index(
     "daco_outbox_pending",
     outbox.c.id,
     sqlite_where=outbox.c.delivered_at.is_(None),
     postgresql_where=outbox.c.delivered_at.is_(None),
 )
 
-Migration = Callable[[Connection], None]
+Migration = Callable[[sa.Connection], None]
 
 _LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock of a migration
 
-versions = Table(
+versions = sa.Table(
     "daco_schema",
-    MetaData(),
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("daco_version", Text, nullable=False),
-    Column("applied_at", UTCDateTime, nullable=False),
+    sa.MetaData(),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("daco_version", sa.Text, nullable=False),
+    sa.Column("applied_at", UTCDateTime, nullable=False),
 )
 
 
-def _create_tables(connection: Connection) -> None:
+def _create_tables(connection: sa.Connection) -> None:
     # checkfirst=False: a table of that name that daco did not create must not be written to.
     metadata.create_all(connection, checkfirst=False)
 
@@ -223,23 +202,23 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
             return
         with database.writing() as connection:
             if connection.dialect.name == "postgresql":
-                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             version = _version(connection, database.label, len(migrations))
             for number in range(version, len(migrations)):
                 if number == 0:
                     versions.create(connection, checkfirst=False)
                 migrations[number](connection)
                 connection.execute(
-                    insert(versions).values(
+                    sa.insert(versions).values(
                         version=number + 1, daco_version=__version__, applied_at=datetime.now(UTC)
                     )
                 )
 
 
-def _version(connection: Connection, label: str, newest: int) -> int:
-    if not inspect(connection).has_table(versions.name):
+def _version(connection: sa.Connection, label: str, newest: int) -> int:
+    if not sa.inspect(connection).has_table(versions.name):
         return 0
-    row = connection.execute(select(versions).order_by(versions.c.version.desc())).first()
+    row = connection.execute(sa.select(versions).order_by(versions.c.version.desc())).first()
     version, by = (row.version, row.daco_version) if row else (0, "")
     if version > newest:
         raise StoreError(
