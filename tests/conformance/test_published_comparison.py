@@ -14,7 +14,7 @@ import published_runs as published
 import pytest
 
 from daco.evaluation.intervals import t_quantile
-from daco.experiments.comparison import compare_runs
+from daco.experiments.compare import compare_runs
 from daco.experiments.result import StudyResult
 
 RULES = (

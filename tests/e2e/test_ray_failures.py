@@ -195,6 +195,7 @@ def test_a_cluster_without_a_place_for_a_worker_is_said(
     cluster, bare, clips, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.setattr(embedding, "PATIENCE", 1.0)
     with pytest.raises(DataError, match=r"has no node for a worker, which needs 64 CPU: "):
         embedded(cluster, clips, tmp_path)
     with (

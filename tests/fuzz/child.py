@@ -17,7 +17,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +41,6 @@ class Limits:
     cpu: float
     wall: float
     memory: int
-
-
-@dataclass
-class Tally:
-    """What became of the inputs so far."""
-
-    outcomes: Counter[str] = field(default_factory=Counter)
-    slowest: tuple[float, int] = (0.0, -1)
-    peak: int = 0
 
 
 def target_of(kind: str, folder: Path) -> Target:
@@ -153,19 +144,19 @@ def misbehave(data: bytes) -> None:
             raise DacoError("quietly") from None
 
 
-def run(target: Target, data: bytes, limits: Limits) -> tuple[str, float]:
-    """The outcome of one input in a word, and its processor time; signals end what takes long."""
+def run(target: Target, data: bytes, limits: Limits) -> str:
+    """The outcome of one input in a word; signals end what takes long."""
     for _ in range(TRIES):
-        wall, cpu = time.monotonic(), time.process_time()
+        started = time.monotonic()
         signal.setitimer(signal.ITIMER_PROF, limits.cpu)
         signal.setitimer(signal.ITIMER_REAL, 10 * limits.wall)  # asleep, not busy
         outcome = _outcome(target, data)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+        wall = time.monotonic() - started
         if wall <= limits.wall:
-            return outcome, cpu
-    return f"!took {wall:.1f} s by the clock, {TRIES} times", cpu
+            return outcome
+    return f"!took {wall:.1f} s by the clock, {TRIES} times"
 
 
 def _outcome(target: Target, data: bytes) -> str:
@@ -190,15 +181,14 @@ def _ran_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def confine(limits: Limits) -> int:
-    """Let the kernel end what goes too far; bytes that are in use now."""
+def confine(limits: Limits) -> None:
+    """Let the kernel end what goes too far."""
     for number in (signal.SIGPROF, signal.SIGALRM):
         faulthandler.register(number, chain=True)  # the stack, and then the default: the end
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pages = Path("/proc/self/statm").read_text("ascii").split()
     size = int(pages[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + limits.memory, resource.RLIM_INFINITY))
-    return _peak()
 
 
 def _warm_up(known: Mapping[str, Target]) -> None:
@@ -206,10 +196,6 @@ def _warm_up(known: Mapping[str, Target]) -> None:
     for kind, target in known.items():
         for seed in mutator.seeds(kind) if kind in mutator.KINDS else ():
             target(seed)
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
@@ -224,34 +210,26 @@ def main() -> None:
         tempfile.tempdir = scratch
         known = {kind: target_of(kind, Path(scratch)) for kind in sys.argv[3:]}
         _warm_up(known)
-        used = confine(limits)
+        confine(limits)
         print("ready", flush=True)
         for line in sys.stdin:
             request = json.loads(line)
-            answer = _answer(request, known[request["kind"]], limits, place, used)
+            answer = _answer(request, known[request["kind"]], limits, place)
             print(json.dumps(answer), flush=True)
 
 
-def _answer(
-    request: dict[str, Any], target: Target, limits: Limits, place: int, used: int
-) -> dict[str, Any]:
-    tally, failures = Tally(), []
+def _answer(request: dict[str, Any], target: Target, limits: Limits, place: int) -> dict[str, Any]:
+    outcomes: Counter[str] = Counter()
+    failures = []
     alone = "data" in request
     for index in (-1,) if alone else range(request["start"], request["stop"]):
         os.pwrite(place, f"{index:12}".encode(), 0)
         data = bytes.fromhex(request["data"]) if alone else _input(request["kind"], index)
-        outcome, cpu = run(target, data, limits)
-        tally.slowest = max(tally.slowest, (cpu, index))
-        tally.peak = max(tally.peak, _peak() - used)
+        outcome = run(target, data, limits)
         if outcome.startswith("!"):
             failures.append((index, outcome[1:]))
-        tally.outcomes["wrong" if outcome.startswith("!") else outcome] += 1
-    return {
-        "outcomes": tally.outcomes,
-        "failures": failures,
-        "slowest": tally.slowest,
-        "peak": tally.peak,
-    }
+        outcomes["wrong" if outcome.startswith("!") else outcome] += 1
+    return {"outcomes": outcomes, "failures": failures}
 
 
 def _input(kind: str, index: int) -> bytes:

@@ -1,14 +1,10 @@
-"""Feeds inputs to a child process and says what became of them, also when the child dies.
+"""Feeds inputs to a child process and reports the outcomes, also when the child dies.
 
-::
-
-    python tests/fuzz/harness.py KIND START STOP   # inputs of these numbers
-    make fuzz FUZZ_SECONDS=600                     # random ones, see explore.py
+The suite tries a fixed range of inputs; ``make fuzz FUZZ_SECONDS=600`` random ones (explore.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -57,16 +53,10 @@ class Findings:
         ``accepted``, the names of daco's errors, ``wrong`` and ``died``.
     failures : list of str
         A sentence for each input that did what it must not.
-    slowest : (seconds, index)
-        Processor time.
-    peak : int
-        Bytes that the process grew by.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    slowest: tuple[float, int] = (0.0, -1)
-    peak: int = 0
 
     @property
     def refused(self) -> int:
@@ -116,8 +106,6 @@ class Child:
                 continue
             found.outcomes.update(answer["outcomes"])
             found.failures += [_sentence(kind, *each) for each in answer["failures"]]
-            found.slowest = max(found.slowest, tuple(answer["slowest"]))
-            found.peak = max(found.peak, answer["peak"])
         return found
 
     def _ask(self, request: dict[str, Any]) -> Any:
@@ -199,21 +187,3 @@ def check(child: Child, kind: str) -> None:
 def _sentence(kind: str, index: int, what: str) -> str:
     again = f"python tests/fuzz/mutator.py {kind} {index} OUT"
     return f"{kind} {index}: {what}\n    to see it again: {again}"
-
-
-def main() -> None:
-    """Try a range of inputs of one kind."""
-    parser = argparse.ArgumentParser(description="Try mutated inputs of one kind.")
-    parser.add_argument("kind")
-    parser.add_argument("start", type=int)
-    parser.add_argument("stop", type=int)
-    given = parser.parse_args()
-    with Child(given.kind) as child:
-        found = child.run(given.kind, given.start, given.stop)
-    print(*found.failures, sep="\n")
-    print(dict(found.outcomes), f"slowest {found.slowest}", f"peak {found.peak >> 20} MiB")
-    sys.exit(bool(found.failures))
-
-
-if __name__ == "__main__":
-    main()

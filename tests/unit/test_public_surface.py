@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from shared_data import ROOT
 
 import daco
@@ -71,6 +72,12 @@ def test_scoring_works_without_numba():
         "assert 'daco.method._kernels_numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_opens_with_a_paragraph_for_newcomers(room):
+    text = inspect.getdoc(importlib.import_module(f"daco.{room}"))
+    assert len(text.split()) >= 30, text
 
 
 def resolve(name):

@@ -1,4 +1,10 @@
-"""Frozen networks behind one protocol: ``load`` one by its name. Torch is imported late."""
+"""Backbones: frozen networks that turn waveforms into vectors.
+
+Read `protocol` first: what every network offers. `logmel` needs no weights; `network` is the base
+of those that do: `beats` and `eat`, which share `transformer`, `panns` and `mobilenet`. `readout`
+and `pooling` turn frames into one vector, and `weights` finds and checks checkpoints. ``load``
+returns a network by its name, and torch is imported only if that network needs it.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from daco.commands.options import AsJson, argument, option
 from daco.errors import InputError
 
 if TYPE_CHECKING:
-    from daco.experiments.comparison import Comparison
+    from daco.experiments.compare import Comparison
 
 RUNS_ABREAST = 4
 """Runs whose columns fit 80 characters beside the rules; more are shown below each other."""
@@ -38,7 +38,7 @@ def compare(
     Shows what every rule scores in each run, how well dev score and criterion predict it, and
     the differences between the guarded pick and the others.
     """
-    from daco.experiments.comparison import compare_runs
+    from daco.experiments.compare import compare_runs
     from daco.experiments.result import StudyResult
 
     titles = _titles(runs, name)
@@ -86,7 +86,7 @@ def show_comparison(console: Output, comparison: Comparison) -> None:
 
 def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
     """Each table with its title; "" where it continues the table above it."""
-    from daco.experiments.comparison import interval_text
+    from daco.experiments.compare import interval_text
     from daco.experiments.decision import LABEL_FREE
     from daco.experiments.tables import format_cell
 

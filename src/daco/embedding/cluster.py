@@ -27,6 +27,9 @@ from daco.files.atomic import write_error
 from daco.files.remote import REMOTE_THREADS, Location
 from daco.version import __version__
 
+PATIENCE = 120.0
+"""Seconds that a cluster has to start a node that is large enough for a worker."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -106,7 +109,6 @@ def _run_actors(
 ) -> Iterator[Shard]:
     gpus = int(recipe.device == "cuda")
     cpus = 1 if gpus else recipe.cores
-    require_node(ray, cpus, gpus)
     kind = ray.remote(num_cpus=cpus, num_gpus=gpus)(Embedder)
     busy: dict[Any, tuple[Any, Span]] = {}
     idle: list[Any] = []
@@ -121,10 +123,13 @@ def _run_actors(
                 busy[actor.embed.remote(job, part)] = actor, span
             while idle:  # their places may be needed by actors that were lost
                 _kill(ray, idle.pop())
-            (ref,), _ = ray.wait(list(busy))
-            actor, span = busy.pop(ref)
+            done, _ = ray.wait(list(busy), timeout=PATIENCE)
+            if not done:
+                require_node(ray, cpus, gpus)
+                continue
+            actor, span = busy.pop(done[0])
             try:
-                outcome = ray.get(ref)
+                outcome = ray.get(done[0])
             except ray.exceptions.RayTaskError as error:
                 raise cluster_error(error) from None
             except ray.exceptions.RayError as error:  # the actor or its node is gone

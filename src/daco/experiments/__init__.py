@@ -1,12 +1,15 @@
 """Experiments: a grid of configurations over many machines, and what follows from it.
 
-``daco.study`` runs it; the room is not called ``study`` because that name is the function's.
-Inside, data flow one way::
+``daco.study`` is the function `study` in ``run``. Read the modules in the order of the data:
 
-    gridfile, inputs -> machine -> workers -> assembly     from tables to tables, by machine
-    faultfiles, veto                                       detection of pseudo-anomalies
-    aggregate -> frontier, statistics                      correlations, gains (E2, E3)
-    decision -> choose, stability                          what to use, and how far to trust it
-    study_tables -> report -> result <- run                all of it, written to a folder
-    comparison; labelfree                                  several runs; machines without labels
+1. ``inputs`` reads tables, grids and machines, ``faultfiles`` injected faults, ``baselines`` scores
+   of other systems;
+2. ``machine`` computes scores, criteria and diagnostics of one machine, in worker processes or,
+   with ``device``, of many machines on a GPU; ``veto`` has the pseudo scores and their veto;
+3. ``assembly`` makes tables of the results, ``analysis`` and ``statistics`` evaluate them (E2, E3);
+4. ``decision`` chooses a configuration, ``choose`` compares it with the other rules, ``stability``
+   with other seeds; ``labelfree`` chooses for machines without labels (``daco select``);
+5. ``study_tables`` are the files of a run and ``provenance`` its origin, ``figures`` and ``report``
+   present them, ``result`` is what a user gets; ``compare``, ``prereg``, ``verification`` and
+   ``submission`` work on finished runs.
 """

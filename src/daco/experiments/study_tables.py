@@ -8,8 +8,8 @@ A run's folder holds files a person can open; all tables are CSV, scores in perc
     grid.csv          a row per configuration: config,dev_omega,eval_omega,crit_dev,crit_eval
     per_machine.csv   split,machine,config,auc_source,auc_target,pauc,balance_ks,...
     baselines.csv frontier.csv diagnostics.csv fpr_coverage.csv balances.csv stability.csv cost.csv
-    viability.csv     what every configuration hears of pseudo-anomalies, machine by machine
-    selection.json    what each rule picked, and what was chosen
+    viability.csv     how well every configuration detects pseudo-anomalies, machine by machine
+    selection.json    the pick of each rule, and the choice
     stats.json        correlations, intervals, permutation tests
 
 Only ``grid.csv`` and ``per_machine.csv`` are required, so a folder with published files of
@@ -113,10 +113,7 @@ class MachineScores:
 
 
 class FiledScores(Sequence[MachineScores]):
-    """Scores of machines in files, each of them read whenever it is asked for.
-
-    Half a megabyte per machine of the paper's size: those of thousands are not for keeping.
-    """
+    """Scores of machines in files, each read on access: thousands would not fit into memory."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = files
@@ -157,12 +154,12 @@ class StudyTables:
     selection, stats, provenance : dict
         The contents of the JSON files.
     folder : Path or None
-        Where the run lies.
+        Of the run.
     machines : sequence of MachineScores or None
         Scores of all clips; None: read from the folder when asked for.
     viability : DataFrame
-        ``split, machine, config, basis, pseudo_score`` and what it is the mean of, in percent:
-        what the label-free veto rests on. Empty when it was not computed.
+        ``split, machine, config, basis, pseudo_score`` and the values of which that is the mean,
+        in percent: the evidence of the label-free veto. Empty when it was not computed.
     """
 
     grid: pd.DataFrame
@@ -220,26 +217,25 @@ class StudyTables:
         return list(self.provenance.get("missing", []))
 
     def machine_scores(
-        self, places: Collection[tuple[str, str]] | None = None
+        self, keys: Collection[tuple[str, str]] | None = None
     ) -> Sequence[MachineScores]:
         """The scores of all machines, in the tables' order; empty when the folder has none.
 
-        Those of a folder are read one by one as they are asked for, again each time. ``places``
-        are the splits and titles of some machines, to have only those.
+        Scores in a folder are read on access, again each time. ``keys`` are the splits and titles
+        of some machines, to have only those.
         """
         if self.machines is not None:
-            if places is None:
+            if keys is None:
                 return self.machines
-            return [
-                machine for machine in self.machines if (machine.split, machine.title) in places
-            ]
+            return [m for m in self.machines if (m.split, m.title) in keys]
         if self.folder is None:
             return ()
-        found = {path: _place_of(path) for path in sorted((self.folder / MACHINES).glob("*.npz"))}
-        wanted = [path for path, place in found.items() if places is None or place in places]
+        files = {_key_of(path): path for path in sorted((self.folder / MACHINES).glob("*.npz"))}
         listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
-        order = {place: row for row, place in enumerate(dict.fromkeys(listed))}
-        return FiledScores(sorted(wanted, key=lambda path: order.get(found[path], len(order))))
+        order = {key: row for row, key in enumerate(dict.fromkeys(listed))}
+        wanted = [key for key in files if keys is None or key in keys]
+        wanted.sort(key=lambda key: order.get(key, len(order)))
+        return FiledScores([files[key] for key in wanted])
 
 
 def _from_machines(name: str, per_machine: pd.DataFrame) -> pd.DataFrame:
@@ -250,7 +246,7 @@ def _from_machines(name: str, per_machine: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_two_criteria(selection: dict[str, Any]) -> dict[str, Any]:
-    """A selection as it is written now, from one of a version with one column ``criterion``."""
+    """A selection as it is written now, from an older version with one column ``criterion``."""
     if not selection:
         return selection
     blind_split = (selection.get("per_machine_blind") or {}).get("split")
@@ -300,7 +296,7 @@ def write_csv_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def write_json(value: Mapping[str, Any], path: Path) -> None:
-    """Sorted only where the writer sorted: the order of keys is the order of reading."""
+    """Write a JSON object; the order of keys is kept."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -329,7 +325,7 @@ def read_machine(path: Path) -> MachineScores:
         return scores_of(arrays)
 
 
-def _place_of(path: Path) -> tuple[str, str]:
+def _key_of(path: Path) -> tuple[str, str]:
     """Split and title of the machine of a file."""
     with _machine_file(path) as arrays:
         return str(arrays["split"]), str(arrays["title"])

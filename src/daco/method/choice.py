@@ -136,7 +136,8 @@ def choose(
         return _fallback(left, "no candidate has a criterion")
     pick = int(np.nanargmin(ranked))
     noise = np.inf if floor is None else floor.sd
-    figures = note if floor is None else f"floor {floor.mean:.3f}, noise {noise:.3f}; {note}"
+    figures = "noise unknown" if floor is None else f"floor {floor.mean:.3f}, noise {noise:.3f}"
+    figures = f"{figures}; {note}" if note else figures
     count = int(allowed.sum())
     smallest = f"smallest balance criterion of {count}"
     chosen = pick
@@ -170,12 +171,11 @@ def choose(
 
 def _allowed(names: list[str], veto: Viability | None) -> tuple[Bools, dict[str, str], str]:
     """The candidates that may be chosen, those that the veto excludes, and a note about it."""
-    vetoed = {}
-    note = "no veto"
+    vetoed, note = {}, ""
     if veto is not None:
         require_known(names, veto.configs, "The label-free veto")
         vetoed = {name: veto.reasons[name] for name in names if name in veto.reasons}
-        note = f"the veto excludes {', '.join(vetoed) or 'none'}"
+        note = f"the veto excludes {', '.join(vetoed)}" if vetoed else ""
         note = "the veto abstains" if veto.abstains else note
     return np.array([name not in vetoed for name in names]), vetoed, note
 

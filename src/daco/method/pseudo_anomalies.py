@@ -97,11 +97,10 @@ def injected(
     readout : str, optional
         By default the table's first.
     X : (N, D), optional
-        Embeddings of the normals, by which a recording is found: the one within `SAME` of its
-        clean vector, whatever it is called. Names decide between copies, and count alone only
-        for the nearest of all normals (it may have been embedded with another precision).
-        Without X a recording is found by its path, or by its name without folder and ending
-        where only one has that name: that can be another recording, or miss one renamed.
+        Embeddings of the normals. A recording is then matched with the normal within `SAME` of its
+        clean vector, whatever its name; names decide between copies, and count alone only for
+        the nearest of all normals (which may have been embedded with another precision). Without
+        X a recording is matched by its path, or by a file name that only one normal has.
 
     Examples
     --------
@@ -161,12 +160,11 @@ def moved_normals(
 ) -> PseudoAnomalies:
     """Normal clips moved away from where normal clips are, in the embedding space.
 
-    A clip x and a vector z that has some of x's features replaced by those of other normal clips
-    of its domain span a plane; x is turned in it, towards z, until its cosine distance from where
-    it was is a strength times the domain's median distance between nearest neighbours. That is
-    ``x + t (z - x)`` with the t that makes all pseudo-anomalies of a strength equally far.
-    ``shuffled`` takes 2 to 20 % of the features, each from a clip of its own; ``swapped`` takes
-    10 to 50 % of them from one clip.
+    A clip x is turned towards z, which is x with some features of other normal clips of its domain,
+    until its cosine distance from x is a strength times the domain's median distance between
+    nearest neighbours: all pseudo-anomalies of a strength are equally far. ``shuffled`` takes 2 to
+    20 % of the features, each from a clip of its own; ``swapped`` takes 10 to 50 % of them from
+    one clip.
 
     Parameters
     ----------

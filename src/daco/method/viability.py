@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.bank import Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
-from daco.validation import Bools, Float64s, as_embeddings, encode_domains
+from daco.validation import Bools, Float64s, Floats, Indices, as_embeddings, encode_domains
 
 CHANCE = 0.5
 
@@ -160,8 +160,7 @@ def pseudo_scores(
         Embeddings of the machine's normals.
     domains : N labels, optional
     anomalies : PseudoAnomalies
-        Of :func:`daco.method.pseudo_anomalies.injected` or
-        :func:`daco.method.pseudo_anomalies.moved_normals`, made from the same machine.
+        Of the same machine.
     configs : grid
     bands : int
         Equal consecutive parts of a vector, see :class:`daco.method.bank.NormalBank`.
@@ -187,11 +186,16 @@ def pseudo_scores(
     raw = ScoreConfig.parse(RAW_CONFIG)
     grid = asked if raw in asked else [*asked, raw]
     X = as_embeddings(X)
-    moved, clean = as_embeddings(anomalies.vectors), as_embeddings(anomalies.clean)
     names, codes = encode_domains(domains, len(X))
     labels = [str(name) for name in names]
     sizes = np.bincount(codes, minlength=len(names))
-    held = np.array([_code_of(domain, labels) for domain in anomalies.domains], np.intp)
+    unknown = set(map(str, anomalies.domains)) - set(labels)
+    if unknown:
+        raise InputError(
+            f"A held-out clip is of the domain {min(unknown)!r}. The normals have "
+            f"{', '.join(map(repr, labels))}."
+        )
+    held = np.array([labels.index(str(domain)) for domain in anomalies.domains], np.intp)
     judged = [
         code for code in range(len(names)) if sizes[code] >= MIN_CLIPS and (held == code).any()
     ]
@@ -204,24 +208,7 @@ def pseudo_scores(
     for code in judged:
         if set(anomalies.kinds[held[anomalies.origin] == code].tolist()) != set(kinds):
             raise InputError(f"{labels[code]} lacks some kinds of pseudo-anomalies: {kinds}.")
-    parts: list[_Part] = []
-    for fold in _folds(held, anomalies.rows, sizes):
-        away = anomalies.rows[fold]
-        stays = np.ones(len(X), bool)
-        stays[away[away >= 0]] = False
-        bank = NormalBank(X[stays], codes[stays], bands=bands)
-        own = bank.leave_one_out(grid)
-        made = np.flatnonzero(np.isin(anomalies.origin, fold))
-        scores = bank.score(np.concatenate([clean[fold], moved[made]]), grid)
-        of_clean, of_made = scores[: len(fold)], scores[len(fold) :]
-        for code in judged:
-            inside = held[anomalies.origin[made]] == code
-            still = of_clean[held[fold] == code]
-            if len(still) and inside.any():
-                others = own[codes[stays] == code]
-                parts.append(
-                    _Part(code, still, others, of_made[inside], anomalies.kinds[made][inside])
-                )
+    parts = _scored_parts(X, codes, anomalies, grid, held, judged, sizes, bands)
     plain = grid.index(raw)
     by_kind = np.stack([_separation(parts, judged, (kind,))[0].mean(axis=1) for kind in kinds], 1)
     shown = zip(kinds, by_kind[plain].tolist(), strict=True)
@@ -244,23 +231,53 @@ def pseudo_scores(
     )
 
 
+def _scored_parts(
+    X: Floats,
+    codes: Indices,
+    anomalies: PseudoAnomalies,
+    grid: list[ScoreConfig],
+    held: Indices,
+    judged: Sequence[int],
+    sizes: Indices,
+    bands: int,
+) -> list[_Part]:
+    """Scores of held-out clips and pseudo-anomalies, turn by turn and domain by domain."""
+    moved, clean = as_embeddings(anomalies.vectors), as_embeddings(anomalies.clean)
+    parts: list[_Part] = []
+    for fold in _folds(held, anomalies.rows, sizes):
+        away = anomalies.rows[fold]
+        stays = np.ones(len(X), bool)
+        stays[away[away >= 0]] = False
+        bank = NormalBank(X[stays], codes[stays], bands=bands)
+        own = bank.leave_one_out(grid)
+        made = np.flatnonzero(np.isin(anomalies.origin, fold))
+        scores = bank.score(np.concatenate([clean[fold], moved[made]]), grid)
+        of_clean, of_made = scores[: len(fold)], scores[len(fold) :]
+        for code in judged:
+            inside = held[anomalies.origin[made]] == code
+            still = of_clean[held[fold] == code]
+            if len(still) and inside.any():
+                others = own[codes[stays] == code]
+                parts.append(
+                    _Part(code, still, others, of_made[inside], anomalies.kinds[made][inside])
+                )
+    return parts
+
+
 def viability_veto(
     scores: PseudoScores | Sequence[PseudoScores], *, share: float | None = None
 ) -> Viability:
     """Exclude configurations that detect much less than the others and than their embedding.
 
     A configuration is kept if its pseudo score is above chance by at least `share` of what the
-    reference is above chance. The reference is the median configuration of the grid, or plain
-    nearest neighbours (``raw-k1``) where their score is lower: the median works as long as half
-    of the grid does, and plain neighbours keep a grid of sharp scorers from excluding the rest.
-    Both adapt to how hard the machine and the faults are. Where the reference is hardly above
-    chance the veto abstains.
+    reference is above chance: the median configuration of the grid, or plain nearest neighbours
+    (``raw-k1``) where their score is lower, so that a grid of sharp scorers does not exclude the
+    rest. Where the reference is hardly above chance the veto abstains.
 
     Parameters
     ----------
     scores : PseudoScores, or one for each machine
-        Of the same grid and the same basis. Over machines they are averaged as the official
-        score is: the harmonic mean of all domains of all machines.
+        Of the same grid and basis; combined as the official score is, by the harmonic mean.
     share : float in [0, 1], optional
         By default `ADVANTAGE_SHARES` of the basis.
 
@@ -269,12 +286,10 @@ def viability_veto(
     >>> import numpy as np
     >>> from daco.method.viability import PseudoScores, viability_veto
     >>> auc = np.array([[0.84], [0.82], [0.61]])
-    >>> made = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (),
+    >>> scores = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (),
     ...     np.empty((3, 0)), (), np.array([0.84, 0.84]), {"all": 20}, 360)
-    >>> veto = viability_veto(made)
-    >>> veto.kept, veto.reasons["c"]  # doctest: +NORMALIZE_WHITESPACE
-    (array([ True,  True, False]), 'pseudo score 61.0, below the limit of 75.6: the median of the
-    grid has 82.0, plain nearest neighbours have 84.0 (injected faults)')
+    >>> viability_veto(scores).excluded
+    ('c',)
     """
     machines = [scores] if isinstance(scores, PseudoScores) else list(scores)
     if not machines:
@@ -357,15 +372,6 @@ def _metrics(normals: Float64s, anomalies: Float64s) -> Float64s:
     """AUC and partial AUC of every configuration, (C, 2), as the challenge computes them."""
     marks = np.repeat([0, 1], [len(normals), len(anomalies)])
     return grid_metrics(np.concatenate([normals, anomalies]), marks, ["all"] * len(marks)).values
-
-
-def _code_of(domain: Any, known: list[str]) -> int:
-    if str(domain) not in known:
-        raise InputError(
-            f"A held-out clip is of the domain {str(domain)!r}. The normals have "
-            f"{', '.join(map(repr, known))}."
-        )
-    return known.index(str(domain))
 
 
 def _notes(machines: list[PseudoScores]) -> list[str]:

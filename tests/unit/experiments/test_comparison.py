@@ -11,7 +11,7 @@ from published_runs import result
 
 from daco.errors import DacoError, InputError
 from daco.evaluation.metrics import QUANTITIES
-from daco.experiments.comparison import compare_runs
+from daco.experiments.compare import compare_runs
 from daco.method.config import paper_grid
 
 NAMES = [config.name for config in paper_grid()]

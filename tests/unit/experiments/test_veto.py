@@ -14,7 +14,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 import daco
 from daco.errors import DataError, InputError
 from daco.experiments.choose import study_choice
-from daco.experiments.comparison import compare_runs
+from daco.experiments.compare import compare_runs
 from daco.experiments.decision import decide
 from daco.experiments.inputs import machines_of, name_domains
 from daco.experiments.veto import StudyVeto, pseudo_arrays, pseudo_scores_of, study_veto

@@ -1,12 +1,12 @@
 """Runs side by side: backbones, readouts or years (E4, E7, E8).
 
-Every run is judged on its own grid and machines, with the same rules. What a run does not
+Every run is judged on its own grid and machines, with the same rules. A value that a run does not
 have (evaluation labels, a configuration) is left empty, and a note says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +145,7 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
     --------
     >>> import pandas as pd
     >>> from daco import StudyResult
-    >>> from daco.experiments.comparison import compare_runs
+    >>> from daco.experiments.compare import compare_runs
     >>> empty = pd.DataFrame()
     >>> grid = pd.DataFrame({"config": ["raw-k1", "conf-soft-m0-k1"], "crit_dev": [0.6, 0.5],
     ...     "dev_omega": [58.0, 57.0], "eval_omega": [55.0, 59.0]})
@@ -210,25 +210,25 @@ def _choice(run: StudyResult) -> dict[str, Any]:
 
 
 def _rules(name: str, run: StudyResult, choice: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What every rule picked in one run; rules that it does not define are empty."""
+    """The pick of every rule in one run; rules that it does not define are empty."""
     rows = {row["rule"]: row for row in choice["rows"]}
     if RAW_CONFIG in set(run.grid["config"]):
-        rows["raw"] = {
-            "config": RAW_CONFIG,
-            "eval_omega": _score_of(run, RAW_CONFIG),
-            "labels": "none",
-        }
-    return [
-        {
-            "run": name,
-            "rule": title,
-            "config": rows.get(rule, {}).get("config"),
-            "eval_omega": rows.get(rule, {}).get("eval_omega"),
-            "sd": rows.get(rule, {}).get("eval_sd"),
-            "labels": rows.get(rule, {}).get("labels"),
-        }
-        for rule, title in RULES.items()
-    ]
+        score = _score_of(run, RAW_CONFIG)
+        rows["raw"] = {"config": RAW_CONFIG, "eval_omega": score, "labels": "none"}
+    found = []
+    for rule, title in RULES.items():
+        row = rows.get(rule, {})
+        found.append(
+            {
+                "run": name,
+                "rule": title,
+                "config": row.get("config"),
+                "eval_omega": row.get("eval_omega"),
+                "sd": row.get("eval_sd"),
+                "labels": row.get("labels"),
+            }
+        )
+    return found
 
 
 def _correlations(name: str, run: StudyResult) -> list[dict[str, Any]]:
@@ -271,34 +271,29 @@ def _deltas(
 def _selection_table(
     names: list[str], rules: list[dict[str, Any]], correlations: list[dict[str, Any]]
 ) -> pd.DataFrame:
+    """The table of texts: scores of the rules, then correlations with their intervals."""
     import pandas as pd
 
-    def score(run: str, rule: str) -> str:
-        row = next(row for row in rules if (row["run"], row["rule"]) == (run, rule))
-        spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
-        return format_cell(row["eval_omega"]) + spread
-
-    def correlation(run: str, signal: str) -> str:
-        row = _of_signal(correlations, run, signal)
-        mark = " n.s." if row["crosses_zero"] else ""
-        return format_cell(row["rho"], "+.2f") + mark
-
-    def interval(run: str, signal: str) -> str:
-        row = _of_signal(correlations, run, signal)
-        return interval_text(row["low"], row["high"])
-
-    lines: list[tuple[str, Callable[[str, str], str], str]]
+    scores = {(row["run"], row["rule"]): row for row in rules}
+    signals = {(row["run"], row["signal"]): row for row in correlations}
     known = {row["rule"] for row in rules}
-    lines = [(title, score, title) for title in RULES.values() if title in known]
-    for signal, title in SIGNALS.items():
-        lines += [(title, correlation, signal), (INTERVAL, interval, signal)]
-    cells = {run: [text(run, key) for _, text, key in lines] for run in names}
-    return pd.DataFrame({"rule": [title for title, _, _ in lines], **cells})
-
-
-def _of_signal(rows: list[dict[str, Any]], run: str, signal: str) -> dict[str, Any]:
-    wanted = (run, signal.replace("_", " "))
-    return next(row for row in rows if (row["run"], row["signal"]) == wanted)
+    table: dict[str, list[str]] = {"rule": [title for title in RULES.values() if title in known]}
+    titles = list(table["rule"])
+    for title in SIGNALS.values():
+        table["rule"] += [title, INTERVAL]
+    for run in names:
+        cells = []
+        for title in titles:
+            row = scores[run, title]
+            spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
+            cells.append(format_cell(row["eval_omega"]) + spread)
+        for signal in SIGNALS:
+            row = signals[run, signal.replace("_", " ")]
+            mark = " n.s." if row["crosses_zero"] else ""
+            cells.append(format_cell(row["rho"], "+.2f") + mark)
+            cells.append(interval_text(row["low"], row["high"]))
+        table[run] = cells
+    return pd.DataFrame(table)
 
 
 def interval_text(low: float | None, high: float | None) -> str:
@@ -306,7 +301,7 @@ def interval_text(low: float | None, high: float | None) -> str:
 
     Examples
     --------
-    >>> from daco.experiments.comparison import interval_text
+    >>> from daco.experiments.compare import interval_text
     >>> interval_text(-0.09, 0.7), interval_text(None, None)
     ('[−0.09,+0.70]', '–')
     """
@@ -342,8 +337,8 @@ def _score_of(run: StudyResult, config: str) -> float | None:
 
 def _few_machines(deltas: list[dict[str, Any]]) -> list[str]:
     counts = {row["run"]: row["n_machines"] for row in deltas}
-    said = {run: too_few_machines(count) for run, count in counts.items()}
-    return [f"{run}: {sentence}" for run, sentence in said.items() if sentence]
+    sentences = {run: too_few_machines(count) for run, count in counts.items()}
+    return [f"{run}: {sentence}" for run, sentence in sentences.items() if sentence]
 
 
 def _notes(runs: Mapping[str, StudyResult]) -> list[str]:
