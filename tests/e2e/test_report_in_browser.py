@@ -221,14 +221,10 @@ CUT_OFF = """() => [...document.querySelectorAll('svg.picture')].flatMap(svg => 
 })"""
 
 
-def test_no_text_of_a_picture_is_cut_off(browser, published):
-    with opened(browser, published) as page:
+def test_no_text_of_a_picture_is_cut_off_or_too_small_on_a_phone(browser, published):
+    with opened(browser, published, PHONE) as page:
         assert page.locator("svg.picture text").count() > 200
         assert page.evaluate(CUT_OFF) == []
-
-
-def test_text_in_pictures_is_large_enough_on_a_phone(browser, published):
-    with opened(browser, published, PHONE) as page:
         heights = page.locator(".pair svg.picture text, .beside svg.picture text").evaluate_all(
             "all => all.map(e => parseFloat(getComputedStyle(e).fontSize) *"
             " Math.hypot(e.getCTM().a, e.getCTM().b))"
@@ -326,16 +322,11 @@ def test_print_is_light_and_has_everything_open(browser, published):
         assert len(tables) == 2
         assert all(table.is_visible() for table in tables)
         assert page.evaluate("document.documentElement.scrollWidth") <= 688
+        for selector in ("figure:not(.table)", "tr", ".hero"):  # not broken between pages
+            rule = page.locator(selector).first.evaluate("e => getComputedStyle(e).breakInside")
+            assert rule == "avoid", selector
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details[open]").count() == 0
         pdf = page.pdf(prefer_css_page_size=True)
         assert pdf.startswith(b"%PDF")
         assert 6 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page ") <= 20
-
-
-def test_pictures_and_rows_are_not_broken_between_pages(browser, published):
-    with opened(browser, published) as page:
-        page.emulate_media(media="print")
-        for selector in ("figure:not(.table)", "tr", ".hero"):
-            rule = page.locator(selector).first.evaluate("e => getComputedStyle(e).breakInside")
-            assert rule == "avoid", selector

@@ -133,15 +133,15 @@ def _year_table(
         if above and above[0] != machine:
             table.add_section()
         labels = [clip.label for clip in members]
-        found = [infos[clip.path] for clip in members if clip.path in infos]
+        headers = [infos[clip.path] for clip in members if clip.path in infos]
         table.add_row(
             Text("" if above and above[0] == machine else machine),
             "" if above == (machine, split) else split,
             Text(domain or "-"),
             *(str(labels.count(label) or "-") for label in (0, 1, None)),
-            _span([info.seconds for info in found]),
-            _one_of([f"{info.sample_rate / 1000:g}k" for info in found]),
-            _one_of([str(info.channels) for info in found]),
+            _span([info.seconds for info in headers]),
+            _one_of([f"{info.sample_rate / 1000:g}k" for info in headers]),
+            _one_of([str(info.channels) for info in headers]),
         )
         above = machine, split
     return table
@@ -167,15 +167,15 @@ def _mixtures(groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioI
             infos[c.path] for c in members if c.path in infos
         ]
     oddities = []
-    for title, found in of_machine.items():
-        rates = sorted({info.sample_rate for info in found})
-        channels = sorted({info.channels for info in found})
+    for title, headers in of_machine.items():
+        rates = sorted({info.sample_rate for info in headers})
+        channels = sorted({info.channels for info in headers})
         if len(rates) > 1:
             oddities.append(f"{title}: rates of {' and '.join(map(str, rates))} Hz mixed.")
         if len(channels) > 1:
             counts = " and ".join(map(str, channels))
             oddities.append(f"{title}: clips with {counts} channels mixed.")
-        if len({round(info.seconds, 2) for info in found}) > 1:
-            span = _span([info.seconds for info in found])
+        if len({round(info.seconds, 2) for info in headers}) > 1:
+            span = _span([info.seconds for info in headers])
             oddities.append(f"{title}: lengths mixed, {span} s.")
     return oddities

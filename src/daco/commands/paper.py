@@ -60,26 +60,26 @@ def paper(
 
     require_folder(out)
     with progress_bars(Output(stderr=True)) as report:
-        found = check_paper(artifacts, partial(report, "recomputing"))
+        findings = check_paper(artifacts, partial(report, "recomputing"))
     if out is not None:
-        _write(out, artifacts, found)
+        _write(out, artifacts, findings)
     if as_json:
         document = {
             "schema": 2,
             "daco_version": __version__,
             "artifacts": str(artifacts),
-            "summary": summary(found),
-            "figures": [each.record() for each in found],
+            "summary": summary(findings),
+            "figures": [each.record() for each in findings],
             "errata": [{"number": each.number, "text": each.text} for each in errata()],
         }
         print_json(document)
     else:
-        _show(Output(), found, everything=everything)
-    if not all(each.expected for each in found):
+        _show(Output(), findings, everything=everything)
+    if not all(each.expected for each in findings):
         raise typer.Exit(UNEXPECTED_EXIT)
 
 
-def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
+def _write(out: Path, artifacts: Path, findings: Sequence[Finding]) -> None:
     """The document, and the pictures beside it."""
     from daco.experiments.figures.style import png_bytes, svg_bytes
     from daco.files.atomic import atomic_write
@@ -98,10 +98,10 @@ def _write(out: Path, artifacts: Path, found: Sequence[Finding]) -> None:
                 with atomic_write(out.with_name(f"{out.stem}-{name}.{ending}")) as temporary:
                     temporary.write_bytes(content)
     with atomic_write(out) as temporary:
-        temporary.write_text(as_markdown(found, pictures), encoding="utf-8")
+        temporary.write_text(as_markdown(findings, pictures), encoding="utf-8")
 
 
-def _show(console: Output, found: Sequence[Finding], *, everything: bool) -> None:
+def _show(console: Output, findings: Sequence[Finding], *, everything: bool) -> None:
     from daco.paper import PLACES, errata
     from daco.paper.check import MEANINGS, headline
 
@@ -115,24 +115,24 @@ def _show(console: Output, found: Sequence[Finding], *, everything: bool) -> Non
             console.write("Beyond the paper", style="bold")
             console.print()
         in_paper = place.in_paper
-        rows = [each for each in found if each.figure.place == place.name]
+        rows = [each for each in findings if each.figure.place == place.name]
         _show_place(console, place, rows, short=place.dense and not everything)
         if place.name == "Errata":
             for erratum in errata():
                 _hanging(console, f"[{erratum.number}]", erratum.text, style="yellow")
             console.print()
-    _show_unexpected(console, [each for each in found if not each.expected])
-    for sentence in headline(found):
+    _show_unexpected(console, [each for each in findings if not each.expected])
+    for sentence in headline(findings):
         console.write(sentence, style="bold" if "xpected" in sentence else "")
 
 
-def _show_unexpected(console: Output, found: Sequence[Finding]) -> None:
+def _show_unexpected(console: Output, findings: Sequence[Finding]) -> None:
     """What differs, by place; what is missing, by file."""
-    if not found:
+    if not findings:
         return
     console.write("Not as expected", style="bold red")
-    missing = Counter(each.note for each in found if each.status == "missing")
-    differing = [each for each in found if each.status != "missing"]
+    missing = Counter(each.note for each in findings if each.status == "missing")
+    differing = [each for each in findings if each.status != "missing"]
     for each in differing[:_LISTED]:
         figure = each.figure
         text = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."

@@ -67,6 +67,7 @@ def serve(
     """
     import logging
 
+    from daco.compute.processes import usable_cores
     from daco.monitoring.alarms import AlarmRule
 
     if os.name != "posix":
@@ -96,7 +97,7 @@ def serve(
         normals=normals,
         watched=tuple(watched or ()),
         rule=AlarmRule.parse(alarm),
-        workers=workers or _cores(),
+        workers=workers or usable_cores(),
         max_body=max_body * MEGABYTE,
         buffered_bytes=max(256, max_body) * MEGABYTE,
         job_memory=max(1000, 8 * max_body) * MEGABYTE,
@@ -107,11 +108,6 @@ def serve(
     address = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{address}:{listener.getsockname()[1]}/", err=True)
     run(settings, listener)
-
-
-def _cores() -> int:
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 def _parse_weights(given: list[str]) -> dict[str, str]:

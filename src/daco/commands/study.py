@@ -196,10 +196,10 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
             )
     assert result.folder is not None
     # A challenge asks for one folder that has no development machines in it.
-    judged = "eval" if (result.per_machine["split"] == "eval").any() else "dev"
+    submitted = "eval" if (result.per_machine["split"] == "eval").any() else "dev"
     for machine in result.machine_scores():
         for config in configs:
-            kind = "scores" if machine.split == judged else "scores_dev"
+            kind = "scores" if machine.split == submitted else "scores_dev"
             folder = result.folder / kind / config
             folder.mkdir(parents=True, exist_ok=True)
             write_machine_scores(folder, machine, config, rate)

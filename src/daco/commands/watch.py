@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -114,21 +115,20 @@ def watch(
         raise typer.Exit(shared.ALARM_EXIT)
 
 
+@dataclass
 class _Session:
     """One run of the command, with its counts."""
 
-    def __init__(
-        self,
-        console: Output,
-        errors: Output,
-        watcher: Watcher,
-        courier: WebhookSender | None,
-        keep_days: float | None,
-    ) -> None:
-        self.console, self.errors = console, errors
-        self.watcher, self.courier, self.keep_days = watcher, courier, keep_days
-        self.clips = self.anomalous = self.unusable = self.opened = 0
-        self._pruned_at: float | None = None
+    console: Output
+    errors: Output
+    watcher: Watcher
+    courier: WebhookSender | None
+    keep_days: float | None
+    clips: int = 0
+    anomalous: int = 0
+    unusable: int = 0
+    opened: int = 0
+    _pruned_at: float | None = None
 
     def once(self, settle: float, ending: threading.Event) -> None:
         """Score the complete files of the folder."""

@@ -53,7 +53,7 @@ def worker_pool(
             yield tasks
         return
     require_engine(engine, address)
-    count = _cores() if workers is None else workers
+    count = usable_cores() if workers is None else workers
     if count == 1:
         yield None
         return
@@ -101,7 +101,7 @@ def outcomes(
         return
     waiting = iter(items)
     pending: dict[Future[Result | DacoError], Key] = {}
-    ahead = getattr(pool, "ahead", 2 * _cores())
+    ahead = getattr(pool, "ahead", 2 * usable_cores())
     while True:
         for key, arguments in islice(waiting, ahead - len(pending)):
             with _explain_loss():
@@ -162,7 +162,8 @@ def _import(modules: Sequence[str]) -> None:
         import_module(name)
 
 
-def _cores() -> int:
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

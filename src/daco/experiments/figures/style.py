@@ -144,7 +144,7 @@ METHODS = {
     "varmin-stack": Look("calibrated VarMin", PALETTE["plum"], "<"),
     "band": Look("band by band", PALETTE["indigo"], "h"),
     "band-stack": Look("calibrated band by band", PALETTE["indigo"], "d"),
-    "mixed": Look("mixtures, fusion, PCA", PALETTE["wine"], "*"),
+    "mixed": Look("mixtures and fusion", PALETTE["wine"], "*"),
     "mixed-stack": Look("calibrated mixtures", PALETTE["wine"], "p"),
     "other": Look("other", MUTED, "X"),
 }
