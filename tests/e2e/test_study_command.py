@@ -57,7 +57,7 @@ def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_kee
     options += ("--out", tmp_path / "run", "--splits", "10", "--workers", "1", "--no-report")
     first = said("study", *options)
     assert first.startswith("ldn-diff-K16 chosen by guarded criterion")
-    assert "warning: ldn-diff-K16 is cut by the label-free veto" in first
+    assert "warning: ldn-diff-K16 is excluded by the label-free veto" in first
     assert "dev-score veto: cuts raw-k4, conf-soft-m100-k4, conf-soft-m300-k4 and 3 more" in first
     assert "label-free veto (embedding-space pseudo-anomalies): cuts ldn-diff-K16" in first
     second = said("study", *options, "--veto", "both")

@@ -258,8 +258,9 @@ def subset_sums(
     sums = np.empty((len(members), len(orders), n), lists.distance.dtype)
     first = np.empty((len(members), n), np.int32)
     for s, member in enumerate(members):
-        found = (find_sums or _subset_sums)(lists.distance, lists.index, member, at, orders_outside)
-        sums[s], first[s], short = found
+        sums[s], first[s], short = (find_sums or _subset_sums)(
+            lists.distance, lists.index, member, at, orders_outside
+        )
         if short.size and distances_of is not None:
             inside = np.flatnonzero(member)
             for part in np.array_split(short, -(-short.size * n // 2**22)):

@@ -249,8 +249,8 @@ def subset_sums(
             short = (rank[..., -1] < torch.where(member, reach, outside)).nonzero()
             for machine, clip in _pairs(short, n):
                 to_members = distances_of((machine, clip)).masked_fill_(~member, torch.inf)
-                found = to_members.topk(min(reach, n), largest=False)
-                nearest[machine, clip, : found.values.shape[1]] = found.values
+                closest = to_members.topk(min(reach, n), largest=False)
+                nearest[machine, clip, : closest.values.shape[1]] = closest.values
                 first[machine, s, clip] = to_members.argmin(-1)
         sums[:, s] = _running_sums(nearest, orders)
     return sums.flatten(0, 1), first.flatten(0, 1)

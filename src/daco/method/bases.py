@@ -149,12 +149,12 @@ class Base:
     def words(self) -> str:
         """What the score is, as the end of the sentence "a clip is scored by ..."."""
         n = self.neighbours
-        said = SCORERS[self.scorer].words.format(
+        text = SCORERS[self.scorer].words.format(
             n=len(self.members) or n,
             k="most similar normal" if n == 1 else f"{n} most similar normals (mean)",
             K="neighbour" if n == 1 else f"{n} neighbours",
         )
-        return f"{said}, in each band by itself" if self.bandwise else said
+        return f"{text}, in each band by itself" if self.bandwise else text
 
     def parts(self) -> Iterator[Base]:
         """The bases that have to be computed for it: itself, or what it fuses."""

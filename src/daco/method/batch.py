@@ -28,7 +28,7 @@ from daco.method.geometry import Views
 from daco.method.kernels import Array, kernels
 from daco.method.scorers import (
     WHOLE,
-    Scored,
+    SubsetScores,
     expect,
     geometry_of,
     needs_own,
@@ -58,7 +58,7 @@ class BankBatch:
         self.starts = starts
         self._unit = unit
         self._views = Views(unit, bands, memory_budget)
-        self._own = Scored()
+        self._own = SubsetScores()
 
     @property
     def _kernels(self) -> Any:
@@ -100,7 +100,7 @@ class BankBatch:
         parts: list[tuple[Any, ...]] = []
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            found = scores_against(
+            computed = scores_against(
                 self._views,
                 query[..., rows, :],
                 self.starts,
@@ -111,14 +111,14 @@ class BankBatch:
             )
             given = CalibrationInput(
                 calibration=own.scores,
-                scores=found.scores,
+                scores=computed.scores,
                 domain_starts=self.starts,
-                domain_distance=found.domain,
+                domain_distance=computed.domain,
                 oracle=None if oracle is None else K.from_host(oracle[None, :, rows], query),
             )
             scores = calibrate_grid(configs, given) if configs else None
             weights = None if weights_by is None else assignment_weights(weights_by, given)
-            parts.append((scores, weights, *(found.nearest or (None, None))))
+            parts.append((scores, weights, *(computed.nearest or (None, None))))
         joined = [
             None if values[0] is None else K.xp.concatenate(values, -1)
             for values in map(list, zip(*parts, strict=True))
@@ -184,7 +184,7 @@ class BankBatch:
         step = K.splits_at_once(8 * (len(configs) * int(held_starts[-1]) + len(bases) * n))
         for start in range(0, len(held), step):
             away = held[start : start + step]
-            found = scores_within(
+            computed = scores_within(
                 self._views, self.starts, [*bases, *calibrated], ~away, geometries
             )
             # Masks have equally many clips in every split, so both sides are rectangular.
@@ -195,24 +195,25 @@ class BankBatch:
                 for mask in (~away, away)
             )
             given = CalibrationInput(
-                calibration={b: K.take_along(found.scores[b], inside) for b in calibrated},
-                scores={b: K.take_along(found.scores[b], outside) for b in bases},
+                calibration={b: K.take_along(computed.scores[b], inside) for b in calibrated},
+                scores={b: K.take_along(computed.scores[b], outside) for b in bases},
                 domain_starts=self.starts - held_starts,
                 domain_distance={
-                    name: K.take_along(found.domain[name], outside[:, None]) for name in geometries
+                    name: K.take_along(computed.domain[name], outside[:, None])
+                    for name in geometries
                 },
             )
             yield calibrate_grid(configs, given)
 
-    def _leave_one_out(self, bases: Iterable[Base], geometries: Iterable[str] = ()) -> Scored:
+    def _leave_one_out(self, bases: Iterable[Base], geometries: Iterable[str] = ()) -> SubsetScores:
         """Leave-one-out base scores, (M, N) each, computed once per base."""
         own = self._own
         missing = [base for base in dict.fromkeys(bases) if base not in own.scores]
         unknown = [name for name in dict.fromkeys(geometries) if name not in own.domain]
         if missing or unknown:
-            found = scores_within(self._views, self.starts, missing, None, unknown)
-            own.scores.update(found.scores)
-            own.domain.update(found.domain)
+            computed = scores_within(self._views, self.starts, missing, None, unknown)
+            own.scores.update(computed.scores)
+            own.domain.update(computed.domain)
         return own
 
 

@@ -313,8 +313,8 @@ def _compute(
         tests = None if group.tests is None else load(group.tests[part], device)
         return load(group.banks[part], device), tests
 
-    def collect(part: slice, found: dict[str, Array]) -> None:
-        for name, values in found.items():
+    def collect(part: slice, arrays: dict[str, Array]) -> None:
+        for name, values in arrays.items():
             if name not in results:
                 dtype = np.int64 if name.startswith("counts") else np.float64
                 results[name] = np.empty((count, *values.shape[1:]), dtype)
@@ -333,10 +333,10 @@ def _compute(
                 if tests is not None and group.tests is not None:
                     query = _unit(group, tests, group.tests, part, "X_test").to(rows.dtype)
                 # Copied as they will lie in memory: a device transposes faster than the host.
-                found = {name: each.contiguous() for name, each in work(batch, query).items()}
+                arrays = {name: each.contiguous() for name, each in work(batch, query).items()}
             for earlier in going:
                 earlier.result()
-            going = [fetching.submit(collect, part, found)]
+            going = [fetching.submit(collect, part, arrays)]
         for last in going:
             last.result()
     return results

@@ -25,7 +25,7 @@ _SPREAD_FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
-class Scored:
+class SubsetScores:
     """Scores of n clips against S parts of a bank.
 
     Attributes
@@ -59,7 +59,7 @@ def scores_within(
     bases: Collection[Base],
     members: Bools | None = None,
     geometries: Collection[str] = (),
-) -> Scored:
+) -> SubsetScores:
     """Score every clip of the bank against subsets of the bank, itself excluded.
 
     Parameters
@@ -72,7 +72,7 @@ def scores_within(
     parts, needed = required(bases)
     needed |= set(geometries)
     everyone = np.ones((1, len(views.whole)), np.bool_) if members is None else members
-    result = Scored()
+    result = SubsetScores()
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
@@ -90,10 +90,10 @@ def scores_against(
     query: Array,
     domain_starts: Indices,
     bases: Collection[Base],
-    own: Scored,
+    own: SubsetScores,
     geometries: Collection[str] = (),
     with_nearest: bool = False,
-) -> Scored:
+) -> SubsetScores:
     """Score new clips, unit rows (..., n, D), against the whole bank; S is 1.
 
     ``own`` are the bank's leave-one-out scores: what fusion and standardisation rest on. The
@@ -102,7 +102,7 @@ def scores_against(
     parts, needed = required(bases)
     needed |= set(geometries)
     distances = views.whole.distances_to(query) if with_nearest else None
-    result = Scored(nearest=None if distances is None else kernels(query).nearest(distances))
+    result = SubsetScores(nearest=None if distances is None else kernels(query).nearest(distances))
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
@@ -147,7 +147,7 @@ def _is_local(base: Base) -> bool:
 
 
 def _add_mean(
-    result: Scored, by_view: Iterable[tuple[BaseScores, Array]], geometry: str | None
+    result: SubsetScores, by_view: Iterable[tuple[BaseScores, Array]], geometry: str | None
 ) -> None:
     """Average the scores of the views of one geometry, one view at a time."""
     views = iter(by_view)
@@ -171,7 +171,11 @@ def _add_mean(
 
 
 def _add_derived(
-    result: Scored, own: Scored, members: Bools, domain_starts: Indices, bases: Collection[Base]
+    result: SubsetScores,
+    own: SubsetScores,
+    members: Bools,
+    domain_starts: Indices,
+    bases: Collection[Base],
 ) -> None:
     """Add the scores that are made of others: nearest domains standardised, and fusions."""
     for base in required(bases)[0]:

@@ -221,10 +221,3 @@ def test_domains_in_the_place_of_y_are_an_error_that_shows_the_call(data, kind, 
     call = rf"text such as b?'source'.*{kind.__name__}\(\)\.fit\(X, domains=domains\)"
     with pytest.raises(InputError, match=call):
         getattr(kind(), method)(X, of(domains))
-
-
-@pytest.mark.parametrize("y", [None, np.zeros(220), [1] * 220, pd.Series(np.arange(220) % 2)])
-def test_numbers_in_y_are_ignored(data, y):
-    X, domains = data
-    without = daco.DACo().fit(X, domains=domains)
-    assert daco.DACo().fit(X, y, domains=domains).threshold_ == without.threshold_

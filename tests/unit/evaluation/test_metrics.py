@@ -70,14 +70,6 @@ def test_random_machines_agree_with_scikit_learn():
     assert worst <= 1e-15
 
 
-def test_a_grid_is_its_columns_one_by_one(machine):
-    scores, labels, domains = machine
-    matrix = np.stack([scores, -scores, np.round(scores), np.zeros_like(scores)], axis=1)
-    values, columns = grid_metrics(matrix, labels, domains)
-    for row, column in zip(values, matrix.T, strict=True):
-        assert dict(zip(columns, row, strict=True)) == machine_metrics(column, labels, domains)
-
-
 def test_blocks_of_configurations_do_not_change_the_result(machine, monkeypatch):
     scores, labels, domains = machine
     matrix = np.random.default_rng(0).integers(0, 9, (len(scores), 7))
@@ -107,10 +99,6 @@ def test_input_kinds_and_memory_orders_do_not_matter(machine):
     matrix = np.stack([scores, -scores], axis=1)
     fortran = grid_metrics(np.asfortranarray(matrix), labels.astype(float), domains)
     assert np.array_equal(fortran.values, grid_metrics(matrix, labels, domains).values)
-
-
-def test_domains_that_are_numbers_name_the_columns():
-    assert list(machine_metrics([1, 2, 3], [0, 0, 1], [10, 2, 2])) == ["auc_2", "auc_10", "pauc"]
 
 
 @st.composite

@@ -110,42 +110,27 @@ def test_three_machines_in_perfect_order_are_no_evidence():
     assert stats["gain_and_separability"] == {"rho": 1.0, "p_naive": 2 / 6, "n_machines": 3}
 
 
-def test_one_family_cannot_be_resampled():
-    grid, per_machine = tables(["raw-k1", "raw-k2", "raw-k4"])
-    stats = transfer_statistics(grid, per_machine, n_draws=20)
-    criterion = stats["signals"]["criterion"]
-    assert criterion["rho"] is not None
-    assert criterion["family_block"] is criterion["family_means"] is None
-    assert "All configurations are of family raw: families cannot be resampled." in stats["notes"]
+def test_undefined_values_are_none_and_a_note_says_why():
+    def criterion_of(grid, per_machine):
+        stats = plainly(transfer_statistics(grid, per_machine, n_draws=20))
+        return stats["signals"]["criterion"], " ".join(stats["notes"])
 
-
-def test_constant_values_have_no_ranks():
+    found, notes = criterion_of(*tables(["raw-k1", "raw-k2", "raw-k4"]))
+    assert found["rho"] is not None
+    assert found["family_block"] is found["family_means"] is None
+    assert "All configurations are of family raw: families cannot be resampled." in notes
     grid, per_machine = tables(NAMES[:9])
-    stats = plainly(transfer_statistics(grid.assign(eval_omega=55.0), per_machine, n_draws=20))
-    criterion = stats["signals"]["criterion"]
-    assert criterion["rho"] is criterion["family_block"] is criterion["p_naive"] is None
-    assert any("one side is constant" in note for note in stats["notes"])
-
-
-def test_configurations_without_a_criterion_are_left_out_and_counted():
+    found, notes = criterion_of(grid.assign(eval_omega=55.0), per_machine)
+    assert found["rho"] is found["family_block"] is found["p_naive"] is None
+    assert "one side is constant" in notes
+    found, notes = criterion_of(*tables(n_dev=1))
+    assert found["machine_bootstrap"] is None
+    assert "Machines cannot be resampled" in notes
     grid, per_machine = tables()
     grid.loc[[0, 5], "crit_dev"] = np.nan
-    stats = transfer_statistics(grid, per_machine, n_draws=20)
-    assert stats["signals"]["criterion"]["n"] == 49
-    assert stats["signals"]["dev_score"]["n"] == 51
-    assert "Left out: 2 configurations without criterion or score." in stats["notes"]
-
-
-def test_one_machine_cannot_be_resampled():
-    stats = transfer_statistics(*tables(n_dev=1), n_draws=20)
-    assert stats["signals"]["criterion"]["machine_bootstrap"] is None
-    assert any("Machines cannot be resampled" in note for note in stats["notes"])
-
-
-def test_an_empty_coverage_table_is_no_coverage():
-    grid, per_machine = tables()
-    empty = pd.DataFrame(columns=["split", "machine", "nominal_fpr", "domain", "system"])
-    assert transfer_statistics(grid, per_machine, coverage=empty, n_draws=5)["coverage"] == []
+    found, notes = criterion_of(grid, per_machine)
+    assert found["n"] == 49
+    assert "Left out: 2 configurations without criterion or score." in notes
 
 
 def test_coverage_without_raw_scores_has_no_ratio():
@@ -162,6 +147,8 @@ def test_coverage_without_raw_scores_has_no_ratio():
     (row,) = transfer_statistics(grid, per_machine, coverage=coverage, n_draws=5)["coverage"]
     assert (round(row["imbalance"], 9), round(row["mean_fpr"], 9)) == (0.2, 0.2)
     assert row["ratio_to_raw"] is None
+    empty = transfer_statistics(grid, per_machine, coverage=coverage[:0], n_draws=5)
+    assert empty["coverage"] == []
 
 
 def test_a_table_without_splits_is_refused_by_name():
@@ -202,23 +189,22 @@ def balances_of(per_machine, variants):
 VARIANTS = [*((seed, 10) for seed in range(10)), (0, 5), (0, 20)]
 
 
-def test_stability_lists_seeds_and_splits():
+@pytest.mark.parametrize(
+    ("variants", "n_splits", "splits"),
+    [
+        (VARIANTS, 10, [5, 10, 20]),
+        ([*((s, 7) for s in range(10)), (3, 5), (3, 10), (3, 20)], 7, [5, 7, 10, 20]),
+    ],
+)
+def test_stability_lists_seeds_and_splits(variants, n_splits, splits):
     per_machine = tables()[1]
-    table = stability_table(per_machine, balances_of(per_machine, VARIANTS))
+    table = stability_table(per_machine, balances_of(per_machine, variants))
     assert tuple(table.columns) == COLUMNS
     kinds = table.groupby("kind")
     assert kinds.get_group("seeds")["seed"].tolist() == list(range(10))
-    assert kinds.get_group("splits")["n_splits"].tolist() == [5, 10, 20]
+    assert kinds.get_group("seeds")["n_splits"].unique().tolist() == [n_splits]
+    assert kinds.get_group("splits")["n_splits"].tolist() == splits
     assert not table.isna().any(axis=None)
-
-
-def test_stability_of_a_study_with_other_splits():
-    per_machine = tables()[1]
-    variants = [*((seed, 7) for seed in range(10)), (3, 5), (3, 10), (3, 20)]
-    table = stability_table(per_machine, balances_of(per_machine, variants))
-    kinds = table.groupby("kind")
-    assert kinds.get_group("seeds")["n_splits"].unique().tolist() == [7]
-    assert kinds.get_group("splits")["n_splits"].tolist() == [5, 7, 10, 20]
 
 
 @pytest.mark.parametrize("labels", [(), ("dev",), ("eval",)])

@@ -281,17 +281,11 @@ def test_the_table_says_what_labels_each_rule_read():
     assert own.crit_dev == GRID["crit_dev"][list(GRID["config"]).index(own.config)]
 
 
-def test_without_evaluation_scores_the_label_free_rules_still_stand():
+def test_rules_without_their_column_are_left_out():
     rows = selection_table(without(GRID, "eval_omega", "crit_eval"))
     assert [row.rule for row in rows] == ["fixed", "dev score", "criterion", "guarded criterion"]
     assert {row.eval_omega for row in rows} == {None}
-
-
-def test_a_veto_mask_is_told_as_such():
     rows = selection_table(GRID, veto=[True, True, True, False])
     assert next(row.labels for row in rows if row.rule == "guarded criterion") == "the mask's"
-
-
-def test_a_grid_without_the_papers_default_has_no_fixed_row():
     grid = {name: values[2:] for name, values in GRID.items()}
     assert all(row.rule != "fixed" for row in selection_table(grid))
