@@ -277,6 +277,13 @@ def test_expected_shapes_are_those_of_the_cleaned_checkpoint(golden):
     assert shapes == golden.module.expected_shapes()
 
 
+def test_every_entry_of_the_public_checkpoint_is_used_or_known_to_be_needless(golden):
+    listed = {entry["name"] for entry in read_json(f"{golden.name}_state_dict.json")}
+    needless = listed - set(golden.state_dict)
+    # Of PANNs: Fourier kernels, BatchNorm counters, classifier.
+    assert len(needless) == (2 + 13 + 2 if golden.name == "panns" else 0)
+
+
 def test_checkpoint_wrappers_and_heads_are_taken_off(golden):
     wrapped = {"model": dict(golden.state_dict), "cfg": {"deep_norm": True}, "iteration": 800_000}
     if golden.name == "beats":
@@ -290,6 +297,18 @@ def test_beats_of_another_kind_or_with_untied_bias_is_refused():
     bias = {beats.HEAD_BIAS.format(layer): torch.full((320, 12), 1.0 * layer) for layer in (0, 1)}
     with pytest.raises(WeightsError, match="shares one position bias"):
         beats.clean(bias)
+
+
+def test_the_position_bias_is_cached_for_a_few_lengths():
+    encoder = beats.Encoder.__new__(beats.Encoder)
+    torch.nn.Module.__init__(encoder)
+    encoder.head_bias = torch.nn.Parameter(torch.randn(320, 12), requires_grad=False)
+    encoder._position_bias = {}
+    bias = encoder.position_bias(200)
+    assert encoder.position_bias(200) is bias
+    for tokens in range(8, 200, 8):
+        encoder.position_bias(tokens)
+    assert len(encoder._position_bias) <= beats.CACHED_LENGTHS
 
 
 def test_eat_names_may_lack_their_prefix_and_the_position_table():
@@ -366,3 +385,9 @@ def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
 def test_wrong_input_is_refused(waveforms, options, message):
     with pytest.raises(InputError, match=message):
         tiny(**options).embed(waveforms)
+
+
+def test_bfloat16_rounds_the_features_and_returns_float32():
+    embedding = tiny(precision="bf16").embed(np.full((1, 4), 1 / 3, np.float32))
+    assert embedding.dtype == np.float32
+    assert embedding[0, 0] == float(torch.tensor(1 / 3).bfloat16())

@@ -239,6 +239,12 @@ class TestScore:
         (good,) = (line for line in lines if "good.wav" in line)
         assert good.split()[0] == "ok"
 
+    def test_names_that_steer_terminals_are_shown_harmless(self, drill, tmp_path):
+        hum(tmp_path / "\x1b[31m[bold]x.wav", 200, 1)
+        result = ok("score", drill[1], tmp_path)
+        assert "\x1b[31m" not in result.stdout
+        assert "[bold]x.wav" in result.stdout
+
     def test_csv(self, drill, tmp_path):
         root, model = drill
         (tmp_path / "bad, quoted.wav").write_bytes(b"RIFF")
@@ -427,6 +433,13 @@ class TestUpdate:
         assert "3 clips left out, in the bank already" in " ".join(result.stderr.split())
         assert "Nothing to add" in result.stdout
         assert model.read_bytes() == content
+
+    def test_copies_are_added_once_and_names_stay_unique(self, model, tmp_path):
+        path = hum(tmp_path / "new" / "night" / "night00.wav", 320, 400)
+        shutil.copy(path, path.with_name("copy.wav"))
+        ok("update", model, tmp_path / "new", "--domain", "night", "--force")
+        names = MachineModel.load(model).clip_names
+        assert len(set(names)) == len(names) == 25
 
     def test_a_near_copy_is_pointed_out(self, model, drill, tmp_path):
         wave, _ = soundfile.read(drill[0] / "night" / "night02.wav")

@@ -98,6 +98,13 @@ class TestScoring:
         assert "retry-after" not in alone.headers
         assert len(service.get(f"/v1/machines/{machine}/history").json()["clips"]) == 2
 
+    def test_a_form_whose_files_all_fail_alike_fails_like_each_of_them(self, service, machine):
+        files = [("file", (f"{n}.wav", b"no sound")) for n in range(3)]
+        with service.client() as client:
+            answer = client.post(f"/v1/machines/{machine}/score", files=files)
+        assert answer.status_code == 400
+        schemas.Detail.model_validate(answer.json())
+
     def test_the_same_key_is_stored_once(self, service, machine):
         headers = {"Content-Type": "audio/wav", "Idempotency-Key": "clip-7"}
         with service.client(headers=headers) as client:
@@ -167,6 +174,35 @@ class TestReading:
         assert heard["last"]["machine"] == machine
         assert heard["drift"]["sentence"].startswith("too few clips")
         wait_until(lambda: glance(service, machine)["last_24h"] == {"clips": 1, "anomalous": 0}, 30)
+
+    def test_too_many_anomalous_clips_are_a_stale_calibration(self, service, machine):
+        files = [("file", (f"{n}.wav", faulty(n))) for n in range(16)]
+        with service.client() as client:
+            for _ in range(2):
+                assert client.post(f"/v1/machines/{machine}/score", files=files).is_success
+            for alarm in client.get("/v1/alarms", params={"machine": machine}).json()["alarms"]:
+                client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"by": "Kim"})
+        seen = glance(service, machine)
+        assert seen["status"] == "stale"
+        assert "false-alarm rate 1.00 at nominal 0.10" in seen["drift"]["sentence"]
+        assert seen["drift"]["remedy"].startswith(f"daco update {machine}.daco NEW_NORMALS")
+
+    @pytest.mark.parametrize(
+        ("path", "status"),
+        [
+            ("/v1/clips/999999", 404),
+            ("/v1/clips/999999/audio", 404),
+            ("/v1/machines/press-0/normals/99/audio", 404),
+            ("/v1/nothing", 404),
+            (f"/v1/clips/{2**63}", 422),
+            ("/v1/clips/-1/audio", 422),
+            ("/v1/alarms/1/acknowledge", 405),
+            ("/static/app.js", 200),
+            ("/static/page.css", 200),
+        ],
+    )
+    def test_what_is_there_and_what_is_not(self, service, path, status):
+        assert service.get(path).status_code == status
 
 
 class TestSounds:

@@ -89,6 +89,20 @@ class TestAccess:
         assert locked.get("/").status_code == 200
         assert locked.get("/healthz").json() == {"live": True, "ready": True, "reason": None}
 
+    def test_with_it_there_is_all(self, locked):
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "audio/wav"}
+        with locked.client(headers=headers) as client:
+            assert client.get("/v1/machines").status_code == 200
+            answer = client.post("/v1/machines/press/score", content=normal())
+            assert answer.status_code == 200
+
+    def test_other_sites_neither_point_here_nor_send_recordings(self, service):
+        for host in ("evil.example", f"evil.example:{service.port}"):
+            assert service.get("/v1/machines", headers={"Host": host}).status_code == 421
+        with service.client(headers={"Origin": "http://evil.example"}) as client:
+            answer = client.post("/v1/machines/press/score", files={"file": ("a.wav", normal())})
+        assert answer.status_code == 403
+
     def test_a_session_lasts_until_it_is_ended(self, locked):
         own = {"Origin": locked.url}
         with locked.client() as client:
@@ -128,8 +142,9 @@ def _own_address() -> str:
 
 
 class TestBounds:
-    def test_a_body_that_says_it_is_too_large_is_refused_unread(self, service):
-        answer = service.raw(post(service, b"", b"Content-Length: 1000001"))
+    @pytest.mark.parametrize("asking", [(), (b"Expect: 100-continue",)])
+    def test_a_body_that_says_it_is_too_large_is_refused_unread(self, service, asking):
+        answer = service.raw(post(service, b"", b"Content-Length: 1000001", *asking))
         assert answer.startswith(b"HTTP/1.1 413")
 
     def test_a_body_that_does_not_say_is_stopped_at_the_bound(self, service):
@@ -362,6 +377,11 @@ class TestAnswers:
         assert answer[9:12] in (b"404", b"400")
         assert b"root:" not in answer
         assert b"Traceback" not in answer
+
+    def test_what_was_sent_wrongly_is_not_sent_back(self, service):
+        answer = service.get("/v1/machines/press/history", params={"limit": "<script>"})
+        assert answer.status_code == 422
+        assert "<script>" not in answer.text
 
     def test_every_kind_of_answer_has_the_headers(self, service):
         clip = service.score(faulty()).json()["clip"]["id"]

@@ -212,9 +212,11 @@ def _metadata(data: bytes) -> dict[str, str]:
 
 
 def _parse(text: str, what: str) -> dict[str, Any]:
-    """A JSON object that is not too deep."""
+    """A JSON object that is not too deep and names no key twice."""
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=_object)
+    except ModelError:
+        raise
     except (ValueError, RecursionError):
         raise ModelError(f"not a model of daco, or damaged: the {what} is no JSON.") from None
     if not isinstance(parsed, dict):
@@ -222,6 +224,13 @@ def _parse(text: str, what: str) -> dict[str, Any]:
     if _is_deeper(parsed, MAX_DEPTH):
         raise ModelError(f"damaged: the {what} is nested more than {MAX_DEPTH} deep.")
     return parsed
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # readers would differ about which of them counts
+        raise ModelError("damaged: the JSON names a key twice.")
+    return found
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

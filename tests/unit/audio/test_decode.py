@@ -68,6 +68,7 @@ def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
     mixed = read_audio(stereo_wav, channel="mix")
     np.testing.assert_allclose(mixed, stereo.mean(axis=1), atol=1e-7)
     assert mixed.dtype == np.float32
+    refused(stereo_wav, "no channel 2", "has 2", channel=2)
 
 
 @pytest.mark.parametrize("rate", [8000, 22050, 32000, 48000])
@@ -103,6 +104,14 @@ def test_truncated_files_are_errors(tmp_path, extension):
     soundfile.write(path, 0.1 * np.random.default_rng(0).normal(size=4 * RATE), RATE)
     path.write_bytes(path.read_bytes()[: os.path.getsize(path) // 2])
     refused(path)
+
+
+def test_a_lying_header_allocates_nothing(tmp_path):
+    path = tmp_path / "lie.wav"
+    path.write_bytes(wav_header(0, claimed=0xFFFFFF00, channels=2) + bytes(400))
+    refused(path, "truncated")
+    with pytest.raises(AudioError, match="truncated"):
+        probe(path)
 
 
 def test_a_wav_written_to_a_pipe_is_read_to_its_end(tmp_path):

@@ -131,6 +131,13 @@ class TestReading:
             assert str(caught.value).startswith(message)
             assert "Use channel 0" in str(caught.value)
 
+    def test_damage_in_the_far_microphone_is_found(self, tmp_path, waves):
+        waves[1, 700] = np.nan
+        path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
+        with pytest.raises(AudioError, match="NaN or inf, the first is sample 700"):
+            read_audio(path, channel="lsq")
+        assert np.isfinite(read_audio(path)).all()
+
     def test_a_clip_that_is_too_short_is_named(self, tmp_path, waves):
         path = write(tmp_path / "a.wav", waves[:, :512])
         with pytest.raises(AudioError, match=r"a\.wav: 512 samples are too few"):
@@ -220,6 +227,20 @@ class TestEmbedding:
         np.testing.assert_allclose(found.matrix()[:, 0], near - 0.25 * far, atol=1e-6)
         np.testing.assert_array_equal(found.matrix()[:, 1], np.float32(0.75))
         np.testing.assert_array_equal(found.matrix("length")[:, 0], np.float32(600))
+
+    def test_a_clip_that_spoils_a_batch_is_found_among_pairs(self, steps, tmp_path):
+        class Picky(FakeNet):
+            def embed_many(self, waveforms, readouts):
+                if np.abs(waveforms).max() > 0.85:
+                    raise InputError("too loud")
+                return super().embed_many(waveforms, readouts)
+
+        table, near, far = steps
+        out = tmp_path / "e.parquet"
+        report = embed_clips(table, Picky(), out, channel="residual-c1", on_error="skip")
+        assert report.skipped == (("9.wav", "too loud"),)
+        found = EmbeddingTable.read(out).matrix()[:, 0]
+        np.testing.assert_allclose(found, (near - far)[:9], atol=1e-6)
 
     def test_finished_work_of_another_policy_is_not_reused(self, steps, tmp_path):
         table, _, far = steps

@@ -22,6 +22,13 @@ def noise(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+def test_mean_is_over_everything_and_meanstd_keeps_every_frequency_means_first():
+    grid = noise(3, 20, 4, 5)
+    np.testing.assert_allclose(pool(grid, "mean"), grid.mean((1, 2)), atol=1e-6)
+    both = np.hstack([grid.mean(1).reshape(3, 20), grid.std(1).reshape(3, 20)])
+    np.testing.assert_allclose(pool(grid, "meanstd"), both, atol=1e-6)
+
+
 def test_what_keeps_the_bands_is_ordered_by_band():
     grid = noise(2, 20, 4, 5)
     for name in BAND_READOUTS:

@@ -128,6 +128,19 @@ def test_garbage_is_refused_in_one_sentence(tmp_path, content):
         load(path)
 
 
+@pytest.mark.parametrize("content", [{}, [1, 2], 3])
+def test_a_file_without_tensors_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "own.pt")
+    with pytest.raises(WeightsError, match="holds no state dict"):
+        load(tmp_path / "own.pt")
+
+
+def test_long_lists_are_cut_and_counted():
+    wrong = {**tensors(), **{f"head.{i}": torch.ones(1) for i in range(40)}}
+    with pytest.raises(WeightsError, match=r"40 unexpected: head\.0.*, and 37 more"):
+        load(wrong)
+
+
 def test_entries_that_are_no_tensors_are_named():
     with pytest.raises(WeightsError, match="1 not tensors: epoch"):
         load({**tensors(), "epoch": 3})

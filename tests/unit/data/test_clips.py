@@ -199,6 +199,13 @@ def test_the_level_of_the_domains_can_be_said(tmp_path):
         read_clips(tmp_path / "pump", domain_level=3)
 
 
+def test_folders_below_a_domain_belong_to_it(tmp_path):
+    make(tmp_path / "pump", "old/monday/a.wav", "old/tuesday/b.wav")
+    table = read_clips(tmp_path / "pump")
+    assert {clip.domain for clip in table} == {"old"}
+    assert "2 clips deeper than <domain>/ taken for clips of that domain" in table.oddities[0]
+
+
 def test_a_level_of_domains_is_for_plain_folders(tmp_path):
     make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
     with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
@@ -381,6 +388,38 @@ def test_manifest_errors_name_row_and_column(tmp_path, text, message):
     make(tmp_path, "a.wav", "b.wav")
     with pytest.raises(DataError, match=message):
         read_clips(manifest(tmp_path, text))
+
+
+def test_missing_files_are_counted_not_poured_out(tmp_path):
+    text = "path\n" + "".join(f"{i}.wav\n" for i in range(1000))
+    with pytest.raises(DataError, match=r"1,000 files of .* row 5 '4\.wav' and 995 more\.$"):
+        read_clips(manifest(tmp_path, text))
+
+
+def test_files_that_are_no_manifests_are_errors(tmp_path):
+    (tmp_path / "a.csv").write_bytes("path\nä.wav\n".encode("latin-1"))
+    with pytest.raises(DataError, match="is not UTF-8 text"):
+        read_clips(tmp_path / "a.csv")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(DataError, match="could not be read as Parquet"):
+        read_clips(tmp_path / "a.parquet")
+
+
+def test_unknown_columns_are_odd(tmp_path):
+    make(tmp_path, "a.wav", "b.wav")
+    table = read_clips(manifest(tmp_path, "path,labels,speed\na.wav,1,2\nb.wav,1,2\n"))
+    assert table.oddities == (
+        "Column 'labels' of clips.csv ignored. Did you mean 'label'?",
+        "Column 'speed' of clips.csv ignored.",
+    )
+
+
+def test_a_manifest_that_cannot_be_written_is_one_sentence(tmp_path):
+    table = ClipTable(tmp_path, (Clip("a.wav", "fan"),))
+    with pytest.raises(InputError, match=r"ends in \.csv or \.parquet. Got 'a\.json' instead"):
+        write_manifest(table, tmp_path / "a.json")
+    with pytest.raises(DataError, match="cannot be written"):
+        write_manifest(table, tmp_path / "nowhere" / "a.csv")
 
 
 def test_anomalies_among_the_training_clips_are_odd(tmp_path):

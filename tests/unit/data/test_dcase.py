@@ -183,6 +183,30 @@ def test_an_extra_folder_or_an_archives_name_does_not_rename_the_machine(tmp_pat
     assert read_clips(root).machines == ("bearingEmu",)
 
 
+def test_only_the_name_tells_the_domain_never_the_path(tmp_path):
+    root = tmp_path / "target_anomaly_test" / "normal"
+    make(root, "fan/train/section_00_source_train_normal_0000.wav")
+    clip = only(read_clips(root))
+    assert (clip.domain, clip.label, clip.split, clip.machine) == ("source", 0, "train", "fan")
+
+
+def test_hidden_files_and_macos_leftovers_are_passed_over(tmp_path):
+    make_machine(tmp_path, "fan", test=labelled_test())
+    make(tmp_path, "__MACOSX/fan/train/section_00_source_train_normal_0000.wav")
+    make(tmp_path, "fan/train/._section_00_source_train_normal_0000.wav", ".cache/a.wav")
+    table = read_clips(tmp_path)
+    assert len(table) == 13
+    assert table.oddities == ()
+
+
+def test_a_year_that_is_given_wins_and_another_years_machine_is_odd(tmp_path):
+    make_machine(tmp_path / "dcase2024t2", "ToyCarEmu")
+    table = read_clips(tmp_path, year=2023)
+    assert {clip.year for clip in table} == {2023}
+    assert "The folders name the year 2024; read as 2023, as asked." in table.oddities
+    assert "ToyCarEmu is not a machine of DCASE 2023." in table.oddities
+
+
 def test_train_and_test_archives_of_one_machine_merge(tmp_path):
     make(tmp_path, *(f"eval_data_3DPrinter_train_r2/3DPrinter/train/{n}" for n in train()))
     make(tmp_path, *(f"eval_data_3DPrinter_test/3DPrinter/test/{n}" for n in anonymous(3, 1)))

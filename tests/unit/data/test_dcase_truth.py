@@ -97,6 +97,24 @@ def test_missing_extra_and_double_rows_are_errors_in_each_file(evaluation, truth
         read_clips(evaluation, truth=truth)
 
 
+def test_truth_fits_clips_of_another_format_and_its_own_subfolder(evaluation, truth):
+    for path in list(evaluation.glob("*/test/*.wav")):
+        path.rename(path.with_suffix(".flac"))
+    table = read_clips(evaluation, truth=truth / "ground_truth_data")
+    assert len(table.select(split="test", label=1)) == 4
+
+
+def test_clips_that_are_there_twice_or_have_no_truth_are_errors(evaluation, truth):
+    twice = make(evaluation, "eval_data_Scanner_test/Scanner/test/section_00_0001.wav")
+    with pytest.raises(DataError, match=r"more than once: 1 \(clip section_00_0001\)"):
+        read_clips(evaluation, truth=truth)
+    (twice / "eval_data_Scanner_test/Scanner/test/section_00_0001.wav").unlink()
+    make_machine(evaluation, "HairDryer", test=anonymous())
+    file = "ground_truth_data/ground_truth_HairDryer_section_00_test.csv"
+    with pytest.raises(DataError, match=f"there is no {file}"):
+        read_clips(evaluation, truth=truth)
+
+
 def test_test_clips_of_foreign_names_do_not_escape_the_comparison(evaluation, truth):
     for index, path in enumerate(sorted(evaluation.glob("Scanner/test/*.wav"))):
         path.rename(path.with_name(f"clip_{index}.wav"))

@@ -138,6 +138,10 @@ def test_npz_with_optional_columns(tmp_path):
     assert table.column("domain").tolist() == ["source", None, "target", "target"]
     assert table.column("label").tolist() == [0, 1, None, 0]
     assert table.column("path").tolist() == ["0", "1", "2", "3"]
+    np.savez(tmp_path / "bands.npz", **{"embedding": BANDS.astype(np.float16), "embedding.x": X})
+    table = EmbeddingTable.read(tmp_path / "bands.npz")
+    assert (table.bands(), table.bands("x")) == (3, 1)
+    np.testing.assert_allclose(table.matrix(), BANDS.reshape(4, 6), rtol=1e-3)
 
 
 def test_select_by_value_and_by_missing_value():
@@ -165,6 +169,11 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ({"embedding": np.where(X > 0, np.nan, X)}, "NaN"),
         ({"embedding": X.astype(float) * 1e300}, "row 0 is too large for float32"),
         ({"embedding": {}}, "no readout"),
+        ({"embedding": np.empty((0, 3, 2))}, "0 sample"),
+        ({"embedding": np.empty((4, 0, 2))}, "0 feature"),
+        ({"embedding": np.ones((4, 3, 2, 1))}, "2-D"),
+        ({"embedding": [[[1.0, 2.0]], [[1.0]]]}, "ragged"),
+        ({"embedding": np.full((4, 3, 2), np.nan)}, "NaN"),
         ({"embedding": {"a": X, "b": X[:2]}}, "2 rows, but 'a' has 4"),
         ({"embedding": X, "machine": ["a"]}, "'machine' has 1 values for 4 clips"),
         ({"embedding": X, "machine": ["a", "b", "", "c"]}, "'machine' row 2 must be text"),
@@ -183,6 +192,13 @@ def test_unknown_names_are_answered_with_the_known_ones():
 def test_wrong_arrays_are_named(arguments, message):
     with pytest.raises(InputError, match=message):
         EmbeddingTable.from_arrays(**arguments)
+
+
+def test_from_arrays_leaves_the_callers_array_writeable():
+    mine = X.copy()
+    table = EmbeddingTable.from_arrays(mine)
+    mine[0, 0] = 5
+    assert not table.matrix().flags.writeable
 
 
 def _with(row, value):
@@ -302,6 +318,42 @@ def test_files_that_are_no_tables(tmp_path, name, content):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=name):
         EmbeddingTable.read(tmp_path / name)
+
+
+def test_a_truncated_table_is_refused_wherever_it_was_cut(tmp_path):
+    small_table().write(tmp_path / "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
+    for size in (4, 100, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.parquet").write_bytes(whole[:size])
+        with pytest.raises(DataError, match="not a readable Parquet file"):
+            EmbeddingTable.read(tmp_path / "cut.parquet")
+
+
+def test_writing_where_nothing_can_be_written_is_one_sentence(tmp_path):
+    with pytest.raises(DataError, match="Create the folder first"):
+        small_table().write(tmp_path / "missing" / "t.parquet")
+    with pytest.raises(DataError, match="Choose the name of a file"):
+        small_table().write(tmp_path)
+    with pytest.raises(InputError, match=r"extension \.parquet"):
+        small_table().write(tmp_path / "t.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_bytes_are_written_and_a_failed_write_leaves_them(tmp_path, monkeypatch):
+    path = tmp_path / "t.parquet"
+    small_table().write(path)
+    before = path.read_bytes()
+    small_table().write(path)
+    assert path.read_bytes() == before
+
+    def full_disk(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(DataError, match=r"t\.parquet: cannot be written \(No space left"):
+        EmbeddingTable.from_arrays(X * 2).write(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["t.parquet"]
 
 
 def test_npz_with_objects_is_not_unpickled(tmp_path):

@@ -254,6 +254,29 @@ class TestDamage:
         for cut in sorted(cut for cut in lengths if 0 <= cut < len(content)):
             refused(content[:cut], "truncated|too few|damaged|not a model")
 
+    def test_bytes_moved_removed_and_put_in(self, content):
+        rng = np.random.default_rng(1)
+        for _ in range(500):
+            a, b = sorted(rng.integers(0, len(content), 2))
+            for data in (
+                content[:a] + content[b:],
+                content[:a] + content[a:b][::-1] + content[b:],
+                content[:a] + rng.bytes(b - a) + content[b:],
+                content[:a] + rng.bytes(9) + content[a:],
+            ):
+                if data != content:
+                    refused(data)
+
+    def test_anything_else(self, content):
+        rng = np.random.default_rng(2)
+        for size in (0, 1, 7, 8, 9, 10, 100, 5000):
+            for _ in range(20):
+                refused(rng.bytes(size))
+        for text in (b"{}", b"[]", b"null", b'"x"', b"{" * 50, b"1" * 5000, b"\xff\xfe" * 4):
+            refused(struct.pack("<Q", len(text)) + text, "not a model|damaged")
+        for more in (b"\0", bytes(8), content):
+            refused(content + more, "damaged")
+
     def test_no_flipped_bit_goes_unnoticed(self, content):
         """Thousands of mutations of one to four bytes: an error, or the very same model."""
         rng = np.random.default_rng(0)
@@ -345,6 +368,19 @@ class TestTheHeader:
         document["provenance"]["x"] = nested
         refused(put_together(header, body, document=document), "nested more than")
 
+    def test_may_name_no_key_twice(self, parts):
+        header, body = parts
+        text = json.dumps(header)
+        for twice in (
+            text[:-1] + ', "embeddings": ' + json.dumps(header["embeddings"]) + "}",
+            text.replace('"dtype": "F32"', '"dtype": "F32", "dtype": "F32"'),
+            text.replace('"schema": "1"', '"schema": "9", "schema": "1"'),
+        ):
+            refused(struct.pack("<Q", len(twice)) + twice.encode() + body, "names a key twice")
+        document = header["__metadata__"]["model"]
+        header["__metadata__"]["model"] = document.replace('{"config"', '{"config":"x","config"', 1)
+        refused(put_together(header, body, rehash=False), "names a key twice")
+
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
     def test_may_hold_no_number_that_is_none(self, parts, number):
         header, body = parts
@@ -375,6 +411,45 @@ class TestTheTensors:
             refused(put_together(renamed, body), "holds the tensors|damaged")
         del header[name]
         refused(put_together(header, body), "damaged")
+
+    @pytest.mark.parametrize(
+        ("field", "values"),
+        [
+            ("dtype", ["F16", "BF16", "I64", "BOOL", "f4", "", None, 4, []]),
+            (
+                "shape",
+                [
+                    *([], [50], [50, 8, 1], [8, 51], [-50, -8], [50.0, 8], ["50", 8], [True, 400]),
+                    *([0, 8], [2**62, 2**62], [2**31, 2**31], None, "50x8", {"0": 50}),
+                ],
+            ),
+            (
+                "data_offsets",
+                [
+                    *([0, 0], [400, 399], [-8, 1592], [400, 2001], [401, 2001], [400], None),
+                    *([2**63, 2**63 + 1600], [400, 2000, 0], [400.0, 2000], ["400", 2000]),
+                ],
+            ),
+        ],
+    )
+    def test_must_be_declared_as_they_are(self, parts, field, values):
+        header, body = parts
+        for name in TENSORS:
+            for value in values:
+                spoilt = copy.deepcopy(header)
+                if spoilt[name][field] != value:
+                    spoilt[name][field] = value
+                    refused(put_together(spoilt, body), "damaged")
+
+    def test_may_not_overlap_or_leave_gaps(self, parts):
+        header, body = parts
+        for name, offsets in (("own_scores", [8, 408]), ("clip_domains", [0, 200])):
+            moved = copy.deepcopy(header)
+            moved[name]["data_offsets"] = offsets  # into another tensor
+            refused(put_together(moved, body), "damaged")
+        for name in TENSORS[1:]:
+            header[name]["data_offsets"] = [each + 8 for each in header[name]["data_offsets"]]
+        refused(put_together(header, body[:400] + bytes(8) + body[400:]), "damaged")
 
     def test_must_agree_about_the_number_of_clips(self, parts):
         header, body = parts

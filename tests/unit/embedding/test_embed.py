@@ -181,6 +181,23 @@ def test_failing_names_the_first_bad_file_and_keeps_what_was_finished(ten, tmp_p
     assert (report.embedded, report.reused, net.seen) == (6, 4, 6)
 
 
+def test_a_failure_before_the_first_shard_leaves_nothing(ten, tmp_path):
+    (ten.root / "0000.wav").write_bytes(b"")
+    with pytest.raises(AudioError):
+        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
+    assert [each.name for each in tmp_path.iterdir()] == ["clips"]
+
+
+def test_no_clips_and_no_place_to_write_are_one_sentence(ten, tmp_path):
+    with pytest.raises(DataError, match="no clips"):
+        embed_clips(ClipTable(tmp_path, ()), FakeNet(), tmp_path / "e.parquet")
+    with pytest.raises(DataError, match="Create the folder first"):
+        embed_clips(ten, FakeNet(), tmp_path / "missing" / "e.parquet")
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(DataError, match="Choose the name of a file"):
+        embed_clips(ten, FakeNet(), tmp_path / "folder.parquet")
+
+
 def test_nothing_embedded_is_an_error_and_not_an_empty_table(ten, tmp_path):
     for clip in ten:
         (ten.root / clip.path).write_bytes(b"")

@@ -216,6 +216,12 @@ def test_a_full_disk_keeps_the_finished_shards(ten, tmp_path, monkeypatch):
     assert resumed(ten, out) == 6
 
 
+def test_a_table_is_as_readable_as_any_other_file(ten, tmp_path):
+    embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "e.parquet").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 # --- kill -9 ---
 
 SLOW_RUN = """

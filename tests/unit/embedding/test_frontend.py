@@ -161,6 +161,10 @@ class TestReasons:
         assert reason.startswith("silent: ")
         assert reason.endswith(" dB of full scale")
 
+    def test_quiet_is_not_silent(self, listener, tmp_path):
+        heard = self.heard(listener, tmp_path, noise(10, 3 * SILENT_RMS))
+        assert heard.reasons == ()
+
     @pytest.mark.parametrize("rate", [16000, 48000])
     @pytest.mark.parametrize("top", [1.0, 0.4])
     def test_clipped_at_full_scale_or_before_the_gain(self, listener, tmp_path, rate, top):
@@ -261,6 +265,19 @@ class TestUnusable:
             with pytest.raises(AudioError, match=message) as caught:
                 listener.hear(source)
             assert "/" not in str(caught.value).replace("and/or", "")
+
+    @pytest.mark.parametrize("suffix", [".wav", ".flac"])
+    def test_a_cut_off_upload_is_noticed_and_leaves_nothing(
+        self, listener, tmp_path, suffix, monkeypatch
+    ):
+        content = write(tmp_path / f"a{suffix}", noise(2)).read_bytes()
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+        listener.hear(content)
+        with pytest.raises(AudioError) as caught:
+            listener.hear(content[: len(content) // 2])
+        assert str(tmp_path) not in str(caught.value)
+        assert list((tmp_path / "temporary").iterdir()) == []
 
     def test_limits_hold_for_all_sources(self, listener, tmp_path):
         path = write(tmp_path / "a.wav", noise(3))

@@ -129,6 +129,13 @@ def test_recordings_that_have_not_changed_are_not_fetched_again(store, tmp_path,
     assert sorted(n for n in fetched if n.endswith(".wav")) == ["0008.wav", "0009.wav"]
 
 
+def test_what_is_no_table_of_ours_is_not_replaced(store, tmp_path):
+    store.put("other.parquet", b"somebody else's")
+    with pytest.raises(DataError, match="was not made by this command"):
+        embed_clips(make_clips(tmp_path / "clips", 3), FakeNet(), store.uri("other.parquet"))
+    assert store.get("other.parquet") == b"somebody else's"
+
+
 def test_a_missing_object_and_a_bad_one_are_skipped_and_listed(store, tmp_path):
     source = remote(store, make_clips(tmp_path / "clips", 4))
     store.client.delete_object(Bucket=store.bucket, Key="clips/0001.wav")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_runs import GRID, small_study
 
-from daco.errors import DataError
+from daco.errors import DataError, InputError
 from daco.experiments.prereg import KNOWN, document_hash, freeze, is_intact, read_preregistration
 from daco.experiments.study_tables import write_json
 from daco.experiments.verification import verify
@@ -99,6 +99,14 @@ def test_the_same_run_and_date_give_the_same_bytes(run, tmp_path, monkeypatch):
     assert len(texts) == 1
     assert freeze(run)["created"] == "2026-06-01T00:00:00+00:00"
     assert freeze(run, created="2026-06-01T09:30+09:00")["created"] == "2026-06-01T00:30:00+00:00"
+
+
+def test_dates_that_are_none(run, monkeypatch):
+    with pytest.raises(InputError, match="'June' is not a date"):
+        freeze(run, created="June")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(InputError, match="SOURCE_DATE_EPOCH must be seconds"):
+        freeze(run)
 
 
 def test_labels_that_nobody_scored_yet_are_known_labels(run):
@@ -195,6 +203,14 @@ def test_a_made_up_document_with_a_fitting_hash(prereg):
 def test_a_grid_that_cannot_be_read(prereg, run):
     (run / "grid.csv").write_bytes(b"\xff\xfe\x00")
     assert set(changed(verify(prereg))) == {"grid.csv", "artifacts", "choice from grid.csv"}
+
+
+def test_a_grid_that_would_pick_another(prereg, run):
+    frozen = json.loads(prereg.read_text())["frozen"]["config"]
+    path = run / "grid.csv"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{frozen},")]
+    path.write_text("\n".join(lines) + "\n")
+    assert f"frozen: {frozen}" in changed(verify(prereg))["choice from grid.csv"]
 
 
 def test_a_swapped_and_a_deleted_artifact(prereg, run, later):

@@ -259,6 +259,13 @@ def test_what_a_run_cannot_submit(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_older_package_stays_when_the_new_one_fails(run, package):
+    before = package.read_bytes()
+    with pytest.raises(InputError):
+        write_submission(run, LABEL, package, config="raw-k2")
+    assert package.read_bytes() == before
+
+
 SCORES = f"{FOLDER}/anomaly_score_Sander_section_00_test.csv"
 DECISIONS = f"{FOLDER}/decision_result_Sander_section_00_test.csv"
 META = f"{FOLDER}/{LABEL}.meta.yaml"

@@ -305,6 +305,13 @@ class TestPatience:
         fetch([server.add("/f", BODY, answers=answers)], file, SHA256)
         assert pauses == [1.0, 2.0, 7.0]
 
+    def test_a_server_that_falls_silent_is_not_waited_for(self, server, file, monkeypatch):
+        monkeypatch.setattr(download, "TIMEOUT", 0.3)
+        monkeypatch.setattr(download, "TRIES", 1)
+        with pytest.raises(DownloadError, match="broke off"):
+            fetch([server.add("/f", BODY, drip=30.0)], file, SHA256)
+        assert not file.exists()
+
     def test_tries_are_bounded(self, server, file, pauses):
         url = server.add("/f", BODY, answers=[(503, {})] * 100)
         with pytest.raises(DownloadError, match=r"failed 5 times.*answered 503"):

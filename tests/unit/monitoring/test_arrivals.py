@@ -47,6 +47,27 @@ def test_a_stamp_that_is_not_ours_is_no_files(text):
     assert ProcessedFile.parse(text, "ab").stamp.size < 0
 
 
+def test_recordings_at_any_depth_are_listed_and_nothing_else(tmp_path):
+    recordings = {"a.wav", "x/b.FLAC", "x/y/c.ogg", "Gehäuse 圧.wav", "dir.wav/d.wav"}
+    others = {".a.wav.tmp", ".hidden.wav", "a.wav.part", "notes.txt", "x/._b.wav", "e.M4A"}
+    for name in recordings | others:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    (tmp_path / "x" / "up").symlink_to(tmp_path)
+    (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
+    (tmp_path / "self.wav").symlink_to(tmp_path / "self.wav")
+    found = list_recordings(tmp_path)
+    assert set(found.files) == recordings
+    assert found.files["a.wav"].size == 5
+    (obstacle,) = found.obstacles
+    assert obstacle.startswith("1 file that daco cannot read: e.M4A. Convert to WAV")
+
+
+def test_files_are_taken_in_the_order_in_which_they_were_written():
+    files = {"b": stamp(mtime=2), "c": stamp(mtime=1), "a": stamp(mtime=2)}
+    assert Arrivals(settle=0).ready(files, 0) == ["c", "a", "b"]
+
+
 def test_obstacles_are_named_and_stop_nothing(tmp_path):
     (tmp_path / "a.wav").write_bytes(b"1")
     name = os.fsencode(tmp_path) + b"/caf\xe9.wav"

@@ -10,7 +10,13 @@ import pytest
 
 from daco.monitoring.service import middleware
 from daco.monitoring.service.metrics import Metrics
-from daco.monitoring.service.middleware import COOKIE, SMALL_BODY, Guard, new_session
+from daco.monitoring.service.middleware import (
+    COOKIE,
+    SMALL_BODY,
+    Guard,
+    new_session,
+    session_cookie,
+)
 from daco.monitoring.service.settings import Settings
 
 TOKEN = "a token of some length".replace(" ", "-")
@@ -71,6 +77,28 @@ def test_a_proxys_name_is_let_in_when_it_was_named(tmp_path):
     assert ask(app, host="other.example", headers=bearer).status_code == 421
 
 
+def test_every_answer_has_the_security_headers(tmp_path):
+    app = guard(tmp_path, token=TOKEN)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    for path, headers in (("/", {}), ("/v1/machines", {}), ("/v1/fail", bearer), ("/v1/x", bearer)):
+        answer = ask(app, path, headers=headers)
+        policy = answer.headers["content-security-policy"]
+        for rule in ("default-src 'none'", "frame-ancestors 'none'", "script-src 'self'"):
+            assert rule in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_cookie_is_closed_to_scripts_and_other_sites():
+    cookie = session_cookie(new_session(TOKEN), secure=True)
+    flags = {"HttpOnly", "SameSite=Strict", "Secure", "Path=/", f"Max-Age={12 * 3600}"}
+    assert flags <= set(cookie.split("; "))
+    assert TOKEN not in cookie
+    assert "Secure" not in session_cookie("x", secure=False)
+
+
 class TestToken:
     @pytest.mark.parametrize(
         "headers",
@@ -81,6 +109,8 @@ class TestToken:
             {"Authorization": "Bearer"},
             {"Authorization": f"Bearer {TOKEN}x"},
             {"Authorization": f"Bearer {TOKEN[:-1]}"},
+            {"Authorization": f"Bearer {TOKEN.upper()}"},
+            {"Authorization": b"Bearer \xff"},
             {"Cookie": f"{COOKIE}=1.2"},
             {"Cookie": f"{COOKIE}=99999999999.{'0' * 64}"},
             {"Cookie": f"{COOKIE}={TOKEN}"},
@@ -174,6 +204,10 @@ class TestBody:
     async def _chunks(self, sizes):
         for size in sizes:
             yield b"x" * size
+
+    def test_a_small_one_passes(self, tmp_path):
+        answer = ask(guard(tmp_path), method="POST", content=b"x" * SMALL_BODY)
+        assert answer.text == str(SMALL_BODY)
 
     def test_a_large_one_does_not_with_or_without_its_length(self, tmp_path):
         for content in (b"x" * (SMALL_BODY + 1), self._chunks([40_000, 40_000])):

@@ -9,6 +9,7 @@ from importlib.resources import files
 import pytest
 
 from daco.audio.formats import DEFAULT_LIMITS, FORMATS
+from daco.errors import DataError
 from daco.monitoring.service.recordings import (
     MEDIA_TYPES,
     Recordings,
@@ -48,6 +49,20 @@ def test_the_oldest_go_first_and_what_is_used_again_is_not_old(tmp_path):
     assert recordings.find(fourth).is_file()
     assert recordings.bytes == 20
     assert len(list(tmp_path.glob("*/*"))) == 2
+
+
+def test_a_recording_is_kept_once_however_small_the_bound_until_it_is_removed(tmp_path):
+    recordings = Recordings(tmp_path, 0)
+    name = keep(recordings, b"RIFFabc")
+    assert keep(recordings, b"RIFFabc") == name
+    assert recordings.bytes == 7
+    path = recordings.find(name)
+    recordings.remove((name, "no/such.wav", "../x"))
+    assert not path.exists()
+    assert recordings.bytes == 0
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match="cannot be created"):
+        Recordings(tmp_path / "file" / "clips", 10)
 
 
 def test_a_restart_knows_what_is_there_and_its_order(tmp_path):

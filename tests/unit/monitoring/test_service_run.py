@@ -7,6 +7,9 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
+from daco.errors import InputError
 from daco.monitoring.service.app import listening_socket
 
 
@@ -29,6 +32,11 @@ def test_answers_are_sent_at_once():
         return found
 
     assert asyncio.run(accepted_options()) == 1
+
+
+def test_an_address_that_cannot_be_had_is_a_sentence():
+    with pytest.raises(InputError, match="Cannot listen"):
+        listening_socket("no.such.host.invalid", 0)
 
 
 def test_a_missing_extra_is_named_with_its_command(tmp_path):

@@ -190,6 +190,12 @@ def test_alarms_are_those_of_the_rule_however_the_clips_are_batched(url, rule):
         assert {each.rule for each in stored} == {str(rule)}
 
 
+def test_a_clock_set_back_changes_no_alarm(store):
+    for hour, alarm in enumerate([True, False, True, False, True]):
+        added = add(store, alarm, at=START - timedelta(hours=hour))
+    assert added.opened is not None
+
+
 def test_an_acknowledged_alarm_is_closed_and_needs_new_clips_to_come_back(store):
     for _ in range(4):
         add(store, True)
@@ -266,6 +272,13 @@ def test_machines_at_a_glance(store):
     assert (press.machine, press.clips, press.anomalous, press.open_alarms) == ("press", 3, 3, 1)
     assert (fan.machine, fan.clips, fan.anomalous, fan.open_alarms) == ("fan", 1, 0, 0)
     assert fan.last == store.clip(last.clip_id)
+
+
+def test_clips_of_a_time_are_counted_by_machine(store):
+    for hours, alarm in enumerate([True, False, True, False]):
+        add(store, alarm, at=START - timedelta(hours=hours))
+    add(store, machine="fan", at=START - 2 * DAY)
+    assert store.counts_since(START - timedelta(hours=2)) == {"press": (3, 2), "fan": (0, 0)}
 
 
 def test_a_source_leads_to_its_clip(store):

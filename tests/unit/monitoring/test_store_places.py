@@ -121,6 +121,38 @@ def test_a_file_that_is_replaced_is_the_one_that_is_used(tmp_path):
             store.check()
 
 
+def test_a_check_waits_a_moment_for_a_writer_and_not_longer(tmp_path):
+    file = tmp_path / "daco.db"
+    with Store.open(f"sqlite:///{file}") as store:
+        add(store)
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match="locked"):
+            store.check()
+        assert time.monotonic() - begun < 20 * databases.CHECK_PATIENCE
+        other.execute("ROLLBACK")
+        other.close()
+        store.check()
+
+
+def test_opening_again_finds_everything(url):
+    with Store.open(url) as store:
+        added = add(store, source_key="a")
+    with Store.open(url) as store:
+        assert store.clip(added.clip_id)
+        assert add(store, source_key="a") is None
+
+
+def test_a_place_that_may_not_be_written_to_is_named(tmp_path):
+    with Store.open(f"sqlite:///{tmp_path}/daco.db") as store:
+        store.database.engine.dispose()
+        (tmp_path / "daco.db").unlink()
+        (tmp_path / "daco.db").mkdir()
+        with pytest.raises(StoreError, match="Choose a place"):
+            add(store)
+
+
 # --- schema and places ---------------------------------------------------------------------------
 
 

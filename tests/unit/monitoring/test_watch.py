@@ -92,6 +92,17 @@ def test_a_file_that_grows_waits_and_is_heard_as_a_whole(watched, tmp_path):
     assert watched.stored == ["a.wav"]
 
 
+def test_a_copy_that_pauses_is_neither_judged_nor_complained_about(watched, tmp_path):
+    whole = record(tmp_path / "whole.wav", 0).read_bytes()
+    target = watched.inbox / "a.wav"
+    for part in (10, 2):
+        target.write_bytes(whole[: len(whole) // part])
+        assert watched.settled() == []
+        assert watched.look(10) == []
+    target.write_bytes(whole)
+    assert [type(event) for event in watched.settled()] == [ScoredRecording]
+
+
 def test_a_recording_that_is_moved_in_is_judged_at_once(watched, tmp_path):
     ready = record(tmp_path / "ready.wav", 0)
     old = ready.stat().st_mtime_ns - 5 * 10**9
