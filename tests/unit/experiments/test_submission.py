@@ -227,6 +227,13 @@ def test_the_meta_file_is_yaml(run, meta):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="PyYAML is not installed")
+def test_unlabelled_development_machines_have_null_results(run, tmp_path):
+    table = run.per_machine.copy()
+    table.loc[table["machine"] == "fan", ["auc_source", "auc_target", "pauc"]] = np.nan
+    write_submission(replace(run, per_machine=table), LABEL, tmp_path / "a.zip")
+    assert "    fan:\n      auc_source: !!null\n" in meta_of(tmp_path / "a.zip")
+
+
 def test_awkward_values_survive_yaml():
     import yaml
 
