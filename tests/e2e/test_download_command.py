@@ -162,6 +162,22 @@ def test_a_data_set_can_be_narrowed_down_and_archives_kept(records, tmp_path):
     assert (tmp_path / "dcase2026t2" / "eval_data" / "raw" / "Sander" / "train").is_dir()
 
 
+def test_a_kept_archive_is_unpacked_without_fetching(records, tmp_path):
+    kept = tmp_path / "dcase2026t2" / "archives"
+    kept.mkdir(parents=True)
+    (kept / "dev_fan.zip").write_bytes(archive("fan", "train", "test"))
+    run("dataset", "--year", 2026, tmp_path, "--machine", "fan")
+    assert fetched_archives(records) == []
+
+
+def test_a_disk_that_is_too_small_is_noticed_before(records, tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": 10})
+    monkeypatch.setattr("daco.files.download.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(DownloadError, match=r"The data set \(4 archives\) needs"):
+        run("dataset", "--year", 2026, tmp_path)
+    assert fetched_archives(records) == []
+
+
 def test_a_dry_run_shows_the_table_and_changes_nothing(records, tmp_path):
     output = run("dataset", "--year", 2026, tmp_path / "data", "--dry-run")
     assert "eval_data_Sander_train.zip" in output

@@ -16,14 +16,16 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from broken_server import unused_port
 from postgres import new_database
 from receiver import receiving
 from service_process import wait_until
 from stores import rows
 from typer.testing import CliRunner
-from watched import record, save_model
+from watched import RATE, record, save_model, sound
 
 from daco.commands.app import app
 from daco.errors import DacoError
@@ -125,6 +127,16 @@ def test_a_terminal_gets_lines_of_its_width_with_colours(plant):
     assert len([line for line in lines if re.match(r"\d\d:\d\d:\d\d ", line)]) == 3
     assert max(map(cell_len, lines)) <= 80
     assert any("long_name.wav" in line for line in lines)
+
+
+def test_long_recordings_are_cut_into_windows(plant):
+    wave = np.concatenate([sound(0), sound(1), sound(2, fault=True), sound(3)])
+    soundfile.write(plant / "inbox" / "long.wav", wave, RATE)
+    result = run(plant, "--once", "--settle", "0", "--window", "0.5")
+    assert "ANOMALY" in result.stdout
+    with Store.open(database(plant)) as store:
+        (clip,) = store.clips("press")
+    assert (clip.windows, clip.worst_window) == (4, 1.0)
 
 
 def test_mistakes_are_told_in_a_sentence(plant):

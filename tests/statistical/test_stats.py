@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm, spearmanr, t
+from scipy.stats import norm, permutation_test, spearmanr, t
 from sklearn.metrics import roc_auc_score
 
 from daco.errors import InputError
@@ -453,6 +453,24 @@ def test_the_p_value_of_few_values_counts_every_ordering(n):
         all_rho = [slow_spearman(x, order) for order in itertools.permutations(y)]
         expected = np.mean(np.abs(all_rho) >= abs(observed) - 1e-9)
         assert partial_spearman(x, y, []).p_permutation == pytest.approx(expected, abs=1e-12)
+
+
+def test_drawn_p_values_agree_with_scipy():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=15)
+    y = 0.4 * x + rng.normal(size=15)
+    theirs = permutation_test(
+        (y,),
+        lambda y: abs(spearmanr(x, y).statistic),
+        permutation_type="pairings",
+        alternative="greater",
+        n_resamples=1999,
+        rng=0,
+    ).pvalue
+    ours = partial_spearman(x, y, []).p_permutation
+    # four binomial standard deviations of 1,999 and of 9,999 draws
+    error = 4 * np.sqrt(ours * (1 - ours) * (1 / 1999 + 1 / 9999))
+    assert ours == pytest.approx(theirs, abs=error)
 
 
 def test_three_values_in_order_are_a_third():

@@ -242,6 +242,8 @@ def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, ch
         ({"sample_rate": 8000}, {}),
         ({"channel": 2}, {}),
         ({"channel": "mix"}, {}),
+        ({"channel": "lsq"}, {}),
+        ({"channel": "residual-proj"}, {}),
         ({}, {"bytes": 1000}),
         ({}, {"values": 65_535}),
         ({}, {"samples": 32_767}),

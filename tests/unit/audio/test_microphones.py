@@ -228,6 +228,14 @@ class TestEmbedding:
         np.testing.assert_array_equal(found.matrix()[:, 1], np.float32(0.75))
         np.testing.assert_array_equal(found.matrix("length")[:, 0], np.float32(600))
 
+    def test_two_microphones_count_twice_against_the_memory_of_a_batch(
+        self, steps, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("daco.embedding.loader.MAX_SAMPLES", 3 * 1600)
+        net = FakeNet()
+        embed_clips(steps[0], net, tmp_path / "e.parquet", channel="residual-proj")
+        assert max(shape[0] for shape in net.batches) == 3
+
     def test_a_clip_that_spoils_a_batch_is_found_among_pairs(self, steps, tmp_path):
         class Picky(FakeNet):
             def embed_many(self, waveforms, readouts):

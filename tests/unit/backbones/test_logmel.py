@@ -60,6 +60,11 @@ def test_a_long_clip_is_cut_into_blocks_without_a_seam():
     np.testing.assert_allclose(net.grid(wave)[:, 1000:], inner, atol=1e-3)
 
 
+def test_silence_is_finite():
+    for readout in LogMel.readouts:
+        assert np.isfinite(LogMel().embed(np.zeros((1, 16000), np.float32), readout)).all()
+
+
 def test_modulation_does_not_depend_on_the_level():
     net, wave = LogMel(), waves()
     np.testing.assert_allclose(net.embed(wave), net.embed(wave * np.float32(0.1)), atol=1e-3)

@@ -170,6 +170,21 @@ def test_a_name_and_its_readout_are_one(readout):
     assert parse_readout(readout.name).name == readout.name
 
 
+@given(st.text("gemrdpanox10.-@Lpb2", max_size=14) | st.text(max_size=8))
+def test_what_is_read_is_spelt_one_way(name):
+    try:
+        readout = parse_readout(name)
+    except InputError:
+        return
+    assert readout.name == name
+
+
+@pytest.mark.parametrize("name", [None, 4, "", "@", "@L4", "rdp-g٤", "mean\n", "median filter"])
+def test_what_is_no_readout_is_refused_with_the_list(name):
+    with pytest.raises(InputError, match=r"mean, meanstd, mod, band, max, gem-p<P>, rdp-g<G>"):
+        parse_readout(name)
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [

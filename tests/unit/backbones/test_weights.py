@@ -12,6 +12,7 @@ import pytest
 import daco.backbones
 from daco.backbones import weights as w
 from daco.errors import WeightsError
+from daco.files.download import weights_dir
 
 torch = pytest.importorskip("torch")
 
@@ -168,6 +169,13 @@ def test_weights_are_found_in_the_folder_of_the_environment(monkeypatch, tmp_pat
     assert w.find_weights("eat") == own
     assert w.find_weights("eat", flat) == flat
     assert w.find_weights("eat", tmp_path) == own
+
+
+def test_the_default_folder_is_in_the_users_cache(monkeypatch, tmp_path):
+    monkeypatch.delenv("DACO_WEIGHTS_DIR")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert weights_dir() == tmp_path / "daco" / "weights"
 
 
 @pytest.mark.parametrize("name", w.SOURCES)

@@ -186,6 +186,12 @@ def test_dates_are_no_domains_unless_they_are_said_to_be(tmp_path, dates):
     assert {clip.domain for clip in asked} == set(dates)
 
 
+@pytest.mark.parametrize("name", ["2026-13-01", "speed 2026-05-01", "1200", "v1.05.2026x"])
+def test_other_numbers_are_no_dates(tmp_path, name):
+    make(tmp_path / "pump", f"{name}/a.wav", f"{name}/b.wav")
+    assert {clip.domain for clip in read_clips(tmp_path / "pump")} == {name}
+
+
 def test_the_level_of_the_domains_can_be_said(tmp_path):
     paths = [f"{d}/train/{c}/{i}.wav" for d in ("mo", "tu") for c in ("old", "new") for i in (0, 1)]
     make(tmp_path / "pump", *paths)

@@ -190,6 +190,13 @@ def test_only_the_name_tells_the_domain_never_the_path(tmp_path):
     assert (clip.domain, clip.label, clip.split, clip.machine) == ("source", 0, "train", "fan")
 
 
+def test_names_without_the_word_test_are_test_clips(tmp_path):
+    make_machine(tmp_path, "RoboticArm", test=["section_00_source_normal_0035_weight15_BckgF.wav"])
+    clip = only(read_clips(tmp_path), split="test")
+    assert (clip.domain, clip.label) == ("source", 0)
+    assert clip.attributes == {"weight": "15", "Bckg": "F"}
+
+
 def test_hidden_files_and_macos_leftovers_are_passed_over(tmp_path):
     make_machine(tmp_path, "fan", test=labelled_test())
     make(tmp_path, "__MACOSX/fan/train/section_00_source_train_normal_0000.wav")

@@ -96,6 +96,13 @@ def test_a_vector_that_is_not_finite_is_told_with_its_row(path, row):
         open_table(path).rows(np.arange(N))
 
 
+def test_lists_of_any_length_and_float64_are_read(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(10, 3))
+    pq.write_table(pa.table({"embedding": vectors.tolist()}), tmp_path / "a.parquet")
+    found = open_table(tmp_path / "a.parquet").rows(np.array([9, 3]))
+    np.testing.assert_array_equal(found, vectors[[9, 3]].astype(np.float32))
+
+
 def test_vectors_of_different_length_are_told(tmp_path):
     listed = [[1.0, 2.0]] * 6 + [[1.0, 2.0, 3.0]] * 6
     pq.write_table(pa.table({"embedding": listed}), tmp_path / "a.parquet", row_group_size=6)

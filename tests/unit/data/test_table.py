@@ -478,6 +478,18 @@ def test_a_column_that_is_given_counts(tmp_path, read):
 
 
 @pytest.mark.parametrize("read", READERS)
+def test_other_names_say_nothing(tmp_path, read):
+    columns = read(tmp_path, path=list("abcdef")).columns
+    assert set(columns["split"].tolist()) == {"train"}
+    assert set(columns["domain"].tolist()) == set(columns["label"].tolist()) == {None}
+
+
+def test_an_error_names_the_column_that_the_names_are_in(tmp_path):
+    with pytest.raises(DataError, match=r"column 'file_name' row 1 must be text. Got None"):
+        by_parquet(tmp_path, file_name=[TRAIN[0], None, *TRAIN[1:], TEST[0]])
+
+
+@pytest.mark.parametrize("read", READERS)
 def test_other_names_among_test_names_need_a_split(tmp_path, read):
     mixed = [*TRAIN, "a.wav", TEST[1]]
     with pytest.raises(

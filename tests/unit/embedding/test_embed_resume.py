@@ -325,6 +325,12 @@ class Elsewhere:
             self.connected = False
 
 
+def test_a_run_begun_here_goes_on_elsewhere(interrupted):
+    table, out = interrupted
+    report = embed_clips(table, FakeNet(), out, shard_size=4, engine=Elsewhere())
+    assert (report.reused, report.embedded) == (8, 2)
+
+
 def test_an_error_here_lets_the_engine_go_while_somebody_holds_the_error(ten, tmp_path):
     """A notebook keeps the last one: the same call again would find a connection there already."""
     engine, seen = Elsewhere(), []

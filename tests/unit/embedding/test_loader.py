@@ -32,6 +32,12 @@ def test_batches_hold_every_clip_once_one_length_each(lengths, batch_size):
         assert len({each.waveform.size for each in batch}) == 1
 
 
+def test_long_clips_make_small_batches(monkeypatch):
+    monkeypatch.setattr("daco.embedding.loader.MAX_SAMPLES", 1000)
+    made = list(batches((loaded(row, 400) for row in range(6)), 32))
+    assert [len(batch) for batch in made] == [2, 2, 2]
+
+
 def test_few_clips_wait_where_every_length_is_another():
     waiting = most = 0
 

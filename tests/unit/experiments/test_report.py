@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 from report_runs import FIVE, NAUGHTY, published_study, small_study
 
@@ -96,6 +97,12 @@ def test_a_report_has_a_page_its_data_figures_and_tables(report):
     stems = {name.rsplit(".", 1)[0] for name in tables}
     assert tables == {f"{stem}.{end}" for stem in stems for end in ("md", "tex", "csv")}
     assert {"tables/selection", "tables/per_machine", "tables/statistics"} < stems
+
+
+def test_tables_read_back(report, small):
+    rows = pd.read_csv(report / "tables" / "configurations.csv")
+    assert rows["config"].tolist() == small.grid["config"].tolist()
+    assert rows["eval_omega"][3] == pytest.approx(small.grid["eval_omega"][3], rel=1e-9)
 
 
 def test_the_same_study_gives_the_same_bytes(small, report, tmp_path):

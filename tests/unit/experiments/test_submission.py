@@ -8,17 +8,24 @@ import json
 import zipfile
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from small_runs import DEV, EVAL, N_TEST, small_study
 
+from daco.detector.estimator import DACo
 from daco.detector.thresholds import threshold_for
 from daco.errors import DataError, InputError
 from daco.evaluation.evaluate import evaluate_scores
-from daco.evaluation.scorefiles import parse_rows
+from daco.evaluation.scorefiles import parse_rows, read_score_files
 from daco.experiments.metafile import read_authors, to_yaml
 from daco.experiments.result import StudyResult
-from daco.experiments.submission import validate_submission, write_submission
+from daco.experiments.study_tables import MachineScores
+from daco.experiments.submission import (
+    validate_submission,
+    write_machine_scores,
+    write_submission,
+)
 
 LABEL = "Kato_Hitachi_task2_1"
 FOLDER = f"task2/{LABEL}"
@@ -135,6 +142,34 @@ def test_another_configuration_and_rate(run, tmp_path):
     assert alarms[0.1] < alarms[0.5]
 
 
+@pytest.mark.parametrize("config", ["raw-k1", "conf-soft-m0-k1", "ratio-hard-k1", "ldn-ratio-K1"])
+def test_decisions_of_a_run_are_those_of_the_detector(tmp_path, config):
+    """Who scores with the detector and who submits a run raises the same alarms."""
+    rng = np.random.default_rng(1)
+    X, tests = rng.normal(size=(60, 8)) + 1, rng.normal(size=(40, 8)) * 1.5 + 1
+    domains = np.array(["source"] * 40 + ["target"] * 20)
+    detector = DACo(config, 0.2).fit(X, domains=domains)
+    machine = MachineScores(
+        split="eval",
+        machine="fan",
+        section="00",
+        title="fan",
+        configs=(config,),
+        names=np.array([f"section_00_{i:04d}.wav" for i in range(40)]),
+        labels=np.full(40, -1),
+        domains=np.full(40, ""),
+        scores=detector.anomaly_score(tests)[:, None],
+        own_domains=domains,
+        own=detector.bank_.leave_one_out(config),
+    )
+    write_machine_scores(tmp_path, machine, config, 0.2)
+    scores, decisions = read_score_files(tmp_path)
+    assert scores.values.tolist() == detector.anomaly_score(tests).tolist()
+    alarms = detector.predict(tests) == -1
+    assert 0 < alarms.sum() < 40
+    assert decisions.values.tolist() == alarms.tolist()
+
+
 def test_the_technical_report_lies_beside_the_system(run, tmp_path):
     report = tmp_path / "report.pdf"
     report.write_bytes(b"%PDF-1.7\n")
@@ -192,6 +227,13 @@ def test_the_meta_file_is_yaml(run, meta):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="PyYAML is not installed")
+def test_unlabelled_development_machines_have_null_results(run, tmp_path):
+    table = run.per_machine.copy()
+    table.loc[table["machine"] == "fan", ["auc_source", "auc_target", "pauc"]] = np.nan
+    write_submission(replace(run, per_machine=table), LABEL, tmp_path / "a.zip")
+    assert "    fan:\n      auc_source: !!null\n" in meta_of(tmp_path / "a.zip")
+
+
 def test_awkward_values_survive_yaml():
     import yaml
 

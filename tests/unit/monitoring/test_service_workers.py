@@ -12,10 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from field_models import LOGMEL
 from service_process import faulty, model, normal
+from two_microphones import POLICIES, RATE, both
 
+from daco.audio.microphones import needs_both
+from daco.detector.model import MachineModel
 from daco.detector.verdict import judge
 from daco.embedding.frontend import Listener
+from daco.monitoring.service.model_server import load_detector
 from daco.monitoring.service.registry import Registry
 from daco.monitoring.service.schemas import Problem
 from daco.monitoring.service.settings import Settings
@@ -232,6 +237,17 @@ def test_workers_outlive_the_server_that_forked_them(run, tmp_path):
             return await score(pool)
 
     assert not run(scenario()).alarm
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_model_is_loaded_for_as_many_microphones_as_it_takes(policy):
+    frontend = replace(LOGMEL, channel=policy, seconds=None)
+    listener = Listener(frontend)
+    waves = [both(seed, seconds=1) for seed in range(12)]
+    given = waves if needs_both(policy) else [pair[0] for pair in waves]
+    X = np.vstack([listener.hear_waveform(each, RATE).embeddings for each in given])
+    fitted = MachineModel.fit(X, ["day"] * 12, machine="press", frontend=frontend, config="raw-k1")
+    assert load_detector(fitted.to_bytes(), {}, {}).model.sha256 == fitted.sha256
 
 
 class TestRegistry:

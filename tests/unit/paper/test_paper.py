@@ -162,6 +162,14 @@ def test_a_folder_without_artifacts_is_refused(tmp_path):
         check_paper(tmp_path / "nowhere")
 
 
+def test_a_zip_file_with_the_folder_of_another_system_beside_it_is_read(tmp_path):
+    path = tmp_path / "copy.zip"
+    path.write_bytes(PUBLISHED.read_bytes())
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("__MACOSX/._README.md", "")
+    assert (open_artifacts(path).root / "results").is_dir()
+
+
 def test_a_zip_file_is_read_and_leaves_nothing_behind():
     artifacts = open_artifacts(PUBLISHED)  # one folder in it, as downloads from GitHub have
     root = artifacts.root
