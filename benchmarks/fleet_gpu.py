@@ -27,7 +27,7 @@ import torch
 import daco
 from daco.method import machines as method_machines
 from daco.method.batch import BankBatch
-from daco.method.machines import MachineScores, evaluate_machines
+from daco.method.machines import MachineEvaluation, evaluate_machines
 
 GRID = daco.paper_grid()
 DOMAINS = np.array(["source"] * 990 + ["target"] * 10)
@@ -71,7 +71,7 @@ def timed(function: Callable[[], Any], device: str) -> float:
     return time.perf_counter() - start
 
 
-def run(X: np.ndarray, tests: np.ndarray, device: str) -> list[MachineScores]:
+def run(X: np.ndarray, tests: np.ndarray, device: str) -> list[MachineEvaluation]:
     return evaluate_machines(X, [DOMAINS] * len(X), tests, GRID, SPLITS, device=device)
 
 
@@ -111,7 +111,7 @@ def breakdown(X: np.ndarray, tests: np.ndarray, device: str) -> dict[str, float]
 
 
 def agreement(
-    X: np.ndarray, tests: np.ndarray, found: list[MachineScores], sample: list[int]
+    X: np.ndarray, tests: np.ndarray, found: list[MachineEvaluation], sample: list[int]
 ) -> None:
     worst = own = 0.0
     integers = differing = 0

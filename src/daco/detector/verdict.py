@@ -126,24 +126,26 @@ def judge(
     options = options or ScoreOptions()
     parse_aggregate(options.aggregate)
     if listener.frontend != model.frontend:
-        raise InputError("The listener does not hear as the normals of this model were heard.")
-    heard = listener.hear(source, window=options.window, hop=options.hop, limits=limits)
-    return verdict_of(model, heard, name=name, aggregate=options.aggregate)
+        raise InputError(
+            "The listener embeds recordings in another way than the normals of this model."
+        )
+    recording = listener.hear(source, window=options.window, hop=options.hop, limits=limits)
+    return verdict_of(model, recording, name=name, aggregate=options.aggregate)
 
 
 def verdict_of(
-    model: MachineModel, heard: EmbeddedRecording, *, name: str, aggregate: str = "max"
+    model: MachineModel, recording: EmbeddedRecording, *, name: str, aggregate: str = "max"
 ) -> Verdict:
     """The verdict on a recording that was embedded."""
-    scored = model.score(heard.embeddings)
+    scored = model.score(recording.embeddings)
     return _verdict(
         model,
         scored,
         name,
         parse_aggregate(aggregate),
-        reasons=heard.reasons,
-        seconds=heard.seconds,
-        starts=heard.starts,
+        reasons=recording.reasons,
+        seconds=recording.seconds,
+        starts=recording.starts,
     )
 
 

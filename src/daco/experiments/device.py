@@ -14,7 +14,7 @@ from daco.errors import InputError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Loaded, Prepare, Settings, criteria_of_balances, longest_splits
 from daco.method.kernels import require_device as require_method_device
-from daco.method.machines import MachineScores, evaluate_machines, machine_balances
+from daco.method.machines import MachineEvaluation, evaluate_machines, machine_balances
 from daco.validation import Float32s, Float64s
 
 GROUP = 512 * 2**20
@@ -64,7 +64,7 @@ def on_device(share: Share, device: str) -> Prepare:
             seconds = (time.perf_counter() - started) / len(group)
             while group:  # what is handed on need not be kept here
                 (index, data), result = group.pop(0), shares.pop(0)
-                if not isinstance(result, MachineScores):
+                if not isinstance(result, MachineEvaluation):
                     yield index, (data, settings, result)
                     continue
                 # Nothing is left for the vectors, and they are most of what is sent.
@@ -76,7 +76,7 @@ def on_device(share: Share, device: str) -> Prepare:
 
 def scores_of_machines(
     machines: Sequence[MachineData], settings: Settings, device: str
-) -> list[MachineScores | None]:
+) -> list[MachineEvaluation | None]:
     """What `score_machine` computes of a machine's clips; None where the device refuses."""
     results = evaluate_machines(
         [data.X for data in machines],

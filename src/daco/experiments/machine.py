@@ -28,7 +28,7 @@ from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
-from daco.method.machines import MachineScores
+from daco.method.machines import MachineEvaluation
 from daco.validation import Float64s
 from daco.version import __version__
 
@@ -69,7 +69,7 @@ Progress = Callable[[str, int, int], None]
 def score_machine(
     data: MachineData,
     settings: Settings,
-    evaluated: MachineScores | None = None,
+    evaluated: MachineEvaluation | None = None,
     seconds: float = 0.0,
 ) -> Arrays:
     """Scores, metrics and criterion of every configuration; arrays as they are filed.
@@ -164,14 +164,14 @@ def read_arrays(path: Path, key: str) -> Arrays | None:
 
 def _evaluate(
     data: MachineData, configs: Sequence[ScoreConfig], settings: Settings
-) -> MachineScores:
+) -> MachineEvaluation:
     """Everything about the machine's clips."""
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     # First, because the last bits of band-wise scores depend on what was asked for before.
     scores = bank.score(data.X_test, configs) if len(data.X_test) else None
     own = bank.leave_one_out(configs)
     balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
-    return MachineScores(own, bank.separability(), scores, balance, uniformity)
+    return MachineEvaluation(own, bank.separability(), scores, balance, uniformity)
 
 
 def variants(settings: Settings) -> list[tuple[int, int]]:

@@ -41,7 +41,7 @@ Work = Callable[[BankBatch, Array], dict[str, Array]]
 
 
 @dataclass(frozen=True)
-class MachineScores:
+class MachineEvaluation:
     """Results of one machine; None is what was not asked for.
 
     Attributes
@@ -89,7 +89,7 @@ def evaluate_machines(
     device: str = "cuda",
     chunk: int | None = None,
     skip_errors: bool = False,
-) -> list[MachineScores]:
+) -> list[MachineEvaluation]:
     """Everything that a study asks of a machine, for machines of any shapes.
 
     Results agree with :class:`daco.NormalBank` to the rounding of products.
@@ -114,7 +114,7 @@ def evaluate_machines(
 
     Returns
     -------
-    list of MachineScores, in the order of the machines
+    list of MachineEvaluation, in the order of the machines
 
     Examples
     --------
@@ -129,7 +129,7 @@ def evaluate_machines(
     """
     configs = parse_grid(grid)
 
-    def evaluate(group: _Group) -> list[MachineScores]:
+    def evaluate(group: _Group) -> list[MachineEvaluation]:
         require_clips(configs, int(group.starts[-1]), spare=1)
         held = denominators = None
         if n_splits is not None:
@@ -156,7 +156,7 @@ def evaluate_machines(
             arrays["own"] = np.empty_like(grouped)
             np.put_along_axis(arrays["own"], group.orders[..., None], grouped, axis=1)
         return [
-            MachineScores(
+            MachineEvaluation(
                 balance=None if denominators is None else Balance(counts[row], denominators),
                 **{name: values[row] for name, values in arrays.items()},
             )
