@@ -116,18 +116,25 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+def running(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Serve in a thread until the end of the block."""
     server.daemon_threads = True
-    state = server.state = Server(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield state
+        yield
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    state = server.state = Server(f"http://127.0.0.1:{server.server_port}")
+    with running(server):
+        yield state
 
 
 def unused_port() -> int:

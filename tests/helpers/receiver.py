@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from broken_server import running
+
 
 @dataclass
 class Receiver:
@@ -47,14 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def receiving(port: int = 0) -> Iterator[Receiver]:
     server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-    server.daemon_threads = True
     server.lock = threading.Lock()
     state = server.state = Receiver(f"http://127.0.0.1:{server.server_port}/hook")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with running(server):
         yield state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -186,10 +186,10 @@ def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
         size = f"{archive.size / 1e9:.2f}"
         table.add_row(archive.name, archive.split, size, there)
     console.print(table)
-    todo = [archive for archive in plan if archive.state != "complete"]
-    left = sum(archive.size - min(archive.bytes_here, archive.size) for archive in todo)
+    remaining = [archive for archive in plan if archive.state != "complete"]
+    left = sum(archive.size - min(archive.bytes_here, archive.size) for archive in remaining)
     total = sum(each.size for each in plan) / 1e9
     console.write(
         f"{quantity(plan, 'archive')}, {total:.2f} GB, licence {LICENCE}; "
-        f"to do: {quantity(todo, 'archive')}, {left / 1e9:.2f} GB to be fetched."
+        f"to do: {quantity(remaining, 'archive')}, {left / 1e9:.2f} GB to be fetched."
     )

@@ -170,23 +170,23 @@ def embed_clips(
         )
         spans = [(s, min(s + shard_size, len(table))) for s in range(0, len(table), shard_size)]
         done = reusable_spans(folder, table, spans, settings, skips=job.skip)
-        todo = [span for span in spans if span not in done]
-        fresh = sum(stop - start for start, stop in todo)
+        remaining = [span for span in spans if span not in done]
+        fresh = sum(stop - start for start, stop in remaining)
         reused = len(table) - fresh
         report_progress(reused, len(table))
 
         def done_now(clips: int) -> None:
             report_progress(reused + clips, len(table))
 
-        if todo:
+        if remaining:
             shards = (
-                make_shards(job, net, table, todo, done_now)
+                make_shards(job, net, table, remaining, done_now)
                 if engine is None
-                else engine.shards(job, table, todo)
+                else engine.shards(job, table, remaining)
             )
             _write_shards(shards, folder, done_now)
         rows, skipped = write_table(table, folder, spans, out, origin, settings)
-    begun = {start for start, _ in todo}
+    begun = {start for start, _ in remaining}
     missed_now = sum(row - row % shard_size in begun for row, _, _ in skipped)
     return EmbedReport(
         out=out,
