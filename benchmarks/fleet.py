@@ -134,7 +134,7 @@ def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> N
         def grid(machines: Any = machines, **options: Any) -> Any:
             with worker_pool(**options) as pool:
                 found = run_machines(
-                    score_machine, machines, settings, pool=pool, folder=None, quick=True
+                    score_machine, machines, settings, pool=pool
                 )
             return [[each[name].tobytes() for name in COMPARED] for each in found]
 
