@@ -24,7 +24,7 @@ from daco.method.calibration import (
 from daco.method.config import ScoreConfig
 from daco.method.criterion import ks_of_domains, uniformity_ks
 from daco.method.domains import oracle_weights, separability
-from daco.method.geometry import Views
+from daco.method.geometry import Spaces
 from daco.method.kernels import Array, kernels
 from daco.method.scorers import (
     WHOLE,
@@ -57,7 +57,7 @@ class BankBatch:
     def __init__(self, unit: Array, starts: Indices, bands: int, memory_budget: int) -> None:
         self.starts = starts
         self._unit = unit
-        self._views = Views(unit, bands, memory_budget)
+        self._spaces = Spaces(unit, bands, memory_budget)
         self._own = SubsetScores()
 
     @property
@@ -88,7 +88,7 @@ class BankBatch:
         """
         K = self._kernels
         bases = _bases(configs)
-        expect(self._views, bases)
+        expect(self._spaces, bases)
         calibrated, geometries = _calibrated(configs)
         if weights_by is not None:
             calibrated = [*calibrated, temperature_base(weights_by.base)]
@@ -101,7 +101,7 @@ class BankBatch:
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             computed = scores_against(
-                self._views,
+                self._spaces,
                 query[..., rows, :],
                 self.starts,
                 bases,
@@ -185,7 +185,7 @@ class BankBatch:
         for start in range(0, len(held), step):
             away = held[start : start + step]
             computed = scores_within(
-                self._views, self.starts, [*bases, *calibrated], ~away, geometries
+                self._spaces, self.starts, [*bases, *calibrated], ~away, geometries
             )
             # Masks have equally many clips in every split, so both sides are rectangular.
             inside, outside = (
@@ -211,7 +211,7 @@ class BankBatch:
         missing = [base for base in dict.fromkeys(bases) if base not in own.scores]
         unknown = [name for name in dict.fromkeys(geometries) if name not in own.domain]
         if missing or unknown:
-            computed = scores_within(self._views, self.starts, missing, None, unknown)
+            computed = scores_within(self._spaces, self.starts, missing, None, unknown)
             own.scores.update(computed.scores)
             own.domain.update(computed.domain)
         return own
