@@ -190,14 +190,14 @@ def test_varmin_chooses_the_alpha_of_least_variance(rng):
     X, _ = bank_of(rng, sizes=(200, 10))
     d = textbook.left_out(textbook.distances(unit_rows(X), unit_rows(X)))
     density = np.sort(d, axis=1)[:, :4].mean(axis=1)
-    view = View(unit_rows(X), memory_budget=2**20)
+    space = Space(unit_rows(X), memory_budget=2**20)
     u, v = d.min(axis=1), density[d.argmin(axis=1)]
     alphas = np.linspace(-3, 3, 2001)
     best = alphas[np.argmin([(u - a * v).var() for a in alphas])]
     from daco.method.densities import whole_bank_densities
 
-    found = whole_bank_densities(view, np.array([0, 200, 210]), [Base("varmin", 4)])
-    slope = found.stacked([Base("varmin", 4)])[0, 0] / density
+    starts, varmin = np.array([0, 200, 210]), Base("varmin", 4)
+    slope = whole_bank_densities(space, starts, [], [varmin])[1][0, 0] / density
     np.testing.assert_allclose(slope, slope[0], rtol=1e-9)
     assert abs(slope[0] - best) <= 0.003
 

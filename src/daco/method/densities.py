@@ -89,27 +89,32 @@ def local_against(
     dividing, subtracting = _corrected(bases)
     if not (dividing or subtracting or with_domains):
         return scores, K.full((1, 0, distances.shape[-1]), 0, distances)
-    shift: dict[Base, Array] = {}
-    machines = K.machine_count(space.unit)
-    over = less = K.full((machines, 0, len(space)), 0, space.unit)
-    if dividing or subtracting:
-        density = whole_bank_densities(space, domain_starts, [*dividing, *subtracting])
-        over, less = density.stacked(dividing), density.stacked(subtracting)
-        shift = density.shift
+    asked = (*dividing, *subtracting)
+    if asked not in space.densities:
+        space.densities[asked] = whole_bank_densities(space, domain_starts, dividing, subtracting)
+    over, less, shift = space.densities[asked]
     n, everyone = distances.shape[-1], np.ones((1, len(space)), np.bool_)
     block = slice(0, len(space)), slice(0, n), distances
     minima = dense_minima([block], n, everyone, domain_starts, over, less, with_domains)
     return scores | _named(dividing, subtracting, minima, shift), minima.domain
 
 
-def whole_bank_densities(space: Space, domain_starts: Indices, bases: Sequence[Base]) -> Densities:
-    """What the bases divide by or subtract when the whole bank is the bank."""
+def whole_bank_densities(
+    space: Space, domain_starts: Indices, dividing: Sequence[Base], subtracting: Sequence[Base]
+) -> tuple[Array, Array, dict[Base, Array]]:
+    """What the bases divide by and subtract when the whole bank is the bank, and their shift."""
+    bases = [*dividing, *subtracting]
+    if not bases:
+        K = kernels(space.unit)
+        none = K.full((K.machine_count(space.unit), 0, len(space)), 0, space.unit)
+        return none, none, {}
     lists = space.lists(max(base.neighbours for base in bases))
     orders = _orders(bases)
     sums = lists.sums(orders)
     sum_of = {order: sums[:, column] for column, order in enumerate(orders)}
     everyone = np.ones((1, len(space)), np.bool_)
-    return Densities(space, lists, domain_starts, everyone, sum_of, lists.nearest())
+    density = Densities(space, lists, domain_starts, everyone, sum_of, lists.nearest())
+    return density.stacked(dividing), density.stacked(subtracting), density.shift
 
 
 class Densities:

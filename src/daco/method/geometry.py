@@ -31,6 +31,8 @@ class Space:
         self._memory_budget = memory_budget
         self._expected = 1
         self._lists: NeighbourLists | None = None
+        self.densities: dict[Any, Any] = {}
+        """Of the normals, by the base scores that were asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Distances are computed again where they are needed; scoring does not need them.

@@ -142,6 +142,21 @@ def needs_own(base: Base) -> bool:
     return bool(base.members) or base.scorer == "genrep"
 
 
+def clips_needed(base: Base, spare: int) -> tuple[int, str]:
+    """The fewest clips of a bank that a base score can do with, and what for.
+
+    ``spare`` is 1 where each clip is left out once.
+    """
+    needs = []
+    for part in base.parts():
+        n = part.neighbours
+        if part.scorer.startswith("dldn") or not n:
+            needs.append((1 + spare, "each with a neighbour"))
+        else:
+            needs.append((n + spare, f"each with {n} neighbour{'s' * (n > 1)}"))
+    return max(needs)
+
+
 def _is_local(base: Base) -> bool:
     return SCORERS[base.scorer].local
 
