@@ -191,7 +191,7 @@ class _Session:
     def _show_alarm(self, added: Added) -> None:
         if added.opened is not None:
             self.opened += 1
-            rule = self.watcher.store.policy.rule
+            rule = self.watcher.store.rule
             among = f", {rule.k} of the last {rule.n} clips anomalous" if rule.n > 1 else ""
             text = f"         ALARM {added.opened} of {self.watcher.model.machine}{among}"
             self.console.print(Text(printable(text), "bold white on red"), soft_wrap=True)
@@ -258,7 +258,7 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
     model = in_use.model
     errors.write(
         f"{in_use.machine}: {quantity(len(model), 'normal')}, threshold {model.threshold:.4g} for "
-        f"a false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.policy.rule}."
+        f"a false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.rule}."
     )
     errors.write(f"Watching {watcher.folder}", wrap=False)
     errors.write(f"Results in {store.database.label}", wrap=False)

@@ -312,7 +312,7 @@ def test_pruning_by_days_keeps_open_alarms_and_never_forgets_what_was_dealt_with
 
 
 def test_sources_are_forgotten_when_they_are_gone_and_their_clips_are(store, monkeypatch):
-    monkeypatch.setattr("daco.monitoring.store.retention._STEP", 7)  # more steps than one
+    monkeypatch.setattr("daco.monitoring.store.store._STEP", 7)  # more steps than one
     keys = [f"/d/{number:02}" for number in range(20)]
     for number, key in enumerate([*keys, "/d2/00", "http:00"]):
         add(store, source_key=key, at=START - (number < 17) * DAY)

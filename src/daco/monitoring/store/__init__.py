@@ -5,8 +5,6 @@ clips), then `store`. SQLAlchemy Core, no ORM. SQLite is for one computer (WAL d
 network drives); PostgreSQL needs its driver, ``pip install "psycopg[binary]"``.
 """
 
-from __future__ import annotations
-
 from daco.errors import MissingExtraError
 
 try:
@@ -17,17 +15,9 @@ except ImportError:
     ) from None
 
 from daco.monitoring.store.database import StoreError
-from daco.monitoring.store.outbox import CLIP_SCORED, EVENTS, Delivery, Outbox
-from daco.monitoring.store.records import (
-    Added,
-    MachineSummary,
-    NewClip,
-    Source,
-    StoredAlarm,
-    StoredClip,
-)
-from daco.monitoring.store.retention import Pruned
+from daco.monitoring.store.records import Added, MachineSummary, NewClip, StoredAlarm, StoredClip
 from daco.monitoring.store.store import Store
+from daco.monitoring.store.writing import CLIP_SCORED, EVENTS, Delivery, Outbox
 
 __all__ = [
     "CLIP_SCORED",
@@ -37,8 +27,6 @@ __all__ = [
     "MachineSummary",
     "NewClip",
     "Outbox",
-    "Pruned",
-    "Source",
     "Store",
     "StoreError",
     "StoredAlarm",

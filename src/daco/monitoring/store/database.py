@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -25,13 +26,18 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from daco.errors import DacoError, InputError, MissingExtraError
 
-PATIENCE = 30.0
-"""Seconds that a writer waits for another writer."""
-
-CHECK_PATIENCE = 1.0
-"""Seconds that `Database.check` waits for a writer."""
+PATIENCE, CHECK_PATIENCE = 30.0, 1.0
+"""Seconds that a writer, and `Database.check`, wait for another writer."""
 
 _OUR_MISTAKES = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)
+_HINTS = {
+    "was removed": "Put it back, or start again with a new one.",
+    "not a database": "The file is something else: choose another name.",
+    "readonly|permission denied|unable to open": "Choose a place you may write to.",
+    "full": "Free some space and run it again.",
+    "locked|lock timeout": f"Another program has been writing for more than {PATIENCE:.0f} s.",
+    "": "Check the URL and that the server runs.",
+}
 
 Item = TypeVar("Item")
 
@@ -57,18 +63,20 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction: everything written in the block is committed, or nothing."""
-        with self.write_lock, self.translated(), self.engine.connect() as connection:
-            connection = connection.execution_options(daco_writes=True)
-            with connection.begin():
-                yield connection
+        with self.write_lock, self.translated(), self._transaction(PATIENCE) as connection:
+            yield connection
 
     def check(self) -> None:
         """Raise a StoreError unless the database can be read and written now; changes nothing."""
-        options = {"daco_writes": True, "daco_patience": CHECK_PATIENCE}
-        with self.translated(opening=True), self.engine.connect() as connection:
-            connection = connection.execution_options(**options)
+        with self.translated(opening=True), self._transaction(CHECK_PATIENCE) as connection:
+            connection.exec_driver_sql("SELECT version FROM daco_schema")
+
+    @contextmanager
+    def _transaction(self, patience: float) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            connection = connection.execution_options(daco_writes=True, daco_patience=patience)
             with connection.begin():
-                connection.exec_driver_sql("SELECT version FROM daco_schema")
+                yield connection
 
     @contextmanager
     def translated(self, *, opening: bool = False) -> Iterator[None]:
@@ -80,16 +88,22 @@ class Database:
         except exc.DBAPIError as error:
             if isinstance(error, _OUR_MISTAKES) and not opening:
                 raise
-            reason = str(error.orig).strip().splitlines()
+            reason = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0]
+            hint = next(_HINTS[each] for each in _HINTS if re.search(each, str(error.orig), re.I))
             raise StoreError(
-                f"{self.label}: the database cannot be used "
-                f"({reason[0] if reason else type(error.orig).__name__}). {_hint(error)}"
+                f"{self.label}: the database cannot be used ({reason}). {hint}"
             ) from None
 
 
 def open_database(url: str) -> Database:
     """Connect to the database of a URL; its tables are not looked at yet."""
-    parsed = _parse(url)
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        raise InputError(
+            "A database is given as a URL, such as sqlite:///daco.db or "
+            "postgresql://USER@HOST/NAME."  # the given text may hold a password
+        ) from None
     backend = parsed.get_backend_name()
     options: dict[str, Any] = {"json_serializer": partial(json.dumps, allow_nan=False)}
     synchronous = "NORMAL"
@@ -101,7 +115,7 @@ def open_database(url: str) -> Database:
         settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC"
         options["connect_args"] = {
             "connect_timeout": 10,
-            "options": " ".join(filter(None, (settings, _text(parsed.query.get("options"))))),
+            "options": f"{settings} {_text(parsed.query.get('options'))}".strip(),
         }
         options["pool_pre_ping"] = True  # the server may have been restarted
     else:
@@ -116,22 +130,11 @@ def open_database(url: str) -> Database:
             "URL with postgresql+psycopg://."
         ) from None
     label = parsed.render_as_string(hide_password=True)
-    if backend == "sqlite":
-        assert parsed.database is not None
-        _configure_sqlite(engine, synchronous)
-        _notice_removed_file(engine, parsed.database)
-        return Database(engine, label, threading.Lock())
-    return Database(engine, label, nullcontext())
-
-
-def _parse(url: str) -> URL:
-    try:
-        return make_url(url)
-    except exc.ArgumentError:
-        raise InputError(
-            "A database is given as a URL, such as sqlite:///daco.db or "
-            "postgresql://USER@HOST/NAME."  # the given text may hold a password
-        ) from None
+    if backend == "postgresql":
+        return Database(engine, label, nullcontext())
+    _configure_sqlite(engine, synchronous)
+    _notice_removed_file(engine, str(parsed.database))
+    return Database(engine, label, threading.Lock())
 
 
 def _sqlite_url(url: URL) -> tuple[URL, str]:
@@ -158,56 +161,21 @@ def _configure_sqlite(engine: Engine, synchronous: str) -> None:
     """Settings of every SQLite connection; a writing transaction takes its lock at its start."""
 
     @event.listens_for(engine, "connect")
-    def connected(connection: sqlite3.Connection, _: Any) -> None:
+    def on_connect(connection: sqlite3.Connection, _: Any) -> None:
         connection.isolation_level = None  # BEGIN is sent below, not by the driver
-        connection.execute(f"PRAGMA busy_timeout = {PATIENCE * 1000:.0f}")
         connection.execute("PRAGMA foreign_keys = ON")
         # Without WAL (network drives), NORMAL would not survive a kill.
         level = synchronous if _wal(connection) else "FULL"
         connection.execute(f"PRAGMA synchronous = {level}")
 
     @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
+    def on_begin(connection: Connection) -> None:
         # A transaction that starts as a reader and then writes fails when another has written
         # in between; one that starts as a writer waits for its turn.
         options = connection.get_execution_options()
         patience = options.get("daco_patience", PATIENCE)
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {patience * 1000:.0f}")
-        writes = options.get("daco_writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _notice_removed_file(engine: Engine, path: str) -> None:
-    """Refuse to go on when the file is removed or replaced while it is in use.
-
-    SQLite would go on writing to the removed file, whose content is lost with the last
-    connection, or create an empty one in its place.
-    """
-    was_there = False
-
-    @event.listens_for(engine, "do_connect")
-    def connecting(*_: Any) -> None:
-        if was_there and not os.path.exists(path):
-            raise sqlite3.OperationalError("the file was removed")
-
-    @event.listens_for(engine, "connect")
-    def connected(_: Any, record: ConnectionPoolEntry) -> None:
-        nonlocal was_there
-        record.info["file"], record.info["is_new"], was_there = _file_number(path), True, True
-
-    @event.listens_for(engine, "checkout")
-    def checked_out(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
-        is_new = record.info.pop("is_new", False)
-        if not is_new and record.info["file"] != _file_number(path):
-            raise exc.DisconnectionError  # SQLAlchemy connects again, or fails
-
-
-def _file_number(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if "daco_writes" in options else "BEGIN")
 
 
 def _wal(connection: sqlite3.Connection) -> bool:
@@ -222,22 +190,40 @@ def _wal(connection: sqlite3.Connection) -> bool:
             time.sleep(0.01)
 
 
+def _notice_removed_file(engine: Engine, path: str) -> None:
+    """Refuse to go on when the file is removed or replaced while it is in use.
+
+    SQLite would go on writing to the removed file, whose content is lost with the last
+    connection, or create an empty one in its place.
+    """
+    was_there = False
+
+    @event.listens_for(engine, "do_connect")
+    def before_connect(*_: Any) -> None:
+        if was_there and not os.path.exists(path):
+            raise sqlite3.OperationalError("the file was removed")
+
+    @event.listens_for(engine, "connect")
+    def on_connect(_: Any, record: ConnectionPoolEntry) -> None:
+        nonlocal was_there
+        record.info["file"], record.info["is_new"], was_there = _file_number(path), True, True
+
+    @event.listens_for(engine, "checkout")
+    def on_checkout(_: Any, record: ConnectionPoolEntry, __: Any) -> None:
+        is_new = record.info.pop("is_new", False)
+        if not is_new and record.info["file"] != _file_number(path):
+            raise exc.DisconnectionError  # SQLAlchemy connects again, or fails
+
+
+def _file_number(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:
     """Parts of a sequence that fit into one IN list."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-def _hint(error: exc.DBAPIError) -> str:
-    text = str(error.orig).lower()
-    if "was removed" in text:
-        return "Put it back, or start again with a new one."
-    if "not a database" in text:
-        return "The file is something else: choose another name."
-    if "readonly" in text or "permission denied" in text or "unable to open" in text:
-        return "Choose a place you may write to."
-    if "full" in text:
-        return "Free some space and run it again."
-    if "locked" in text or "lock timeout" in text:
-        return f"Another program has been writing for more than {PATIENCE:.0f} s."
-    return "Check the URL and that the server runs."

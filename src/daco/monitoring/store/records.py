@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, Select, select
 
 from daco.detector.verdict import Verdict
 from daco.errors import InputError
@@ -25,12 +26,11 @@ NAME, KEY, TEXT = 4096, 512, 4000
 COLUMNS = tuple(each.name for each in fields(Verdict) if each.name not in ("machine", "alarm"))
 """Fields of a verdict that have a column of the same name; ``alarm`` is ``anomalous`` there."""
 
-CLIPS = select(clips, machines.c.name.label("machine")).join_from(clips, machines)
+CLIPS = select(clips, clips.c.anomalous.label("alarm"), machines.c.name.label("machine")).join_from(
+    clips, machines
+)
 ALARMS = select(alarms, machines.c.name.label("machine")).join_from(alarms, machines)
 
-_TEXTS = ("name", "nearest", "model_sha256")
-_NUMBERS = ("score", "p_value", "threshold", "nearest_distance", "seconds", "worst_window")
-_DOCUMENTS = ("domain_weights", "reasons")
 _LONGEST_DOCUMENT = 1 << 17
 
 
@@ -69,27 +69,22 @@ class NewClip:
 
     def __post_init__(self) -> None:
         # Checked here, so that one bad clip cannot spoil the transaction of many.
-        if not checked_text("machine", self.machine, KEY):
+        if not self.machine:
             raise InputError("The machine of a clip needs a name.")
-        for name, most in (
-            ("source_key", KEY),
-            ("audio_sha256", 64),
-            ("audio_path", NAME),
-            ("stamp", KEY),
-        ):
+        longest = {"machine": KEY, "source_key": KEY, "stamp": KEY, "audio_sha256": 64}
+        for name, most in (longest | {"audio_path": NAME}).items():
             if getattr(self, name) is not None:
-                checked_text(name, getattr(self, name), most)
+                check_text(name, getattr(self, name), most)
         for time in (self.received_at, self.recorded_at):
             if time is not None and time.tzinfo is None:
                 raise InputError(f"The times of a clip need their time zone. Got {time!r}.")
-        for name in _TEXTS:
-            checked_text(name, getattr(self.verdict, name), NAME)
-        for name in _NUMBERS:
-            value = getattr(self.verdict, name)
-            if value is not None and not math.isfinite(value):
+        for name in ("name", "nearest", "model_sha256"):
+            check_text(name, getattr(self.verdict, name), NAME)
+        for name, value in vars(self.verdict).items():
+            if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"The {name} of a verdict must be a finite number. Got {value!r}.")
-        for name in _DOCUMENTS:
-            _check_json(name, getattr(self.verdict, name))
+            if isinstance(value, dict | list | tuple):
+                _check_json(name, value)
 
     def row(self, machine_id: int) -> dict[str, Any]:
         """The clip as a row of ``daco_clips``."""
@@ -105,14 +100,8 @@ class NewClip:
 
     def stored_as(self, clip_id: int) -> StoredClip:
         """The clip as it is read from the store."""
-        return StoredClip(
-            **{**vars(self.verdict), "machine": self.machine},
-            id=clip_id,
-            received_at=self.received_at,
-            recorded_at=self.recorded_at,
-            audio_sha256=self.audio_sha256,
-            audio_path=self.audio_path,
-        )
+        own = {"id": clip_id, "machine": self.machine, "alarm": self.verdict.alarm}
+        return StoredClip.from_row({**self.row(0), **own})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +115,15 @@ class StoredClip(Verdict):
     audio_path: str | None = field(repr=False)
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> StoredClip:
-        """The clip of a row of ``daco_clips`` joined with its machine's name."""
-        values = row._mapping
-        own = ("id", "machine", "received_at", "recorded_at", "audio_sha256", "audio_path")
-        columns = {name: values[name] for name in (*own, *COLUMNS)}
-        return cls(**{**columns, "alarm": row.anomalous, "reasons": tuple(row.reasons)})
+    def from_row(cls, row: Mapping[Any, Any]) -> StoredClip:
+        """The clip of a row of `CLIPS`."""
+        return cls(**{**{name: row[name] for name in _CLIP}, "reasons": tuple(row["reasons"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON for others; paths of this computer are left out."""
         document = super().to_dict()
         del document["audio_path"]
-        times = {"received_at": iso(self.received_at), "recorded_at": iso(self.recorded_at)}
-        return {**document, **times}
+        return _plain(document)
 
 
 @dataclass(frozen=True)
@@ -180,10 +165,7 @@ class StoredAlarm:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        times = {
-            name: iso(getattr(self, name)) for name in ("opened_at", "closed_at", "acknowledged_at")
-        }
-        return {**asdict(self), "clip_ids": list(self.clip_ids), **times}
+        return _plain(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -208,33 +190,39 @@ class Source:
     reason: str | None
 
 
+@dataclass(frozen=True)
+class Pruned:
+    """Counts of removed clips and alarms, and the audio paths of the removed clips."""
+
+    clips: int
+    alarms: int
+    audio_paths: tuple[str, ...]
+
+
+_CLIP = tuple(each.name for each in fields(StoredClip))
+_ALARM = tuple(each.name for each in fields(StoredAlarm) if each.name != "clip_ids")
+
+
 def read_clips(connection: Connection, query: Select[Any]) -> list[StoredClip]:
     """The clips of a query on `CLIPS`."""
-    return [StoredClip.from_row(row) for row in connection.execute(query)]
+    return [StoredClip.from_row(row) for row in connection.execute(query).mappings()]
 
 
 def read_alarms(connection: Connection, query: Select[Any]) -> list[StoredAlarm]:
     """The alarms of a query on `ALARMS`, with the clips that contributed."""
-    rows = connection.execute(query).all()
-    members = connection.execute(
-        select(alarm_clips)
-        .where(alarm_clips.c.alarm_id.in_([row.id for row in rows]))
-        .order_by(alarm_clips.c.clip_id)
-    )
+    rows = connection.execute(query).mappings().all()
+    members = select(alarm_clips).where(alarm_clips.c.alarm_id.in_([row["id"] for row in rows]))
     of_alarm: dict[int, list[int]] = defaultdict(list)
-    for alarm, clip in members:
+    for alarm, clip in connection.execute(members.order_by(alarm_clips.c.clip_id)):
         of_alarm[alarm].append(clip)
-    names = [each.name for each in fields(StoredAlarm) if each.name != "clip_ids"]
     return [
-        StoredAlarm(
-            clip_ids=tuple(of_alarm[row.id]), **{name: row._mapping[name] for name in names}
-        )
+        StoredAlarm(clip_ids=tuple(of_alarm[row["id"]]), **{name: row[name] for name in _ALARM})
         for row in rows
     ]
 
 
-def checked_text(name: str, text: Any, most: int) -> str:
-    """The text itself; an InputError if it is too long or cannot be stored."""
+def check_text(name: str, text: Any, most: int) -> None:
+    """Raise an InputError for text that is too long or cannot be stored."""
     if not isinstance(text, str):
         raise InputError(f"The {name} must be text. Got {text!r} instead.")
     if len(text) > most:
@@ -245,7 +233,6 @@ def checked_text(name: str, text: Any, most: int) -> str:
         raise InputError(f"The {name} is not Unicode text: {text!r}.") from None
     if "\0" in text:
         raise InputError(f"The {name} holds a NUL, which no database can store: {text!r}.")
-    return text
 
 
 def _check_json(name: str, value: Any) -> None:
@@ -257,11 +244,21 @@ def _check_json(name: str, value: Any) -> None:
         raise InputError(f"The {name} of a verdict cannot be stored: too long, or a NUL in it.")
 
 
-def iso(time: datetime | None) -> str | None:
+def _plain(document: dict[str, Any]) -> dict[str, Any]:
+    """Fields as JSON has them: times as text, tuples as lists."""
+    for name, value in document.items():
+        if isinstance(value, datetime):
+            document[name] = iso(value)
+        elif isinstance(value, tuple):
+            document[name] = list(value)
+    return document
+
+
+def iso(time: datetime) -> str:
     """ISO 8601 in UTC.
 
     >>> from datetime import timedelta, timezone
     >>> iso(datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=1))))
     '2026-03-01T11:00:00Z'
     """
-    return None if time is None else time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -20,38 +20,35 @@ from daco.version import __version__
 metadata = sa.MetaData()
 
 
-class UTCDateTime(sa.TypeDecorator[datetime]):
-    """A time with its zone: aware in Python, stored in UTC."""
+class _UTCDateTime(sa.TypeDecorator[datetime]):
+    """A time with its zone: aware in Python, stored in UTC; SQLite does not store zones."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Convert to UTC; SQLite does not store zones."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
+        if value is not None and value.tzinfo is None:
             raise InputError(f"A time without its zone cannot be stored. Got {value!r}.")
-        return value.astimezone(UTC)
+        return value and value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Return an aware time in UTC."""
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return value and (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC))
 
 
-def _big() -> Any:
-    # SQLite autoincrements INTEGER PRIMARY KEY only; both hold 64 bits.
-    return sa.BigInteger().with_variant(sa.Integer, "sqlite")
+# SQLite autoincrements INTEGER PRIMARY KEY only; both hold 64 bits.
+_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def _id() -> sa.Column[int]:
-    return sa.Column("id", _big(), sa.Identity(), primary_key=True)
+    return sa.Column("id", _BIG, sa.Identity(), primary_key=True)
 
 
 def _machine() -> sa.Column[int]:
-    return sa.Column("machine_id", _big(), sa.ForeignKey("daco_machines.id"), nullable=False)
+    return sa.Column("machine_id", _BIG, sa.ForeignKey("daco_machines.id"), nullable=False)
+
+
+def _partial_index(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> None:
+    sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
 
 machines = sa.Table(
@@ -60,11 +57,11 @@ machines = sa.Table(
     _id(),
     sa.Column("name", sa.Text, nullable=False, unique=True),
     # Running counts: counting a million rows would be too slow for a page.
-    sa.Column("clips", _big(), nullable=False, default=0),
-    sa.Column("anomalous", _big(), nullable=False, default=0),
-    sa.Column("last_clip_id", _big()),
+    sa.Column("clips", _BIG, nullable=False, default=0),
+    sa.Column("anomalous", _BIG, nullable=False, default=0),
+    sa.Column("last_clip_id", _BIG),
     # Alarms count the clips after this one: the last opening, recovery or acknowledgement.
-    sa.Column("counted_after", _big(), nullable=False, default=0),
+    sa.Column("counted_after", _BIG, nullable=False, default=0),
     sqlite_autoincrement=True,
 )
 
@@ -73,8 +70,8 @@ clips = sa.Table(
     metadata,
     _id(),
     _machine(),
-    sa.Column("received_at", UTCDateTime, nullable=False),
-    sa.Column("recorded_at", UTCDateTime),
+    sa.Column("received_at", _UTCDateTime, nullable=False),
+    sa.Column("recorded_at", _UTCDateTime),
     sa.Column("anomalous", sa.Boolean, nullable=False),
     sa.Column("score", sa.Double, nullable=False),
     sa.Column("threshold", sa.Double, nullable=False),
@@ -106,7 +103,7 @@ sources = sa.Table(
     sa.Column("stamp", sa.Text),
     # No foreign key: a source stays known after its clip was pruned, or every old recording
     # that is still in its folder would be judged again.
-    sa.Column("clip_id", _big()),
+    sa.Column("clip_id", _BIG),
     sa.Column("reason", sa.Text),
     sqlite_with_rowid=False,
 )
@@ -117,23 +114,17 @@ alarms = sa.Table(
     _id(),
     _machine(),
     sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("clip_id", _big(), sa.ForeignKey("daco_clips.id"), nullable=False, index=True),
-    sa.Column("opened_at", UTCDateTime, nullable=False),
-    sa.Column("closed_at", UTCDateTime),
+    sa.Column("clip_id", _BIG, sa.ForeignKey("daco_clips.id"), nullable=False, index=True),
+    sa.Column("opened_at", _UTCDateTime, nullable=False),
+    sa.Column("closed_at", _UTCDateTime),
     sa.Column("closed_by", sa.Text),
-    sa.Column("acknowledged_at", UTCDateTime),
+    sa.Column("acknowledged_at", _UTCDateTime),
     sa.Column("acknowledged_by", sa.Text),
     sa.Column("comment", sa.Text),
     sa.Index("daco_alarms_by_machine", "machine_id", "id"),
     sqlite_autoincrement=True,
 )
-sa.Index(
-    "daco_alarms_open",
-    alarms.c.machine_id,
-    alarms.c.id,
-    sqlite_where=alarms.c.closed_at.is_(None),
-    postgresql_where=alarms.c.closed_at.is_(None),
-)
+_partial_index("daco_alarms_open", alarms.c.closed_at.is_(None), alarms.c.machine_id, alarms.c.id)
 
 alarm_clips = sa.Table(
     "daco_alarm_clips",
@@ -151,35 +142,31 @@ outbox = sa.Table(
     sa.Column("key", sa.Text, nullable=False, unique=True),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
-    sa.Column("created_at", UTCDateTime, nullable=False),
+    sa.Column("created_at", _UTCDateTime, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False, default=0),
-    sa.Column("due_at", UTCDateTime, nullable=False),
-    sa.Column("delivered_at", UTCDateTime),
+    sa.Column("due_at", _UTCDateTime, nullable=False),
+    sa.Column("delivered_at", _UTCDateTime),
     sa.Column("last_error", sa.Text),
     sqlite_autoincrement=True,
 )
-sa.Index(
-    "daco_outbox_pending",
-    outbox.c.id,
-    sqlite_where=outbox.c.delivered_at.is_(None),
-    postgresql_where=outbox.c.delivered_at.is_(None),
-)
-
-Migration = Callable[[sa.Connection], None]
-
-_LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock of a migration
+_partial_index("daco_outbox_pending", outbox.c.delivered_at.is_(None), outbox.c.id)
 
 versions = sa.Table(
     "daco_schema",
     sa.MetaData(),
     sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("daco_version", sa.Text, nullable=False),
-    sa.Column("applied_at", UTCDateTime, nullable=False),
+    sa.Column("applied_at", _UTCDateTime, nullable=False),
 )
+
+Migration = Callable[[sa.Connection], None]
+
+_LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock of a migration
 
 
 def _create_tables(connection: sa.Connection) -> None:
     # checkfirst=False: a table of that name that daco did not create must not be written to.
+    versions.create(connection, checkfirst=False)
     metadata.create_all(connection, checkfirst=False)
 
 
@@ -190,10 +177,7 @@ MIGRATIONS: tuple[Migration, ...] = (_create_tables,)
 def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Bring a database to this version's schema in one transaction.
 
-    Raises
-    ------
-    StoreError
-        The database has a newer schema; it is left unchanged.
+    A newer schema raises a StoreError, and the database is left unchanged.
     """
     with database.translated(opening=True):
         with database.reading() as connection:
@@ -204,26 +188,20 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
             version = _version(connection, database.label, len(migrations))
-            for number in range(version, len(migrations)):
-                if number == 0:
-                    versions.create(connection, checkfirst=False)
-                migrations[number](connection)
-                connection.execute(
-                    sa.insert(versions).values(
-                        version=number + 1, daco_version=__version__, applied_at=datetime.now(UTC)
-                    )
-                )
+            for number, step in enumerate(migrations[version:], version + 1):
+                step(connection)
+                row = {"version": number, "daco_version": __version__}
+                connection.execute(sa.insert(versions), {**row, "applied_at": datetime.now(UTC)})
 
 
 def _version(connection: sa.Connection, label: str, newest: int) -> int:
     if not sa.inspect(connection).has_table(versions.name):
         return 0
-    row = connection.execute(sa.select(versions).order_by(versions.c.version.desc())).first()
-    version, by = (row.version, row.daco_version) if row else (0, "")
-    if version > newest:
+    row = connection.execute(sa.select(versions).order_by(versions.c.version.desc()).limit(1)).one()
+    if row.version > newest:
         raise StoreError(
-            f"{label}: the database has schema {version}, written by daco {by}. This is daco "
-            f"{__version__}, which knows schemas up to {newest}: update daco, or choose another "
-            "database."
+            f"{label}: the database has schema {row.version}, written by daco {row.daco_version}. "
+            f"This is daco {__version__}, which knows schemas up to {newest}: update daco, or "
+            "choose another database."
         )
-    return int(version)
+    return int(row.version)

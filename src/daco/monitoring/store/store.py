@@ -7,28 +7,50 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from sqlalchemy import Select, case, func, select
+from sqlalchemy import Select, case, delete, exists, func, select, update
 
 from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.store import retention, writing
 from daco.monitoring.store.database import Database, chunks, open_database
-from daco.monitoring.store.outbox import EVENTS, Outbox
 from daco.monitoring.store.records import (
     ALARMS,
     CLIPS,
+    KEY,
+    NAME,
+    TEXT,
     Added,
     MachineSummary,
     NewClip,
+    Pruned,
     Source,
     StoredAlarm,
     StoredClip,
+    check_text,
     read_alarms,
     read_clips,
 )
-from daco.monitoring.store.schema import alarms, clips, machines, migrate, sources
+from daco.monitoring.store.schema import (
+    alarm_clips,
+    alarms,
+    clips,
+    machines,
+    migrate,
+    outbox,
+    sources,
+)
+from daco.monitoring.store.writing import (
+    EVENTS,
+    RECORDING_UNREADABLE,
+    Outbox,
+    add_clips,
+    lock_machine,
+    post,
+    save_sources,
+)
 
 LARGEST_PAGE = 10_000
+
+_STEP = 5_000  # rows removed in one transaction, so that other writers wait for milliseconds only
 
 
 @dataclass(frozen=True)
@@ -59,7 +81,8 @@ class Store:
     """
 
     database: Database
-    policy: writing.Policy
+    rule: AlarmRule
+    events: frozenset[str]
 
     @classmethod
     def open(cls, url: str, *, rule: AlarmRule | None = None, events: Collection[str] = ()) -> Self:
@@ -84,7 +107,7 @@ class Store:
         except BaseException:
             database.engine.dispose()
             raise
-        return cls(database, writing.Policy(rule or AlarmRule(), frozenset(events)))
+        return cls(database, rule or AlarmRule(), frozenset(events))
 
     def close(self) -> None:
         """Close all connections."""
@@ -115,23 +138,32 @@ class Store:
         Alarms are opened and closed in the same transaction, by the clips in their order.
         """
         with self.database.writing() as connection:
-            return writing.add_clips(connection, self.policy, new)
+            return add_clips(connection, self.rule, self.events, new)
 
     def reject(
         self, machine: str, source_key: str, *, name: str, stamp: str, reason: str, at: datetime
     ) -> None:
         """Remember that a source is not a usable recording while it has this stamp.
 
-        `name` is what messages call the recording.
+        Its last clip stays known. `name` is what messages call the recording.
         """
+        check_text("source_key", source_key, KEY)
+        check_text("name", name, NAME)
+        check_text("reason", reason, TEXT)
         with self.database.writing() as connection:
-            source = {"source_key": source_key, "stamp": stamp, "reason": reason}
-            writing.reject_source(connection, self.policy, machine, source, name=name, at=at)
+            number = lock_machine(connection, machine).id
+            row = {"machine_id": number, "source_key": source_key, "stamp": stamp, "reason": reason}
+            save_sources(connection, [row], "stamp", "reason")
+            if RECORDING_UNREADABLE in self.events:
+                about = {"machine": machine, "name": name, "reason": reason}
+                post(connection, number, [(RECORDING_UNREADABLE, at, about)])
 
     def restamp(self, machine: str, source_key: str, stamp: str) -> None:
         """Record another stamp for a source whose recording is unchanged."""
         with self.database.writing() as connection:
-            writing.restamp_source(connection, machine, source_key, stamp)
+            own = sources.c.machine_id == lock_machine(connection, machine).id
+            source = update(sources).where(own, sources.c.source_key == source_key)
+            connection.execute(source.values(stamp=stamp, reason=None))
 
     def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
         """Those of these sources of a machine that were processed."""
@@ -143,14 +175,6 @@ class Store:
                 for some in chunks(keys)
                 for row in connection.execute(query.where(sources.c.source_key.in_(some)))
             ]
-
-    def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
-        """Forget sources that are gone and have no clip any more; return how many.
-
-        `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
-        still exists must stay known, or it would be judged again.
-        """
-        return retention.forget_sources(self.database, machine, prefix, is_gone)
 
     def clips(
         self,
@@ -176,31 +200,27 @@ class Store:
         since : datetime, optional
             Only clips that were received at that time or later.
         """
+        own = [clips.c.machine_id == _id_of(machine)]
+        if before is not None:
+            own.append(clips.c.id < before)
+        query = CLIPS.where(*own).limit(_page(limit))
+        newest_first = clips.c.id.desc()
         with self.database.reading() as connection:
-            own = clips.c.machine_id == _id_of(machine)
-            query = CLIPS.where(own).limit(_page(limit))
-            if before is not None:
-                query = query.where(clips.c.id < before)
-            if since is not None:
-                query = query.where(clips.c.received_at >= since)
             if after is not None:
                 query = query.where(clips.c.id > after).order_by(clips.c.id)
                 return read_clips(connection, query)[::-1]
-            query = query.order_by(clips.c.id.desc())
+            query = query.order_by(newest_first)
             if since is None:
                 return read_clips(connection, query)
+            query = query.where(clips.c.received_at >= since)
             # The next clips by id hold enough clips of that time, unless it is nearly over. Then
             # the smallest id of that time, by the index on times, bounds the search.
-            newest = select(clips.c.id).where(own).order_by(clips.c.id.desc())
-            if before is not None:
-                newest = newest.where(clips.c.id < before)
-            edge = connection.scalar(newest.offset(4 * limit).limit(1))
-            if edge is None:
-                return read_clips(connection, query)
-            page = read_clips(connection, query.where(clips.c.id >= edge))
-            if len(page) == limit:
+            ids = select(clips.c.id).where(*own).order_by(newest_first)
+            edge = connection.scalar(ids.offset(4 * limit).limit(1))
+            page = read_clips(connection, query.where(clips.c.id >= (edge or 0)))
+            if edge is None or len(page) == limit:
                 return page
-            first = select(func.min(clips.c.id)).where(own, clips.c.received_at >= since)
+            first = select(func.min(clips.c.id)).where(own[0], clips.c.received_at >= since)
             return read_clips(connection, query.where(clips.c.id >= first.scalar_subquery()))
 
     def clip(self, clip_id: int) -> StoredClip | None:
@@ -220,26 +240,17 @@ class Store:
 
     def machines_summary(self) -> list[MachineSummary]:
         """A summary of every machine, by name."""
-        count = select(alarms.c.machine_id, func.count()).where(alarms.c.closed_at.is_(None))
+        is_open = (alarms.c.machine_id == machines.c.id, alarms.c.closed_at.is_(None))
+        n_open = select(func.count()).select_from(alarms).where(*is_open).scalar_subquery()
+        counts = (machines.c.clips, machines.c.anomalous, n_open)
         with self.database.reading() as connection:
+            query = select(machines.c.last_clip_id, machines.c.name, *counts)
             # Sorted here: databases differ in how they order text.
-            rows = sorted(connection.execute(select(machines)), key=lambda row: str(row.name))
-            open_alarms: dict[int, int] = {
-                row[0]: row[1] for row in connection.execute(count.group_by(alarms.c.machine_id))
-            }
+            rows = sorted(connection.execute(query), key=lambda row: str(row.name))
             last_ids = [row.last_clip_id for row in rows if row.last_clip_id]
             newest = read_clips(connection, CLIPS.where(clips.c.id.in_(last_ids)))
         last = {clip.id: clip for clip in newest}
-        return [
-            MachineSummary(
-                row.name,
-                row.clips,
-                row.anomalous,
-                open_alarms.get(row.id, 0),
-                last.get(row.last_clip_id),
-            )
-            for row in rows
-        ]
+        return [MachineSummary(*row[1:], last.get(row.last_clip_id)) for row in rows]
 
     def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
         """By machine, how many clips were received since a time, and how many were anomalous."""
@@ -285,31 +296,94 @@ class Store:
 
         The first acknowledgement stays; later ones return it unchanged.
         """
+        check_text("name of who acknowledges", who, 200)
+        check_text("comment", comment, TEXT)
+        at = at or datetime.now(UTC)
+        this = alarms.c.id == alarm_id
         with self.database.writing() as connection:
-            return writing.acknowledge_alarm(
-                connection, alarm_id, who, comment, at or datetime.now(UTC)
-            )
+            (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
+            if alarm is not None:
+                machine = lock_machine(connection, alarm.machine)
+                # Again, now that nobody else can write.
+                (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
+            if alarm is None:
+                raise InputError(f"There is no alarm {alarm_id}.")
+            if alarm.acknowledged_at is not None:
+                return alarm
+            changes = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}
+            if alarm.is_open:
+                changes |= {"closed_at": at, "closed_by": "acknowledgement"}
+                # Clips up to here no longer count: a new alarm needs new clips.
+                own = update(machines).where(machines.c.id == machine.id)
+                connection.execute(own.values(counted_after=machine.last_clip_id))
+            connection.execute(update(alarms).where(this).values(changes))
+            return read_alarms(connection, ALARMS.where(this))[0]
 
     def prune(
         self, keep_days: float, *, machine: str | None = None, now: datetime | None = None
-    ) -> retention.Pruned:
-        """Remove old clips, with the alarms they completed and the messages about them.
+    ) -> Pruned:
+        """Remove clips that were received more than `keep_days` ago, of one machine or of all.
 
-        Open alarms and their clips stay. Processed sources stay known until `forget_sources`, so
-        that no recording is judged again. Recordings on disk are not touched.
-
-        Parameters
-        ----------
-        keep_days : float
-            Clips that were received earlier are removed, and so are messages, delivered or not.
-        machine : str, optional
-            Only this machine.
-        now : datetime, optional
+        The alarms they completed and messages of that time, delivered or not, go with them. Open
+        alarms and their clips stay. Processed sources stay known until `forget_sources`, so that
+        no recording is judged again. Recordings on disk are not touched.
         """
         if keep_days < 0:
             raise InputError(f"The 'keep_days' of prune must be >= 0. Got {keep_days!r} instead.")
         oldest = (now or datetime.now(UTC)) - timedelta(days=keep_days)
-        return retention.prune(self.database, oldest, machine)
+        own = select(machines.c.id)
+        if machine is not None:
+            own = own.where(machines.c.name == machine)
+        with self.database.reading() as connection:
+            numbers = list(connection.scalars(own))
+        n_alarms, paths = 0, []
+        for number in numbers:
+            old = (clips.c.machine_id == number, clips.c.received_at < oldest)
+            # A closed alarm goes with its completing clip; an open one stays, with its clips.
+            closed = delete(alarms).where(
+                alarms.c.machine_id == number,
+                alarms.c.closed_at.is_not(None),
+                alarms.c.clip_id.in_(select(clips.c.id).where(*old)),
+            )
+            with self.database.writing() as connection:
+                n_alarms += connection.execute(closed).rowcount
+            free = clips.c.id.not_in(select(alarm_clips.c.clip_id))
+            some = select(clips.c.id).where(*old, free).order_by(clips.c.id).limit(_STEP)
+            step = delete(clips).where(clips.c.id.in_(some)).returning(clips.c.audio_path)
+            size = _STEP
+            while size == _STEP:
+                with self.database.writing() as connection:
+                    removed = list(connection.scalars(step))
+                paths += removed
+                size = len(removed)
+        messages = outbox.c.created_at < oldest, outbox.c.machine_id.in_(numbers)
+        with self.database.writing() as connection:
+            connection.execute(delete(outbox).where(*messages))
+        return Pruned(len(paths), n_alarms, tuple(path for path in paths if path is not None))
+
+    def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
+        """Forget sources that are gone and have no clip any more; return how many.
+
+        `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
+        still exists must stay known, or it would be judged again.
+        """
+        unused = (
+            sources.c.machine_id == _id_of(machine),
+            func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
+            ~exists().where(clips.c.id == sources.c.clip_id),
+        )
+        forgotten, last, size = 0, "", _STEP
+        while size == _STEP:
+            step = select(sources.c.source_key).where(*unused, sources.c.source_key > last)
+            with self.database.reading() as connection:
+                keys = list(connection.scalars(step.order_by(sources.c.source_key).limit(_STEP)))
+            for some in chunks([key for key in keys if is_gone(key)]):
+                named = sources.c.source_key.in_(some)
+                with self.database.writing() as connection:
+                    # Only sources still without a clip: another watcher may have stored one.
+                    forgotten += connection.execute(delete(sources).where(*unused, named)).rowcount
+            size, last = len(keys), keys[-1] if keys else last
+        return forgotten
 
 
 def _id_of(machine: str) -> Any:

@@ -6,38 +6,35 @@ other: ids grow in the order of commits, and no alarm is opened twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import uuid
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opened, advance
-from daco.monitoring.store.database import chunks
-from daco.monitoring.store.outbox import (
-    ALARM_OPENED,
-    ALARM_RECOVERED,
-    CLIP_SCORED,
-    RECORDING_UNREADABLE,
-    post,
-)
-from daco.monitoring.store.records import (
-    ALARMS,
-    CLIPS,
-    KEY,
-    NAME,
-    TEXT,
-    Added,
-    NewClip,
-    StoredAlarm,
-    checked_text,
-    read_alarms,
-    read_clips,
-)
-from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, sources
+from daco.monitoring.store.database import Database, chunks
+from daco.monitoring.store.records import ALARMS, Added, NewClip, iso, read_alarms
+from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, outbox, sources
+
+CLIP_SCORED = "clip.scored"
+ALARM_OPENED = "alarm.opened"
+ALARM_RECOVERED = "alarm.recovered"
+RECORDING_UNREADABLE = "recording.unreadable"
+EVENTS = (CLIP_SCORED, ALARM_OPENED, ALARM_RECOVERED, RECORDING_UNREADABLE)
+"""Kinds of messages that a store can put into its outbox."""
+
+LONGEST_WAIT = timedelta(hours=1)
+"""Longest wait for the next attempt; a later due time means that the clock was set back."""
+
+_LONGEST_ERROR = 500
+_DIALECTS: dict[str, ModuleType] = {"sqlite": sqlite, "postgresql": postgresql}
 
 # Built once: building a statement costs more than running it.
 _MACHINE = select(machines).where(machines.c.name == bindparam("machine")).with_for_update()
@@ -69,114 +66,66 @@ _COUNT = (
 )
 
 
-def _upserts(*changed: str) -> dict[str, Any]:
-    """By dialect, a statement that inserts a source's row or updates these columns of it."""
-    statements = {}
-    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql)):
-        new = dialect.insert(sources)
-        statements[name] = new.on_conflict_do_update(
-            index_elements=[sources.c.machine_id, sources.c.source_key],
-            set_={column: new.excluded[column] for column in changed},
-        )
-    return statements
+@cache
+def _upsert(dialect: str, *changed: str) -> Any:
+    """A statement that inserts a source's row or updates these columns of it."""
+    new = _DIALECTS[dialect].insert(sources)
+    return new.on_conflict_do_update(
+        index_elements=[sources.c.machine_id, sources.c.source_key],
+        set_={column: new.excluded[column] for column in changed},
+    )
 
 
-_REMEMBER = _upserts("audio_sha256", "stamp", "clip_id", "reason")
-_REJECT = _upserts("stamp", "reason")
-_MAKE_MACHINE = {
-    "sqlite": sqlite.insert(machines).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(machines).on_conflict_do_nothing(),
-}
+def save_sources(connection: Connection, rows: Sequence[dict[str, Any]], *changed: str) -> None:
+    """Insert sources; of those that are known, update the columns that are `changed`."""
+    connection.execute(_upsert(connection.dialect.name, *changed), rows)
 
 
-@dataclass(frozen=True)
-class Policy:
-    """When an alarm opens, and which events are put into the outbox."""
+def lock_machine(connection: Connection, name: str) -> Row[Any]:
+    """The machine's row, created if necessary, locked until the transaction ends."""
+    row = connection.execute(_MACHINE, {"machine": name}).first()
+    if row is None:
+        new = _DIALECTS[connection.dialect.name].insert(machines).on_conflict_do_nothing()
+        connection.execute(new, {"name": name})
+        row = connection.execute(_MACHINE, {"machine": name}).one()
+    return row
 
-    rule: AlarmRule
-    events: frozenset[str]
 
-
-def add_clips(connection: Connection, policy: Policy, new: Sequence[NewClip]) -> list[Added | None]:
+def add_clips(
+    connection: Connection, rule: AlarmRule, events: Collection[str], new: Sequence[NewClip]
+) -> list[Added | None]:
     """Store the clips that are not stored yet; the result has None for the others."""
     added: list[Added | None] = [None] * len(new)
     # In the order of names, so that two writers of the same machines never deadlock.
     for name in sorted({clip.machine for clip in new}):
-        machine = _lock_machine(connection, name)
+        machine = lock_machine(connection, name)
         indices = [index for index, clip in enumerate(new) if clip.machine == name]
         indices = _not_stored_yet(connection, machine.id, new, indices)
         if not indices:
             continue
         fresh = [new[index] for index in indices]
         ids = list(connection.scalars(_NEW_CLIPS, [clip.row(machine.id) for clip in fresh]))
-        _remember_sources(connection, machine.id, fresh, ids)
-        outcome = _raise_alarms(connection, policy, machine, fresh, ids)
+        latest = {  # of two recordings with one key, the later counts
+            clip.source_key: {
+                "machine_id": machine.id,
+                "source_key": clip.source_key,
+                "audio_sha256": clip.audio_sha256,
+                "stamp": clip.stamp,
+                "clip_id": number,
+                "reason": None,
+            }
+            for clip, number in zip(fresh, ids, strict=True)
+            if clip.source_key is not None
+        }
+        if latest:
+            changed = ("audio_sha256", "stamp", "clip_id", "reason")
+            save_sources(connection, list(latest.values()), *changed)
+        outcome = _raise_alarms(connection, rule, machine, fresh, ids)
         for index, each in zip(indices, outcome, strict=True):
             added[index] = each
-        _announce(connection, policy, machine.id, outcome)
+        if events:
+            _announce(connection, events, machine.id, fresh, outcome)
     return added
-
-
-def reject_source(
-    connection: Connection,
-    policy: Policy,
-    machine: str,
-    source: dict[str, str],
-    *,
-    name: str,
-    at: datetime,
-) -> None:
-    """Remember why a source with this stamp cannot be used; its last clip stays known."""
-    checked_text("source_key", source["source_key"], KEY)
-    checked_text("name", name, NAME)
-    checked_text("reason", source["reason"], TEXT)
-    row = _lock_machine(connection, machine)
-    connection.execute(_REJECT[connection.dialect.name], {"machine_id": row.id, **source})
-    if RECORDING_UNREADABLE in policy.events:
-        message = {"machine": machine, "name": name, "reason": source["reason"]}
-        post(connection, row.id, [(RECORDING_UNREADABLE, at, message)])
-
-
-def restamp_source(connection: Connection, machine: str, source_key: str, stamp: str) -> None:
-    """Record the new stamp of a source whose content is unchanged."""
-    row = _lock_machine(connection, machine)
-    own = (sources.c.machine_id == row.id) & (sources.c.source_key == source_key)
-    connection.execute(update(sources).where(own).values(stamp=stamp, reason=None))
-
-
-def acknowledge_alarm(
-    connection: Connection, alarm_id: int, who: str, comment: str, at: datetime
-) -> StoredAlarm:
-    """Acknowledge an alarm, and close it if it is open; the first acknowledgement stays."""
-    checked_text("name of who acknowledges", who, 200)
-    checked_text("comment", comment, TEXT)
-    query = ALARMS.where(alarms.c.id == alarm_id)
-    found = read_alarms(connection, query)
-    if not found:
-        raise InputError(f"There is no alarm {alarm_id}.")
-    machine = _lock_machine(connection, found[0].machine)
-    found = read_alarms(connection, query)  # again, now that nobody else can write
-    if not found:
-        raise InputError(f"There is no alarm {alarm_id}.")
-    if found[0].acknowledged_at is not None:
-        return found[0]
-    values: dict[str, Any] = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}
-    if found[0].is_open:
-        values |= {"closed_at": at, "closed_by": "acknowledgement"}
-        # Clips up to here no longer count: a new alarm needs new clips.
-        newest = {"counted_after": machine.last_clip_id}
-        connection.execute(update(machines).where(machines.c.id == machine.id).values(newest))
-    connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(values))
-    return read_alarms(connection, query)[0]
-
-
-def _lock_machine(connection: Connection, name: str) -> Row[Any]:
-    """The machine's row, created if necessary, locked until the transaction ends."""
-    row = connection.execute(_MACHINE, {"machine": name}).first()
-    if row is None:
-        connection.execute(_MAKE_MACHINE[connection.dialect.name], {"name": name})
-        row = connection.execute(_MACHINE, {"machine": name}).one()
-    return row
 
 
 def _not_stored_yet(
@@ -199,52 +148,33 @@ def _not_stored_yet(
     return fresh
 
 
-def _remember_sources(
-    connection: Connection, machine: int, fresh: Sequence[NewClip], ids: Sequence[int]
-) -> None:
-    latest = {  # of two recordings with one key, the later counts
-        clip.source_key: {
-            "machine_id": machine,
-            "source_key": clip.source_key,
-            "audio_sha256": clip.audio_sha256,
-            "stamp": clip.stamp,
-            "clip_id": number,
-            "reason": None,
-        }
-        for clip, number in zip(fresh, ids, strict=True)
-        if clip.source_key is not None
-    }
-    if latest:
-        connection.execute(_REMEMBER[connection.dialect.name], list(latest.values()))
-
-
 def _raise_alarms(
     connection: Connection,
-    policy: Policy,
+    rule: AlarmRule,
     machine: Row[Any],
     fresh: Sequence[NewClip],
     ids: Sequence[int],
 ) -> list[Added]:
     """Apply the alarm rule to the clips; store the alarms it opens and closes."""
     since = {"machine": machine.id, "after": machine.counted_after, "first": ids[0]}
-    recent = connection.execute(_RECENT, {**since, "memory": policy.rule.memory})
+    recent = connection.execute(_RECENT, {**since, "memory": rule.memory})
     still_open = list(connection.scalars(_STILL_OPEN, {"machine": machine.id}))
-    decisions = tuple(Decision(*row) for row in recent)[::-1]
-    state = AlarmState(decisions, bool(still_open))
+    state = AlarmState(tuple(Decision(*row) for row in recent)[::-1], bool(still_open))
     counted_after, added = machine.counted_after, []
     for clip, number in zip(fresh, ids, strict=True):
-        state, event = advance(policy.rule, state, Decision(number, clip.verdict.alarm))
+        state, event = advance(rule, state, Decision(number, clip.verdict.alarm))
         opened, recovered = None, ()
         if isinstance(event, Opened):
-            opened = _open_alarm(connection, policy.rule, machine.id, event, clip.received_at)
+            row = {"machine_id": machine.id, "rule": str(rule), "clip_id": number}
+            row["opened_at"] = clip.received_at
+            opened = connection.scalars(_NEW_ALARM, row).one()
+            members = [{"alarm_id": opened, "clip_id": each} for each in event.contributing]
+            connection.execute(insert(alarm_clips), members)
             still_open.append(opened)
         elif event:
             recovered, still_open = tuple(still_open), []
-            connection.execute(
-                update(alarms)
-                .where(alarms.c.id.in_(recovered))
-                .values(closed_at=clip.received_at, closed_by="recovery")
-            )
+            closing = {"closed_at": clip.received_at, "closed_by": "recovery"}
+            connection.execute(update(alarms).where(alarms.c.id.in_(recovered)).values(closing))
         if event:
             counted_after = number
         added.append(Added(number, opened, recovered))
@@ -259,43 +189,119 @@ def _raise_alarms(
     return added
 
 
-def _open_alarm(
-    connection: Connection, rule: AlarmRule, machine: int, event: Opened, at: datetime
-) -> int:
-    values = {"machine_id": machine, "rule": str(rule), "clip_id": event.clip, "opened_at": at}
-    number = connection.scalars(_NEW_ALARM, values).one()
-    members = [{"alarm_id": number, "clip_id": clip} for clip in event.contributing]
-    connection.execute(insert(alarm_clips), members)
-    return number
-
-
 def _announce(
-    connection: Connection, policy: Policy, machine: int, outcome: Sequence[Added]
+    connection: Connection,
+    events: Collection[str],
+    machine: int,
+    fresh: Sequence[NewClip],
+    outcome: Sequence[Added],
 ) -> None:
-    """Post messages about the stored clips, read back so that they hold what the store holds."""
-    if not policy.events:
-        return
-    wanted = [
-        each for each in outcome if CLIP_SCORED in policy.events or each != Added(each.clip_id)
-    ]
-    clip_of = {
-        clip.id: clip
-        for some in chunks([each.clip_id for each in wanted])
-        for clip in read_clips(connection, CLIPS.where(clips.c.id.in_(some)))
-    }
-    changed = [each.opened for each in wanted if each.opened is not None]
-    changed += [alarm for each in wanted for alarm in each.recovered]
+    """Post messages about the stored clips and the alarms they opened and closed."""
+    changed = [each.opened for each in outcome if each.opened is not None]
+    changed += [alarm for each in outcome for alarm in each.recovered]
     alarm_of = {
         alarm.id: alarm.to_dict()
         for some in chunks(changed)
         for alarm in read_alarms(connection, ALARMS.where(alarms.c.id.in_(some)))
     }
     messages = []
-    for each in wanted:
-        clip, at = clip_of[each.clip_id].to_dict(), clip_of[each.clip_id].received_at
-        messages.append((CLIP_SCORED, at, {"clip": clip}))
-        if each.opened is not None:
-            messages.append((ALARM_OPENED, at, {"alarm": alarm_of[each.opened], "clip": clip}))
-        for alarm in each.recovered:
-            messages.append((ALARM_RECOVERED, at, {"alarm": alarm_of[alarm], "clip": clip}))
-    post(connection, machine, [each for each in messages if each[0] in policy.events])
+    for new, each in zip(fresh, outcome, strict=True):
+        if CLIP_SCORED not in events and each == Added(each.clip_id):
+            continue
+        about = {"clip": new.stored_as(each.clip_id).to_dict()}
+        of_alarms = [(ALARM_OPENED, each.opened)] if each.opened is not None else []
+        of_alarms += [(ALARM_RECOVERED, alarm) for alarm in each.recovered]
+        messages.append((CLIP_SCORED, new.received_at, about))
+        for kind, alarm in of_alarms:
+            messages.append((kind, new.received_at, {"alarm": alarm_of[alarm], **about}))
+    post(connection, machine, [each for each in messages if each[0] in events])
+
+
+def post(
+    connection: Connection, machine: int, messages: Collection[tuple[str, datetime, dict[str, Any]]]
+) -> None:
+    """Put messages into the outbox, in the transaction of the clips they are about."""
+    rows = [
+        {
+            "machine_id": machine,
+            "key": uuid.uuid4().hex,
+            "kind": kind,
+            "body": json.dumps({"type": kind, "timestamp": iso(at), "data": about}),
+            "created_at": at,
+            "due_at": at,
+        }
+        for kind, at, about in messages
+    ]
+    if rows:
+        connection.execute(insert(outbox), rows)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message that was taken: its key, its body, and the number of this attempt."""
+
+    id: int
+    key: str
+    kind: str
+    body: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """Messages to deliver, those of one machine or of all, kept until they were delivered.
+
+    Delivery is at least once: a message that was taken and neither delivered nor failed within
+    its time (a kill, a power cut) is due again, with the same key.
+    """
+
+    database: Database
+    machine: str | None = None
+
+    def of(self, machine: str) -> Outbox:
+        """The messages of one machine only."""
+        return Outbox(self.database, machine)
+
+    def pending(self) -> int:
+        """How many are still to be delivered."""
+        query = self._mine(select(func.count()).select_from(outbox))
+        with self.database.reading() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def take(self, hold: float, now: datetime | None = None) -> Delivery | None:
+        """Take the oldest message that is due, for `hold` seconds; None when nothing is due."""
+        now = now or datetime.now(UTC)
+        due = or_(outbox.c.due_at <= now, outbox.c.due_at > now + LONGEST_WAIT)
+        query = self._mine(select(outbox)).where(due).order_by(outbox.c.id).limit(1)
+        with self.database.reading() as connection:
+            if connection.execute(query).first() is None:  # most often: no writer waits then
+                return None
+        with self.database.writing() as connection:
+            row = connection.execute(query.with_for_update(skip_locked=True, of=outbox)).first()
+            if row is None:
+                return None
+            values = {"attempts": row.attempts + 1, "due_at": now + timedelta(seconds=hold)}
+            connection.execute(update(outbox).where(outbox.c.id == row.id).values(values))
+        return Delivery(row.id, row.key, row.kind, row.body, row.attempts + 1)
+
+    def delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
+        """Mark a message as delivered."""
+        self._update(delivery, delivered_at=now or datetime.now(UTC), last_error=None)
+
+    def failed(
+        self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
+    ) -> None:
+        """Put a message back, with the reason; it is due again after `wait` seconds."""
+        due = (now or datetime.now(UTC)) + min(timedelta(seconds=wait), LONGEST_WAIT)
+        self._update(delivery, due_at=due, last_error=reason[:_LONGEST_ERROR])
+
+    def _update(self, delivery: Delivery, **values: Any) -> None:
+        with self.database.writing() as connection:
+            connection.execute(update(outbox).where(outbox.c.id == delivery.id).values(values))
+
+    def _mine(self, query: Any) -> Any:
+        query = query.where(outbox.c.delivered_at.is_(None))
+        if self.machine is None:
+            return query
+        mine = select(machines.c.id).where(machines.c.name == self.machine)
+        return query.where(outbox.c.machine_id == mine.scalar_subquery())
