@@ -13,7 +13,7 @@ from textbook_frontier import Clips
 import daco
 from daco.method.bases import Base
 from daco.method.distances import unit_rows
-from daco.method.geometry import View, band_rows
+from daco.method.geometry import Space, band_rows
 from daco.method.kernels import use_kernels
 
 NAMES = (

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError
+from daco.method.distances import unit_rows
 from daco.text import name_list
 from daco.validation import Floats, as_embeddings, flat_bands, is_whole, split_bands
 
@@ -63,6 +64,10 @@ class Views:
     def split(self, rows: Any) -> list[Any]:
         """The columns of each view."""
         return [rows[..., a:b] for a, b in pairwise(accumulate(self.sizes, initial=0))]
+
+    def scaled(self, rows: Floats) -> Floats:
+        """Rows in which every view has length 1, so that views count alike in a distance."""
+        return np.concatenate([unit_rows(part) for part in self.split(rows)], axis=1)
 
     def rows(self, X: Any, name: str = "X") -> Floats:
         """The rows of an array, or of a mapping with an array for every view; checked."""
