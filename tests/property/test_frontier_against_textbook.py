@@ -172,7 +172,7 @@ def test_beam_is_the_mean_over_bands_of_banks_of_one_band(rng):
 
 
 def test_varmin_without_correction_is_nearest_neighbours_and_with_all_of_it_ldn(rng, monkeypatch):
-    _, bank = bank_of(rng)
+    X, bank = bank_of(rng)
     query = rng.normal(size=(20, 6))
     for alpha, same_as in (
         (0.0, bank.score(query, "raw-k1") / 2),
@@ -181,7 +181,7 @@ def test_varmin_without_correction_is_nearest_neighbours_and_with_all_of_it_ldn(
         monkeypatch.setattr(
             "daco.method.densities.Densities._slope", lambda self, *_, a=alpha: np.full(1, a)
         )
-        got = bank.score(query, "varmin-K1")
+        got = daco.NormalBank(X).score(query, "varmin-K1")
         np.testing.assert_allclose(got, same_as, rtol=1e-12, atol=1e-15)
 
 

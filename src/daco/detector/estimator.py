@@ -26,7 +26,7 @@ from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
-from daco.method.views import Bands, Views, join_views
+from daco.method.views import Bands, Views, is_by_view, join_views
 from daco.validation import Float64s, Floats, as_embeddings
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _joined(self, X: Clips) -> tuple[Floats, Views]:
         """The rows to fit, of all views side by side, and how they are divided."""
-        if not isinstance(X, Mapping):
+        if not is_by_view(X):
             return join_views(self._embeddings(X, reset=True), self.bands)
         rows, views = join_views(X, self.bands)
         return self._embeddings(rows, reset=True), views
 
-    def _embeddings(self, X: Clips, *, reset: bool) -> Any:
-        if isinstance(X, Mapping):  # the bank knows its views
+    def _embeddings(self, X: Any, *, reset: bool) -> Any:
+        if is_by_view(X):  # the bank knows its views
             return X
         embeddings = as_embeddings(X)
         try:
@@ -308,7 +308,7 @@ class LabelFreeSearch(_Detector):
         self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate, self.bands)._fit_bank(
             bank
         )
-        given = rows if isinstance(X, Mapping) else X
+        given = rows if is_by_view(X) else X
         validate_data(self.best_detector_, given, reset=True, skip_check_array=True)
         self._own_scores = self.best_detector_._own_scores
         self.threshold_ = self.best_detector_.threshold_

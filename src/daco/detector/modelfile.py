@@ -278,6 +278,8 @@ def _check_document(document: Mapping[str, Any], schema: int) -> None:
     for name in expected:
         if not isinstance(document[name], _DOCUMENT[name]):
             raise ModelError(f"damaged: {name} cannot be {document[name]!r:.60}.")
+    if isinstance(document.get("bands"), dict) != (schema > 3):
+        raise ModelError(f"damaged: bands cannot be {document.get('bands')!r:.60} in this schema.")
 
 
 def _frontend(description: dict[str, Any] | None) -> Frontend | None:

@@ -167,19 +167,11 @@ class Support:
     """Leave-one-out scores (S, N) of one base: sorted, and summarised by domain."""
 
     def __init__(self, scores: Array, domain_starts: Indices) -> None:
-        self._kernels = kernels(scores)
-        self._scores = self._kernels.double(scores)
-        self._starts = domain_starts
-
-    @cached_property
-    def pooled(self) -> Array:
+        K = kernels(scores)
+        self.pooled = K.sort(K.double(scores))
         """Sorted scores of all domains."""
-        return self._kernels.sort(self._scores)
-
-    @cached_property
-    def domains(self) -> list[Array]:
+        self.domains = [K.sort(K.double(scores[:, a:b])) for a, b in pairwise(domain_starts)]
         """Sorted scores of each domain."""
-        return [self._kernels.sort(self._scores[:, a:b]) for a, b in pairwise(self._starts)]
 
     @cached_property
     def typical(self) -> Array:
@@ -189,12 +181,12 @@ class Support:
     @cached_property
     def medians(self) -> Array:
         """The median of each domain, (S, G, 1)."""
-        return self._kernels.xp.stack([_median(part) for part in self.domains], 1)
+        return kernels(self.pooled).xp.stack([_median(part) for part in self.domains], 1)
 
     @cached_property
     def means_and_spreads(self) -> tuple[Array, Array]:
         """Mean and standard deviation of each domain, (S, G, 1)."""
-        stack = self._kernels.xp.stack
+        stack = kernels(self.pooled).xp.stack
         means = stack([part.mean(-1) for part in self.domains], 1)
         # One clip has no spread of its own: the pooled spread stands in for it.
         parts = [part if part.shape[1] > 1 else self.pooled for part in self.domains]

@@ -12,7 +12,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.method.distances import unit_rows
@@ -71,7 +70,7 @@ class Views:
 
     def rows(self, X: Any, name: str = "X") -> Floats:
         """The rows of an array, or of a mapping with an array for every view; checked."""
-        if not isinstance(X, Mapping):
+        if not is_by_view(X):
             return as_embeddings(flat_bands(X)[0], name, dim=self.dim)
         if set(X) != set(self.names):
             raise InputError(
@@ -87,13 +86,16 @@ class Views:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
+def is_by_view(X: Any) -> bool:
+    """Whether X has an array for each view; some sparse matrices are mappings as well."""
+    return isinstance(X, Mapping) and not hasattr(X, "toarray")
+
+
 Bands = int | Views
 """How a row is divided: into that many equal bands, or into views."""
 
 
-def join_views(
-    X: ArrayLike | Mapping[str, ArrayLike], bands: Bands | Mapping[str, int] | None = None
-) -> tuple[Floats, Views]:
+def join_views(X: Any, bands: Bands | Mapping[str, int] | None = None) -> tuple[Floats, Views]:
     """The rows of all views side by side, and how they are divided.
 
     Parameters
@@ -102,7 +104,7 @@ def join_views(
     bands : int, Views or {name: int}, optional
         Of the array, or of views that have some.
     """
-    if not isinstance(X, Mapping):
+    if not is_by_view(X):
         if isinstance(bands, Views):
             return bands.rows(X), bands
         if isinstance(bands, Mapping):
