@@ -1,8 +1,9 @@
 """Backbones: frozen networks that turn waveforms into vectors.
 
-Read `protocol` first: what every network offers. `logmel` needs no weights; `network` is the base
-of those that do: `beats` and `eat`, which share `transformer`, `panns` and `mobilenet`. `readout`
-and `pooling` turn frames into one vector, and `weights` finds and checks checkpoints. ``load``
+Read `protocol` first: what every network offers. `logmel` needs no weights, and `classical` has its
+views of the waveform; `network` is the base of those with weights: `beats` and `eat`, which share
+`transformer`, `panns` and `mobilenet`. `readout` and `pooling` turn frames into one vector, and
+`weights` finds and checks checkpoints. ``load``
 returns a network by its name, and torch is imported only if that network needs it.
 """
 

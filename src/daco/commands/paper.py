@@ -15,6 +15,7 @@ from rich.text import Text
 
 from daco.commands.console import Output, print_json, progress_bars
 from daco.commands.options import AsJson, argument, flag, option, require_folder
+from daco.text import quantity
 from daco.version import __version__
 
 if TYPE_CHECKING:
@@ -102,12 +103,12 @@ def _write(out: Path, artifacts: Path, findings: Sequence[Finding]) -> None:
 
 
 def _show(console: Output, findings: Sequence[Finding], *, everything: bool) -> None:
-    from daco.paper import PLACES, errata
-    from daco.paper.check import MEANINGS, headline
+    from daco.paper import PLACES, Status, errata
+    from daco.paper.check import headline
 
     console.write("The paper, recomputed from its authors' artifacts", style="bold")
-    for status, meaning in MEANINGS.items():
-        console.write(f"{status.value:12} {meaning}", style="dim")
+    for status in Status:
+        console.write(f"{status.value:12} {status.meaning}", style="dim")
     console.print()
     in_paper = True
     for place in PLACES:
@@ -131,29 +132,29 @@ def _show_unexpected(console: Output, findings: Sequence[Finding]) -> None:
     if not findings:
         return
     console.write("Not as expected", style="bold red")
+    lines = [
+        f"{each.figure.place}, {each.figure.what}: printed {each.figure.printed}, recomputed "
+        f"{each.text}. {each.note}".rstrip()
+        for each in findings
+        if each.status != "missing"
+    ]
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = [f"{len(lines) - _LISTED} more; --json has all."]
     missing = Counter(each.note for each in findings if each.status == "missing")
-    differing = [each for each in findings if each.status != "missing"]
-    for each in differing[:_LISTED]:
-        figure = each.figure
-        text = f"{figure.place}, {figure.what}: printed {figure.printed}, recomputed {each.text}."
-        _hanging(console, "-", f"{text} {each.note}".rstrip(), style="red")
-    if len(differing) > _LISTED:
-        _hanging(console, "-", f"{len(differing) - _LISTED} more; --json has all.", style="red")
     for note, count in missing.items():
-        counted = f"{count} values rest on it." if count > 1 else "1 value rests on it."
-        _hanging(console, "-", f"{note} {counted}", style="red")
+        lines.append(f"{note} {quantity(count, 'value')} rest{'s' * (count == 1)} on it.")
+    for line in lines:
+        _hanging(console, "-", line, style="red")
     console.print()
 
 
 def _show_place(console: Output, place: Place, rows: Sequence[Finding], *, short: bool) -> None:
     """A table, and the notes that its marks point to."""
-    from daco.paper.check import status_text, title
-
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, header_style="bold")
-    headings = (title(place.name, place.title), "printed" if place.in_paper else "expected")
-    for heading, width in zip((*headings, "artifacts", ""), _WIDTHS, strict=True):
+    headings = (place.heading, "printed" if place.in_paper else "expected", "artifacts", "")
+    for at, (heading, width) in enumerate(zip(headings, _WIDTHS, strict=True)):
         # A heading with blanks gives the column a width that may still become smaller.
-        right = heading in ("printed", "expected", "artifacts")
+        right = at in (1, 2)
         padded = Text(heading.rjust(width) if right else heading.ljust(width))
         table.add_column(padded, justify="right" if right else "left")
     if short:
@@ -167,7 +168,7 @@ def _show_place(console: Output, place: Place, rows: Sequence[Finding], *, short
         style = _STYLES.get(each.status.value, "yellow") if each.expected else "bold red"
         values = (each.figure.printed, each.text or "-")
         shown = (text if len(text) <= _LONGEST else f"{text[:12]}…" for text in values)
-        status = Text(f" {status_text(each)}{marks.get(each.note, '')}", style)
+        status = Text(f" {each.status_text}{marks.get(each.note, '')}", style)
         table.add_row(Text(each.figure.what), *map(Text, shown), status)
     console.print(table)
     for note, mark in marks.items():
@@ -180,6 +181,5 @@ def _hanging(console: Output, lead: str, text: str, *, style: str) -> None:
     block = Table.grid(padding=(0, 1, 0, 0))
     block.add_column()
     block.add_column(max_width=72)
-    lead = f" {lead:<2}"
-    block.add_row(Text(lead, style=style), Text(text, style="dim" if style == "dim" else ""))
+    block.add_row(Text(f" {lead:<2}", style), Text(text, "dim" if style == "dim" else ""))
     console.print(block)

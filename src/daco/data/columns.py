@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,30 @@ from daco.data.dcase import clips_by_name
 from daco.errors import InputError
 from daco.validation import is_missing, is_utf8
 
-_DEFAULTS: dict[str, Any] = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
+_DEFAULTS = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
+_UTF8 = "text that can be written as UTF-8"
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text; None where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_embedding(name: str) -> bool:
+    """Whether a column holds the vectors of a readout."""
+    return name == "embedding" or name.startswith("embedding.")
+
+
+def require_embedding(names: Collection[str]) -> None:
+    """An error where no column holds vectors."""
+    if "embedding" not in names:
+        raise InputError(
+            f"there is no column 'embedding'. It has {', '.join(map(repr, names)) or 'none'}; "
+            "rename the one that holds the vectors."
+        )
 
 
 def clip_columns(
@@ -22,30 +45,27 @@ def clip_columns(
 ) -> dict[str, NDArray[Any]]:
     """Checked columns: the clip columns of those names, and what else is given.
 
-    A column that is given counts, also where it has missing values. One that is not given is read
-    from the DCASE names of the clips, where they have such names; else it has a default.
+    A given column counts, also where it has missing values. Others are read from the DCASE names
+    of the clips, where they have such names; else they have a default.
     """
-    columns = {}
     named = next((name for name in ("path", "file_name") if name in given), None)
-    paths = [str(row) for row in range(n_clips)] if named is None else given[named]
-    columns["path"] = as_column(named or "path", paths, n_clips, kind="path")
-    missing = [name for name in names if name != "path" and name not in given]
+    paths = given[named] if named else [str(row) for row in range(n_clips)]
+    columns = {"path": as_column(named or "path", paths, n_clips, kind="path")}
     by_name: dict[str, list[Any]] = {}
-    if named and missing:
+    if named and not set(names) <= {"path", *given}:
         paths = columns["path"].tolist()
-        clips = clips_by_name(paths, split_known="split" in given)
-        if clips is not None:
-            named_clips = zip(paths, clips, strict=True)
-            filled = [clip or Clip(path, DEFAULT_MACHINE) for path, clip in named_clips]
-            by_name = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS}
-    for name in names:
-        if name != "path":
-            values = given.get(name, by_name.get(name, _DEFAULTS.get(name)))
-            columns[name] = as_column(name, values, n_clips)
-    for name, values in given.items():
-        if name not in COLUMNS and np.ndim(values) <= 1:
-            columns[name] = as_column(name, values, n_clips)
-    return columns
+        clips = clips_by_name(paths, split_known="split" in given) or []
+        filled = [c or Clip(p, DEFAULT_MACHINE) for p, c in zip(paths, clips, strict=bool(clips))]
+        by_name = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS if filled}
+    values = {name: given.get(name, by_name.get(name, _DEFAULTS.get(name))) for name in names}
+    values |= {
+        name: column
+        for name, column in given.items()
+        if name not in COLUMNS and np.ndim(column) <= 1
+    }
+    return columns | {
+        name: as_column(name, column, n_clips) for name, column in values.items() if name != "path"
+    }
 
 
 def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> NDArray[Any]:
@@ -57,39 +77,44 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
     """
     if not is_utf8(name):
         raise InputError(f"the name of the column {name!r} cannot be written as UTF-8. Rename it.")
-    alone = isinstance(values, str | int | float | Mapping) or values is None
-    if alone or (not isinstance(values, Sequence) and np.ndim(values) == 0):
-        single = values.item() if isinstance(values, np.ndarray | np.generic) else values
-        values = [single] * n_clips
-    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if len(listed) != n_clips:
-        raise InputError(f"column {name!r} has {len(listed)} values for {n_clips} clips.")
-    check = _CHECKS.get(kind or name)
+    if isinstance(values, np.ndarray | np.generic):
+        values = values.tolist()
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        values = [values] * n_clips
+    values = list(values)
+    if len(values) != n_clips:
+        raise InputError(f"column {name!r} has {len(values)} values for {n_clips} clips.")
+    check = _CHECKS.get(kind or name, lambda value: value)
     column = np.empty(n_clips, dtype=object)
-    checked: dict[str, Any] = {}  # most columns repeat a few words; a mapping is never shared
-    for row, value in enumerate(listed):
+    checked: dict[str, str] = {}  # most columns repeat a few words
+    for row, value in enumerate(values):
         if isinstance(value, str) and value in checked:
             column[row] = checked[value]
             continue
         plain = value.item() if isinstance(value, np.generic) else value
         try:
-            if isinstance(plain, str) and not is_utf8(plain):
-                raise _WrongError("must be text that can be written as UTF-8")
-            column[row] = plain if check is None else check(plain)
-        except _WrongError as wrong:
-            raise InputError(f"column {name!r} row {row} {wrong}. Got {plain!r} instead.") from None
+            _require(not isinstance(plain, str) or is_utf8(plain), _UTF8)
+            column[row] = check(plain)
+        except _WrongError as expected:
+            raise InputError(
+                f"column {name!r} row {row} must be {expected}. Got {plain!r} instead."
+            ) from None
         if isinstance(plain, str) and isinstance(column[row], str):
             checked[plain] = column[row]
     return column
 
 
 class _WrongError(Exception):
-    """Says what a value should have been."""
+    """A value is not what its message says."""
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise _WrongError("must be text")
+def _require(condition: bool, expected: str) -> None:
+    if not condition:
+        raise _WrongError(expected)
+
+
+def _text(value: Any) -> Any:
+    _require(isinstance(value, str) and value != "", "text")
     return value
 
 
@@ -98,8 +123,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def _split(value: Any) -> str:
-    if value not in SPLITS:
-        raise _WrongError(f"must be one of {', '.join(SPLITS)}")
+    _require(value in SPLITS, f"one of {', '.join(SPLITS)}")
     return str(value)
 
 
@@ -107,15 +131,13 @@ def _whole(value: Any) -> int | None:
     if is_missing(value):
         return None
     small = isinstance(value, int | float) and abs(value) < 2**31
-    if not small or value != int(value):
-        raise _WrongError("must be a whole number or missing")
+    _require(small and value == int(value), "a whole number or missing")
     return int(value)
 
 
 def _label(value: Any) -> int | None:
     label = _whole(value)
-    if label not in (0, 1, None):
-        raise _WrongError("must be 0 (normal), 1 (anomaly) or missing")
+    _require(label in (0, 1, None), "0 (normal), 1 (anomaly) or missing")
     return label
 
 
@@ -124,18 +146,13 @@ def _attributes(value: Any) -> dict[str, str]:
     if is_missing(value) or value in ("", "{}"):
         return {}
     if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise _WrongError("must be a JSON object") from None
-    if isinstance(value, list) and all(isinstance(p, tuple) and len(p) == 2 for p in value):
+        value = parse_json(value)
+    elif isinstance(value, list) and all(isinstance(p, tuple) and len(p) == 2 for p in value):
         value = dict(value)
-    if not isinstance(value, Mapping):
-        raise _WrongError("must be a JSON object or a mapping")
-    found = {str(key): str(item) for key, item in value.items()}
-    if not all(is_utf8(key) and is_utf8(item) for key, item in found.items()):
-        raise _WrongError("must be text that can be written as UTF-8")
-    return found
+    _require(isinstance(value, Mapping), "a JSON object or a mapping")
+    attributes = {str(key): str(item) for key, item in value.items()}
+    _require(all(is_utf8(key + item) for key, item in attributes.items()), _UTF8)
+    return attributes
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

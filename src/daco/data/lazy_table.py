@@ -9,32 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.columns import clip_columns
+from daco.data.columns import clip_columns, is_embedding
 from daco.data.parquet import (
+    ROW_GROUP,
     as_matrix,
     by_readout,
     column_name,
-    is_embedding,
     naming_file,
     own_metadata,
-    require_columns,
+    require_table,
 )
 from daco.data.table import EmbeddingTable
-from daco.errors import DataError, InputError
+from daco.errors import DataError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s, Indices
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-AT_ONCE = 4096
-"""Rows that are decoded together: as many as ``daco embed`` writes into a row group."""
 
 _BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however large
 
@@ -43,19 +39,8 @@ _BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however l
 class StoredTable:
     """The clips of an embedding table, and the open file that their vectors are in.
 
-    Its properties are those of an `EmbeddingTable`.
-
-    Attributes
-    ----------
-    columns : dict of arrays
-        As of `EmbeddingTable`, those that were asked for.
-    path : path
-        For errors.
-    file : pyarrow.parquet.ParquetFile
-    first : EmbeddingTable
-        The first clip alone, with all readouts.
-    stamp : (int, int)
-        Size and time of the file when it was opened.
+    `columns` are those of an `EmbeddingTable` that were asked for, `first` is the first clip alone
+    with all readouts, and `stamp` is size and time of the file when it was opened.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -109,33 +94,29 @@ class StoredTable:
         Row groups without such clips are passed over; of the others, a part is in memory at a
         time.
         """
-        found = np.empty((len(wanted), self.dim(readout)), np.float32)
+        vectors = np.empty((len(wanted), self.dim(readout)), np.float32)
+        name = column_name(readout or self.readouts[0], self.readouts)
         order = np.argsort(wanted, kind="stable")
         ordered = np.asarray(wanted)[order]
-        for first, part in self._parts(ordered, readout):
-            low, high = np.searchsorted(ordered, [first, first + len(part)])
-            if part.shape[1] != found.shape[1]:
-                raise DataError(
-                    f"{self.path}: row {first} has {part.shape[1]} values, row 0 has "
-                    f"{found.shape[1]}. Embed all clips with one network and one readout."
-                )
-            found[order[low:high]] = part[ordered[low:high] - first]
-        return found
-
-    def _parts(self, ordered: Indices, readout: str | None) -> Iterator[tuple[int, Float32s]]:
-        """First row and vectors of consecutive clips, wherever ordered rows are among them."""
-        name = column_name(readout or self.readouts[0], self.readouts)
-        starts = _group_starts(self.file)
-        counts = np.diff(np.searchsorted(ordered, starts))
-        for group in np.flatnonzero(counts).tolist():
+        groups = range(self.file.num_row_groups)
+        starts = np.cumsum([0, *(self.file.metadata.row_group(g).num_rows for g in groups)])
+        for group in np.flatnonzero(np.diff(np.searchsorted(ordered, starts))).tolist():
+            first = int(starts[group])
+            last = int(ordered[np.searchsorted(ordered, starts[group + 1]) - 1])
             with naming_file(self.path):
-                first = int(starts[group])
-                last = int(ordered[np.searchsorted(ordered, starts[group + 1]) - 1])
-                for part in _batches(self.file, group, name):
-                    yield first, as_matrix(part, name, first)
+                for batch in _batches(self.file, group, name):
+                    part = as_matrix(batch, name, first)
+                    low, high = np.searchsorted(ordered, [first, first + len(part)])
+                    if part.shape[1] != vectors.shape[1]:
+                        raise DataError(
+                            f"{self.path}: row {first} has {part.shape[1]} values, row 0 has "
+                            f"{vectors.shape[1]}. Embed all clips with one network and one readout."
+                        )
+                    vectors[order[low:high]] = part[ordered[low:high] - first]
                     first += len(part)
                     if first > last:
                         break
+        return vectors
 
 
 def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
@@ -144,12 +125,7 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
     Attributes of clips are left out: nothing that reads machines one by one needs them, and they
     take more memory than all other columns. ``further`` are columns of one's own to keep.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> import tempfile
-    >>> from daco.data.table import EmbeddingTable
-    >>> from daco.data.lazy_table import open_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     EmbeddingTable.from_arrays(np.eye(3), machine="fan").write(f"{folder}/emb.parquet")
     ...     table = open_table(f"{folder}/emb.parquet")
@@ -158,37 +134,23 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
            [1., 0., 0.]], dtype=float32)
     """
     path = parse_location(path)
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder. Give one Parquet or .npz file.")
     with naming_file(path):
-        file = parquet_file(path)
+        source = path if isinstance(path, Path) else path.open("rb")
+        file = pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False)
         stamp = _stamp(path)
+        require_table(file)
         names = file.schema_arrow.names
-        require_columns(names)
-        if not file.metadata.num_rows:
-            raise InputError("the table has no rows. Embed some clips first.")
         wanted = [name for name in COLUMNS if name != "attributes"]
         own = () if "path" in names else ("file_name",)
-        kept = [name for name in dict.fromkeys((*wanted, *own, *further)) if name in names]
-        content = file.read(columns=kept)
+        content = file.read([name for name in (*wanted, *own, *further) if name in names])
+        columns = clip_columns(content.to_pydict(), len(content), wanted)
         metadata = own_metadata(file.schema_arrow)
         vectors = {
             name: as_matrix(next(_batches(file, 0, name, 1)), name)
-            for name in names
-            if is_embedding(name)
+            for name in filter(is_embedding, names)
         }
-        given = {name: content[name].to_pylist() for name in kept}
-        columns = clip_columns(given, len(content), wanted)
         first = EmbeddingTable({}, by_readout(vectors, metadata), metadata)
     return StoredTable(columns, path, file, first, stamp)
-
-
-def parquet_file(path: Location) -> pq.ParquetFile:
-    """The open file."""
-    import pyarrow.parquet as pq
-
-    source = path if isinstance(path, Path) else path.open("rb")
-    return pq.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False)
 
 
 def _stamp(path: Location) -> tuple[int, int]:
@@ -196,16 +158,10 @@ def _stamp(path: Location) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _group_starts(file: pq.ParquetFile) -> Indices:
-    """The first row of each row group, and the number of rows."""
-    sizes = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-
-
-def _batches(file: pq.ParquetFile, group: int, name: str, at_once: int = AT_ONCE) -> Iterator[Any]:
+def _batches(
+    file: pq.ParquetFile, group: int, name: str, at_once: int = ROW_GROUP
+) -> Iterator[pa.ChunkedArray]:
     """A column of one row group, some rows at a time."""
-    import pyarrow as pa
-
     # By its own name Arrow would also find 'embedding.mean', and read both: the values of a list
     # column are at a path such as 'embedding.mean.list.element'.
     paths = [file.schema.column(index).path for index in range(len(file.schema))]

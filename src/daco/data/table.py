@@ -20,18 +20,25 @@ that the file has counts; what it has not is read from DCASE names in ``path`` o
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.columns import as_column, clip_columns
-from daco.data.parquet import TableContent, naming_file, read_table, write_parquet
-from daco.errors import InputError
-from daco.files.remote import Location, parse_location
+from daco.data.columns import (
+    as_column,
+    clip_columns,
+    is_embedding,
+    parse_json,
+    require_embedding,
+)
+from daco.errors import DataError, InputError
+from daco.files.remote import Location, open_location, parse_location
 from daco.text import suggestion
 from daco.validation import Float32s, as_embeddings, as_float32, flat_bands, is_utf8
 
@@ -67,11 +74,11 @@ class EmbeddingTable:
     def __post_init__(self) -> None:
         for matrix in self.matrices.values():
             matrix.flags.writeable = False
-        readouts = {"readouts": json.dumps(list(self.matrices))}
-        bands = _checked_bands(_stored_bands(self.metadata), self.matrices)
-        kept = {key: value for key, value in self.metadata.items() if key != "bands"}
+        bands = _checked_bands(self.metadata, self.matrices)
+        metadata = {**self.metadata, "readouts": json.dumps(list(self.matrices))}
+        metadata.pop("bands", None)
         stored = {"bands": json.dumps(bands)} if bands else {}
-        object.__setattr__(self, "metadata", {**kept, **readouts, **stored})
+        object.__setattr__(self, "metadata", metadata | stored)
 
     @classmethod
     def from_arrays(
@@ -96,7 +103,9 @@ class EmbeddingTable:
             columns of your own. What is left out is read from DCASE names in ``path`` or
             ``file_name``; else the path is the row number and the split ``train``.
         """
-        matrices, bands = _matrices(embedding)
+        several = isinstance(embedding, Mapping)
+        readouts = dict(embedding) if isinstance(embedding, Mapping) else {"embedding": embedding}
+        matrices, bands = _matrices(readouts, "embedding[{!r}]" if several else "{}")
         n_clips = len(next(iter(matrices.values())))
         given = {name: values for name, values in columns.items() if values is not None}
         own = {name: values for name, values in columns.items() if name not in COLUMNS}
@@ -116,14 +125,17 @@ class EmbeddingTable:
 
         The file may be remote, such as ``s3://plant/emb.parquet``.
         """
+        from daco.data.parquet import naming_file, read_parquet
+
         path = parse_location(path)
         with naming_file(path):
-            return cls(*read_table(path))
+            return cls(*(_read_npz if path.suffix.lower() == ".npz" else read_parquet)(path))
 
     def write(self, path: Location | str) -> None:
         """Write Parquet, here or to a remote file system, whole or not at all."""
-        content = TableContent(self.columns, self.matrices, self.metadata)
-        write_parquet(content, parse_location(path))
+        from daco.data.parquet import write_parquet
+
+        write_parquet(self.columns, self.matrices, self.metadata, parse_location(path))
 
     def __len__(self) -> int:
         return len(next(iter(self.matrices.values())))
@@ -131,12 +143,11 @@ class EmbeddingTable:
     def __repr__(self) -> str:
         machines = list(map(str, self.machines))
         shown = ", ".join(machines[:5]) + (", ..." if len(machines) > 5 else "")
-        sizes = {
-            name: f"{bands} x {matrix.shape[1] // bands}" if bands > 1 else f"{matrix.shape[1]}"
-            for name, matrix in self.matrices.items()
-            for bands in [self.bands(name)]
-        }
-        readouts = ", ".join(f"{name} ({size})" for name, size in sizes.items())
+        sizes = []
+        for name, matrix in self.matrices.items():
+            bands, dim = self.bands(name), matrix.shape[1]
+            sizes.append(f"{name} ({bands} x {dim // bands})" if bands > 1 else f"{name} ({dim})")
+        readouts = ", ".join(sizes)
         return f"EmbeddingTable({len(self)} clips, machines: {shown}, readouts: {readouts})"
 
     @property
@@ -196,10 +207,9 @@ class EmbeddingTable:
 
 
 def _matrices(
-    embedding: ArrayLike | Mapping[str, ArrayLike],
+    given: Mapping[str, ArrayLike], label: str
 ) -> tuple[dict[str, Float32s], dict[str, int]]:
     """Checked matrices by readout, and the bands of those that were given with them."""
-    given = embedding if isinstance(embedding, Mapping) else {"embedding": embedding}
     if not given:
         raise InputError("embedding holds no readout. Give an array or a dict of arrays.")
     matrices: dict[str, Float32s] = {}
@@ -207,41 +217,74 @@ def _matrices(
     for name, values in given.items():
         if not isinstance(name, str) or not name or not is_utf8(name):
             raise InputError(f"A readout's name is text such as 'mean'. Got {name!r} instead.")
-        label = f"embedding[{name!r}]" if isinstance(embedding, Mapping) else "embedding"
         flat, count = flat_bands(values)
         if count is not None:
             bands[name] = count
-        exact = as_embeddings(flat, label)
+        exact = as_embeddings(flat, label.format(name))
         # A view, so that making it read-only leaves the caller's array as it was.
-        matrices[name] = as_float32(exact, label).view()
-        first = next(iter(matrices.values()))
-        if len(matrices[name]) != len(first):
+        matrices[name] = as_float32(exact, label.format(name)).view()
+        first, matrix = next(iter(matrices.items()))
+        if len(matrices[name]) != len(matrix):
             raise InputError(
-                f"{label} has {len(matrices[name])} rows, but {next(iter(matrices))!r} has "
-                f"{len(first)}. All readouts are of the same clips."
+                f"{label.format(name)} has {len(matrices[name])} rows, but {first!r} has "
+                f"{len(matrix)}. All readouts are of the same clips."
             )
     return matrices, bands
 
 
+def _read_npz(path: Location) -> tuple[dict[str, Any], dict[str, Float32s], dict[str, str]]:
+    """Columns, matrices by readout and metadata of an archive of arrays, checked."""
+    arrays: dict[str, Any] = {}
+    try:
+        with open_location(path) as source, zipfile.ZipFile(source) as archive:
+            for info in archive.infolist():
+                arrays[info.filename.removesuffix(".npy")] = _read_array(archive, info)
+    except OSError:
+        raise
+    except Exception as error:  # zipfile, zlib and NumPy have a dozen kinds for damaged archives
+        hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
+        raise DataError(f"{path}: not a readable .npz file ({error}).{hint}") from None
+    require_embedding(arrays)
+    names = sorted(filter(is_embedding, arrays))
+    vectors = {name.removeprefix("embedding."): arrays.pop(name) for name in names}
+    matrices, bands = _matrices(vectors, "column {!r}")
+    columns = clip_columns(arrays, len(matrices["embedding"]))
+    return columns, matrices, {"bands": json.dumps(bands)}
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+    """One array, read after its header was held against the bytes that are there."""
+    with archive.open(info) as file:
+        major, _ = np.lib.format.read_magic(file)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if major == 1
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(file)
+        if prod(shape) * dtype.itemsize > info.file_size and not dtype.hasobject:
+            raise ValueError(f"{info.filename} is shorter than its header says")
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
 def _stored_bands(metadata: Mapping[str, str]) -> dict[str, Any]:
     text = metadata.get("bands", "{}")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    bands = parse_json(text)
+    if not isinstance(bands, dict):
         raise InputError(
             f"the metadata daco.bands is {text[:60]!r} and must be a JSON object such as "
             '{"band": 8}. Embed the clips again.'
         )
-    return found
+    return bands
 
 
-def _checked_bands(given: Mapping[str, Any], matrices: Mapping[str, Float32s]) -> dict[str, int]:
+def _checked_bands(metadata: Mapping[str, str], matrices: Mapping[str, Float32s]) -> dict[str, int]:
     """Bands of the readouts that are there and have several."""
+    stored = _stored_bands(metadata)
     bands: dict[str, int] = {}
     for name, matrix in matrices.items():
-        count, dim = given.get(name, 1), matrix.shape[1]
+        count, dim = stored.get(name, 1), matrix.shape[1]
         # A bool is an int to Python, but no number of bands.
         if type(count) is not int or count < 1 or dim % count:
             raise InputError(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daco.data.clips import ClipTable
-from daco.data.parquet import vector_array
 from daco.errors import DacoError, DataError
 from daco.files.atomic import TEMPORARY, atomic_write, write_error
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
@@ -129,6 +128,8 @@ def _shard_path(folder: Location, start: int, stop: int) -> Location:
 def write_shard(folder: Location, shard: Shard) -> None:
     """Write a finished shard; after this a kill cannot lose it."""
     import pyarrow as pa
+
+    from daco.data.parquet import vector_array
 
     columns = zip(*shard.recordings, strict=True)
     arrays = {

@@ -1,7 +1,7 @@
 """The paper's printed figures, recomputed from its authors' artifacts.
 
-Read ``artifacts`` (the authors' files) and ``printed`` (the figures as data, and what a recipe
-is) first. ``choices``, ``scores``, ``statistics`` and ``experiments`` hold the recipes in the
+Read ``artifacts`` (the authors' files) and ``printed`` (the figures as data) first. ``choices``,
+``scores``, ``statistics`` and ``experiments`` hold the recipes that recompute figures in the
 paper's order, ``consistency`` those that compare artifacts with each other. ``check`` compares
 printed with recomputed figures and writes the document.
 """

@@ -12,8 +12,9 @@ import tempfile
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from itertools import product
 from pathlib import Path
@@ -24,12 +25,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from daco.data.dcase import MACHINES, parse_name
-from daco.errors import DacoError, DataError
+from daco.errors import DataError
 from daco.evaluation.metrics import QUANTITIES
 from daco.evaluation.scorefiles import SCORES, parse_rows, score_file_name
 from daco.method.config import paper_grid
-from daco.method.grid_table import config_names, numbers
 from daco.text import name_list
+from daco.validation import Float64s
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -41,6 +42,8 @@ RELEASED = (
 )
 """Configurations whose scores of every clip were published (BEATs, 2025)."""
 
+DEV, EVAL = MACHINES[2025]["dev"], MACHINES[2025]["eval"]
+
 _WANTED = "a clone of polestvr/daco-experiments, or a ZIP file of it"
 
 
@@ -49,7 +52,6 @@ class ArtifactError(DataError):
 
     def __init__(self, file: str, what: str) -> None:
         super().__init__(f"{file} {what}.")
-        self.file = file
 
 
 @dataclass(frozen=True)
@@ -77,24 +79,6 @@ BACKBONES = ("beats", "eat", "panns")
 YEARS = ("2023", "2024", "beats")
 
 
-@dataclass(frozen=True)
-class Artifacts:
-    """A clone of the authors' repository, with a cache of what was read and computed."""
-
-    root: Path
-    cache: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Clips:
-    """The released scores of one machine; labels and domains only where the names carry them."""
-
-    names: tuple[str, ...]
-    scores: NDArray[np.float64]
-    labels: NDArray[np.int_]
-    domains: NDArray[np.str_]
-
-
 def cached(
     function: Callable[Concatenate[Artifacts, Given], Result],
 ) -> Callable[Concatenate[Artifacts, Given], Result]:
@@ -108,6 +92,131 @@ def cached(
         return artifacts.cache[key]
 
     return wrapper
+
+
+@dataclass(frozen=True, eq=False)
+class Clips:
+    """The released scores of one machine; labels and domains only where the names carry them."""
+
+    names: tuple[str, ...]
+    scores: Float64s
+    labels: NDArray[np.int_]
+    domains: NDArray[np.str_]
+
+
+class Artifacts:
+    """A clone of the authors' repository, with a cache of what was read and computed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cache: dict[tuple[Any, ...], Any] = {}
+
+    def read(self, file: str, read: Callable[[Path], Result]) -> Result:
+        """What `read` returns for a file of the folder."""
+        try:
+            return read(self.root / file)
+        except FileNotFoundError:
+            raise ArtifactError(file, "is not there") from None
+        except (OSError, ValueError) as error:
+            raise ArtifactError(file, f"cannot be read ({error})") from None
+
+    def text(self, file: str) -> str:
+        """A text file of the folder."""
+        return self.read(file, lambda path: path.read_text(encoding="utf-8-sig"))
+
+    def entry(self, file: str, *keys: str) -> Any:
+        """What a JSON file holds under nested keys."""
+        entry = self.read(file, lambda path: json.loads(path.read_text(encoding="utf-8-sig")))
+        for key in keys:
+            if not isinstance(entry, dict) or key not in entry:
+                raise ArtifactError(file, f"has no entry {' / '.join(keys)}")
+            entry = entry[key]
+        return entry
+
+    def table(
+        self,
+        file: str,
+        rows: Mapping[str, Sequence[Any]],
+        values: Sequence[str],
+        text: Sequence[str] = (),
+        **part: str,
+    ) -> pd.DataFrame:
+        """A CSV file with every combination of `rows` once, and finite numbers in `values`.
+
+        `text` are further columns, and `part` selects rows by the text in a column.
+        """
+        where = f"results/{file}"
+        words = [name for name in (*part, *rows, *text) if name not in values]
+        table = self.read(where, lambda path: pd.read_csv(path, dtype=dict.fromkeys(words, str)))
+        if absent := [name for name in (*words, *values) if name not in table]:
+            raise ArtifactError(where, f"has no column {name_list(absent)}")
+        for name in values:
+            table[name] = pd.to_numeric(table[name], errors="coerce").astype(float)
+        known = table[[*words, *values]].replace([np.inf, -np.inf], np.nan).notna().all()
+        if not known.all():
+            raise ArtifactError(where, f"is damaged in column {name_list(known.index[~known])}")
+        for name, value in part.items():
+            table = table[table[name] == value]
+        found = list(table[list(rows)].itertuples(index=False, name=None))
+        wanted = list(product(*rows.values()))
+        if sorted(found) != sorted(wanted):
+            has = len(set(found) & set(wanted))
+            raise ArtifactError(where, f"has {has} of {len(wanted)} rows")
+        return table.reset_index(drop=True)
+
+    @cached
+    def grid(self, setting: str, *, frozen: bool = False) -> pd.DataFrame:
+        """The grid of a setting by configuration; or as it was before the 2026 truth was known."""
+        known = SETTINGS[setting]
+        file = "prereg2026_grid.csv" if frozen else known.grid
+        columns = ["dev_omega", "crit_dev", *([] if frozen else ["eval_omega", "crit_eval"])]
+        configs = [config.name for config in paper_grid(known.size)]
+        part = {"policy": known.policy} if known.policy else {}
+        table = self.table(file, {"config": configs}, columns, **part)
+        return table.set_index("config", drop=False).rename_axis(None)
+
+    @cached
+    def machines(self, setting: str, split: str) -> pd.DataFrame:
+        """Metrics and criterion of each machine and configuration."""
+        known = SETTINGS[setting]
+        file, part = known.machines, {"split": split}
+        if known.policy:
+            part = {"policy": known.policy}
+            file = f"prereg2026_per_machine_{known.policy}.csv" if split == "dev" else file
+        configs = [config.name for config in paper_grid(known.size)]
+        rows = {"machine": MACHINES[known.year][split], "config": configs}
+        return self.table(file, rows, (*QUANTITIES, "balance_ks"), **part)
+
+    @cached
+    def clips(self, config: str, split: str, machine: str) -> Clips:
+        """The scores of every test clip of a machine."""
+        where, names, scores = self._clip_scores(config, split, machine)
+        complete: set[str] = set()
+        for other in RELEASED:
+            with suppress(ArtifactError):
+                clips = self._clip_scores(other, split, machine)[1]
+                complete = max(complete, set(clips), key=len)
+        if set(names) != complete:
+            has = len(set(names) & complete)
+            raise ArtifactError(where, f"has {has} of {len(complete)} clips")
+        parsed = [parse_name(name) for name in names]
+        truth = [(p.label, p.domain) for p in parsed if p and p.label is not None and p.domain]
+        if split == "dev" and len(truth) != len(names):
+            raise ArtifactError(where, "has names without a label")
+        labels, domains = zip(*truth, strict=True) if truth else ((), ())
+        return Clips(names, scores, np.array(labels, dtype=int), np.array(domains, dtype=str))
+
+    @cached
+    def _clip_scores(
+        self, config: str, split: str, machine: str
+    ) -> tuple[str, tuple[str, ...], Float64s]:
+        """A file of scores, with the names and scores in it."""
+        where = f"release/scores/{config}/{split}/{score_file_name(machine)}"
+        problems: list[str] = []
+        names, scores = parse_rows(self.text(where), SCORES, "", problems)
+        if problems:
+            raise ArtifactError(where, f"is damaged{problems[0].rstrip('.')}")
+        return where, names, scores
 
 
 def open_artifacts(path: Path | str) -> Artifacts:
@@ -133,9 +242,8 @@ def _unpack(archive: Path) -> Artifacts:
     try:
         with zipfile.ZipFile(archive) as file:
             file.extractall(folder)
-        folders = [each for each in Path(folder).iterdir() if each.is_dir()]
-        found = [each for each in folders if (each / "results").is_dir()]
-        artifacts = open_artifacts(found[0] if found else folder)
+        results = [each for each in Path(folder).glob("*/results") if each.is_dir()]
+        artifacts = open_artifacts(results[0].parent if results else folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, DataError):
@@ -147,155 +255,3 @@ def _unpack(archive: Path) -> Artifacts:
         raise DataError(f"{reason}. Give {_WANTED}.") from None
     weakref.finalize(artifacts, shutil.rmtree, folder, ignore_errors=True)
     return artifacts
-
-
-def read_file(artifacts: Artifacts, file: str, read: Callable[[Path], Result]) -> Result:
-    """What `read` returns for a file of the folder."""
-    try:
-        return read(artifacts.root / file)
-    except FileNotFoundError:
-        raise ArtifactError(file, "is not there") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(file, f"cannot be read ({error})") from None
-
-
-def read_text(artifacts: Artifacts, file: str) -> str:
-    """A text file of the folder."""
-    return read_file(artifacts, file, lambda path: path.read_text(encoding="utf-8-sig"))
-
-
-@cached
-def read_json(artifacts: Artifacts, file: str) -> Any:
-    """A JSON file of the folder."""
-    text = read_text(artifacts, file)
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ArtifactError(file, f"is not JSON ({error})") from None
-
-
-def read_entry(artifacts: Artifacts, file: str, *keys: str) -> Any:
-    """What a JSON file holds under nested keys."""
-    entry = read_json(artifacts, file)
-    for key in keys:
-        if not isinstance(entry, dict) or key not in entry:
-            raise ArtifactError(file, f"has no entry {' / '.join(keys)}")
-        entry = entry[key]
-    return entry
-
-
-@cached
-def read_table(
-    artifacts: Artifacts, file: str, text: tuple[str, ...], values: tuple[str, ...]
-) -> pd.DataFrame:
-    """A CSV file with these columns of text and of finite numbers."""
-    where = f"results/{file}"
-    path = artifacts.root / where
-    if not path.is_file():
-        raise ArtifactError(where, "is not there")
-    try:
-        table = pd.read_csv(path, dtype=dict.fromkeys(text, str))
-    except (OSError, ValueError) as error:
-        raise ArtifactError(where, f"cannot be read as a table ({error})") from None
-    absent = [name for name in (*text, *values) if name not in table]
-    if absent:
-        raise ArtifactError(where, f"has no column {name_list(absent)}")
-    holes = [name for name in text if table[name].isna().any()]
-    if holes:
-        raise ArtifactError(where, f"has empty cells in column {name_list(holes)}")
-    try:
-        for name in values:
-            table[name] = numbers(name, table[name].to_numpy(), len(table))
-    except DacoError as error:
-        reason = str(error).partition(". ")[0]  # what follows is advice for one's own tables
-        raise ArtifactError(where, f"is damaged: {reason}") from None
-    return table
-
-
-def require_rows(file: str, what: str, found: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Require every row once and no other."""
-    if sorted(found) != sorted(wanted):
-        has = len(set(found) & set(wanted))
-        raise ArtifactError(f"results/{file}", f"has {has} of {len(wanted)} {what}")
-
-
-@cached
-def grid(artifacts: Artifacts, setting: str) -> pd.DataFrame:
-    """The grid of a setting: ``config, dev_omega, eval_omega, crit_dev, crit_eval``."""
-    columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
-    return _rows(artifacts, SETTINGS[setting].grid, setting, columns)
-
-
-@cached
-def frozen_grid(artifacts: Artifacts, setting: str) -> pd.DataFrame:
-    """The grid that was frozen before the 2026 ground truth was known."""
-    return _rows(artifacts, "prereg2026_grid.csv", setting, ("dev_omega", "crit_dev"))
-
-
-@cached
-def machines(artifacts: Artifacts, setting: str, split: str) -> pd.DataFrame:
-    """Metrics and criterion of each machine and configuration."""
-    known = SETTINGS[setting]
-    file = known.machines
-    if known.policy and split == "dev":
-        file = f"prereg2026_per_machine_{known.policy}.csv"
-    return _rows(artifacts, file, setting, (*QUANTITIES, "balance_ks"), split)
-
-
-def _rows(
-    artifacts: Artifacts, file: str, setting: str, columns: tuple[str, ...], split: str = ""
-) -> pd.DataFrame:
-    """The rows of a setting, and of a split where they are of machines; complete, or an error."""
-    known = SETTINGS[setting]
-    configs = config_names(paper_grid(known.size))
-    keys, what = (
-        (["machine", "config"], f"{split} rows") if split else (["config"], "configurations")
-    )
-    axes = [MACHINES[known.year][split], configs] if split else [configs]
-    part = {"policy": known.policy} if known.policy else {"split": split} if split else {}
-    table = read_table(artifacts, file, (*part, *keys), columns)
-    for name, value in part.items():
-        table = table[table[name] == value].reset_index(drop=True)
-    found = list(table[keys].itertuples(index=False, name=None))
-    require_rows(file, "rows" if known.policy else what, found, list(product(*axes)))
-    return table
-
-
-@cached
-def clips(artifacts: Artifacts, config: str, split: str, machine: str) -> Clips:
-    """The scores of every test clip of a machine; complete, or an error."""
-    names, scores = _score_rows(artifacts, config, split, machine)
-    most = max((_score_names(artifacts, c, split, machine) for c in RELEASED), key=len)
-    where = _score_file(config, split, machine)
-    if set(names) != set(most):
-        raise ArtifactError(where, f"has {len(set(names) & set(most))} of {len(most)} clips")
-    parsed = [parse_name(name) for name in names]
-    truth = [(p.label, p.domain) for p in parsed if p and p.label is not None and p.domain]
-    if split == "dev" and len(truth) != len(names):
-        raise ArtifactError(where, "has names without a label")
-    labels, domains = zip(*truth, strict=True) if truth else ((), ())
-    return Clips(names, scores, np.array(labels, dtype=int), np.array(domains, dtype=str))
-
-
-def _score_file(config: str, split: str, machine: str) -> str:
-    return f"release/scores/{config}/{split}/{score_file_name(machine)}"
-
-
-@cached
-def _score_rows(
-    artifacts: Artifacts, config: str, split: str, machine: str
-) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    where = _score_file(config, split, machine)
-    problems: list[str] = []
-    names, scores = parse_rows(read_text(artifacts, where), SCORES, "", problems)
-    if problems:
-        raise ArtifactError(where, f"is damaged{problems[0].rstrip('.')}")
-    return names, scores
-
-
-def _score_names(artifacts: Artifacts, config: str, split: str, machine: str) -> tuple[str, ...]:
-    """The clips of a file; none where it is missing or damaged."""
-    try:
-        return _score_rows(artifacts, config, split, machine)[0]
-    except ArtifactError:
-        return ()

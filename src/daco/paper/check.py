@@ -1,10 +1,12 @@
-"""Compare printed with recomputed figures, and write the result as a document.
+"""Recompute every printed figure, write the document, and draw the paper's Figures 1 to 3.
 
-Figures 1 to 3 of the paper are drawn from the artifacts as well.
+A recipe is a public function of the modules below that takes the artifacts and words of
+``printed.csv`` and returns a :class:`~daco.paper.printed.Recomputed`.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from daco.errors import DacoError
@@ -21,9 +24,8 @@ from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.tables import to_markdown
 from daco.method.selection import selection_table
-from daco.paper import consistency  # noqa: F401  (with what it imports it registers all recipes)
-from daco.paper.artifacts import Artifacts, grid, machines, open_artifacts
-from daco.paper.experiments import diagnostics, target_gains
+from daco.paper import choices, consistency, experiments, scores, statistics
+from daco.paper.artifacts import Artifacts, open_artifacts
 from daco.paper.printed import (
     NUMBER,
     PLACES,
@@ -32,7 +34,7 @@ from daco.paper.printed import (
     decimals,
     errata,
     figures,
-    recompute,
+    number,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ CAPTIONS = {
 }
 """What the figures show, by name."""
 
-
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "below": lambda value, bound: value < bound,
     "above": lambda value, bound: value > bound,
@@ -59,29 +60,23 @@ _SLACK = 1e-9  # 0.125 printed as 0.12 lies half a digit away, and binary fracti
 
 
 class Status(StrEnum):
-    """The result of a comparison; `MEANINGS` explains each word."""
+    """The result of a comparison, with its ``meaning`` for the reader of a table."""
 
-    OK = "ok"
-    READ = "read"
-    DIFFERS = "differs"
-    AUDIO = "needs audio"
-    CODE = "needs code"
-    TEAMS = "needs teams"
-    CITED = "cited"
-    MISSING = "missing"
+    meaning: str
 
+    def __new__(cls, value: str, meaning: str) -> Status:  # noqa: D102
+        status = str.__new__(cls, value)
+        status._value_, status.meaning = value, meaning
+        return status
 
-MEANINGS = {
-    Status.OK: "recomputed from the artifacts, equal to the printed digits",
-    Status.READ: "stated by an artifact, equal to the printed digits; not recomputed",
-    Status.DIFFERS: "not equal to the printed digits; [n]: erratum n says why",
-    Status.AUDIO: "not in the artifacts: needs the recordings",
-    Status.CODE: "not in the artifacts: needs the official evaluator's code",
-    Status.TEAMS: "not in the artifacts: needs the scores of the other teams",
-    Status.CITED: "a number of others: the organisers, the authors of LDN",
-    Status.MISSING: "its artifact is missing or damaged",
-}
-"""What each status means, for the reader of a table."""
+    OK = "ok", "recomputed from the artifacts, equal to the printed digits"
+    READ = "read", "stated by an artifact, equal to the printed digits; not recomputed"
+    DIFFERS = "differs", "not equal to the printed digits; [n]: erratum n says why"
+    AUDIO = "needs audio", "not in the artifacts: needs the recordings"
+    CODE = "needs code", "not in the artifacts: needs the official evaluator's code"
+    TEAMS = "needs teams", "not in the artifacts: needs the scores of the other teams"
+    CITED = "cited", "a number of others: the organisers, the authors of LDN"
+    MISSING = "missing", "its artifact is missing or damaged"
 
 
 @dataclass(frozen=True)
@@ -103,24 +98,32 @@ class Finding:
     @property
     def text(self) -> str:
         """The recomputed value in the form of the printed one, with a digit or two more."""
-        if self.recomputed is None:
-            return ""
+        found, numbers = self.recomputed, self.figure.numbers
+        if found is None or found.name is not None:
+            return "" if found is None else str(found.name)
         # 2.045 is not 2.1, but as 2.05 it would seem to be
         more = 2 if self.status is Status.DIFFERS else 1
-        return _in_the_form_of(self.figure, self.recomputed, more)
+        if len(numbers) != len(found.values):
+            form = numbers[0] if numbers else "0"
+            return ", ".join(_formatted(value, form, more) for value in found.values)
+        values = iter(found.values)
+        return NUMBER.sub(lambda m: _formatted(next(values), m[0], more), self.figure.content)
+
+    @property
+    def status_text(self) -> str:
+        """The status, with the erratum that says so in brackets."""
+        erratum = self.figure.erratum
+        return self.status.value if erratum is None else f"{self.status.value} [{erratum}]"
 
     def record(self) -> dict[str, Any]:
         """The finding as JSON has it."""
         figure, found = self.figure, self.recomputed
-        values: list[float | None] | str | None = None
-        if found is not None:
-            values = found.name or _for_json(found.values)
         return {
             "id": figure.id,
             "place": figure.place,
             "what": figure.what,
             "printed": figure.printed,
-            "recomputed": values,
+            "recomputed": (found.name or _for_json(found.values)) if found else None,
             "text": self.text,
             "error": _for_json(found.errors) if found and found.values else None,
             "status": self.status.value,
@@ -130,6 +133,46 @@ class Finding:
             "note": self.note,
             "recipe": figure.recompute,
         }
+
+
+def _for_json(values: Sequence[float]) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _formatted(value: float, printed: str, more: int) -> str:
+    digits = decimals(printed)
+    sign = "+" if printed[0] in "+-" else ""
+    if math.isclose(value, round(value, digits), abs_tol=1e-12):
+        return f"{value:{sign}.{digits}f}"
+    if abs(value) < 0.5 * 10.0**-digits:
+        return f"{value:.1e}"
+    return f"{value:{sign}.{digits + more}f}"
+
+
+def over(artifacts: Artifacts, how: str, items: str, name: str, *arguments: str) -> Recomputed:
+    """Mean, min, max, range or each of another recipe's numbers; the items replace ``*``."""
+    found = [
+        RECIPES[name](artifacts, *(word.replace("*", item) for word in arguments))
+        for item in items.split(",")
+    ]
+    values = [each.values[0] for each in found]
+    errors = tuple(each.errors[0] for each in found)
+    if how == "each":
+        return replace(found[0], values=tuple(values), errors=errors)
+    if how == "range":
+        return number(min(values), max(values), needs=found[0].needs)
+    return number(getattr(np, how)(values), error=max(errors), needs=found[0].needs)
+
+
+RECIPES: dict[str, Callable[..., Recomputed]] = {
+    name: function
+    for module in (choices, scores, statistics, experiments, consistency)
+    for name, function in inspect.getmembers(module, inspect.isfunction)
+    if function.__module__ == module.__name__
+    and function.__annotations__["return"] == "Recomputed"
+    and not name.startswith("_")
+} | {"over": over}
+"""Every recipe by its name."""
 
 
 def check_paper(
@@ -167,17 +210,18 @@ def check_paper(
 def check_figure(figure: Figure, artifacts: Artifacts) -> Finding:
     """One figure beside what the artifacts say."""
     if not figure.recompute:
-        return Finding(figure, Status(figure.standing), None, figure.note)
+        return Finding(figure, Status(figure.standing), None, figure.note)  # type: ignore[call-arg]
+    name, *words = figure.recompute.split()
     try:
-        found = recompute(figure.recompute, artifacts)
+        found = RECIPES[name](artifacts, *words)
     except DacoError as error:
         return Finding(figure, Status.MISSING, None, str(error))
     source = f"Read, not recomputed: that needs {found.needs}." if found.needs else ""
     note = " ".join(filter(None, (source, found.note, figure.note)))
-    if agrees(figure, found) and not agrees(figure, replace(found, errors=())):
-        note = f"Within the error of {found.cause} ({max(found.errors):.2g}). {note}".rstrip()
     if not agrees(figure, found):
         return Finding(figure, Status.DIFFERS, found, note)
+    if not agrees(figure, replace(found, errors=())):
+        note = f"Within the error of {found.cause} ({max(found.errors):.2g}). {note}".rstrip()
     if figure.erratum is not None:
         note = f"Agrees, although erratum {figure.erratum} says that it differs. {note}".rstrip()
     return Finding(figure, Status.READ if found.needs else Status.OK, found, note)
@@ -191,7 +235,6 @@ def agrees(figure: Figure, found: Recomputed) -> bool:
 
     Examples
     --------
-    >>> from daco.paper.printed import number
     >>> figure = Figure("x", "Table II", "random configuration, sd", "2.1")
     >>> agrees(figure, number(2.06)), agrees(figure, number(2.045))
     (True, False)
@@ -199,15 +242,14 @@ def agrees(figure: Figure, found: Recomputed) -> bool:
     if figure.rule == "name":
         return found.name == figure.content
     if figure.rule:
-        holds = _BOUNDS[figure.rule]
-        bound = float(figure.numbers[0])
+        holds, bound = _BOUNDS[figure.rule], float(figure.numbers[0])
         return bool(found.values) and all(holds(value, bound) for value in found.values)
     if len(found.values) != len(figure.numbers):
         return False
     errors = found.errors or (0.0,) * len(found.values)
     return all(
-        abs(value - float(number)) <= 0.5 * 10.0 ** -decimals(number) + error + _SLACK
-        for value, number, error in zip(found.values, figure.numbers, errors, strict=True)
+        abs(value - float(text)) <= 0.5 * 10.0 ** -decimals(text) + error + _SLACK
+        for value, text, error in zip(found.values, figure.numbers, errors, strict=True)
     )
 
 
@@ -219,91 +261,24 @@ def summary(found: Sequence[Finding]) -> dict[str, Any]:
         part = [each for each in found if (each.figure.place in printed) is in_paper]
         computed = [each for each in part if each.recomputed and not each.recomputed.needs]
         by_status = Counter(each.status for each in part)
+        explained = [each for each in part if each.status is Status.DIFFERS and each.expected]
         counted[name] = {
             "figures": len(part),
             "quantities": len({each.figure.recompute for each in computed}),
             **{status.value: by_status[status] for status in Status},
-            "differs as an erratum says": sum(
-                each.status is Status.DIFFERS and each.expected for each in part
-            ),
+            "differs as an erratum says": len(explained),
         }
     return {**counted, "unexpected": sum(not each.expected for each in found)}
 
 
-def _for_json(values: Sequence[float]) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values]
-
-
-def _in_the_form_of(figure: Figure, found: Recomputed, more: int) -> str:
-    if found.name is not None:
-        return found.name
-    numbers = figure.numbers
-    if len(numbers) != len(found.values):
-        form = numbers[0] if numbers else "0"
-        return ", ".join(_formatted(value, form, more) for value in found.values)
-    values = iter(found.values)
-    return NUMBER.sub(lambda match: _formatted(next(values), match[0], more), figure.content)
-
-
-def _formatted(value: float, printed: str, more: int) -> str:
-    digits = decimals(printed)
-    sign = "+" if printed[0] in "+-" else ""
-    if math.isclose(value, round(value, digits), abs_tol=1e-12):
-        return f"{value:{sign}.{digits}f}"
-    if abs(value) < 0.5 * 10.0**-digits:
-        return f"{value:.1e}"
-    return f"{value:{sign}.{digits + more}f}"
-
-
-# The document
-
-
-def as_markdown(found: Sequence[Finding], pictures: Mapping[str, str] | str) -> str:
-    """What the words mean, the pictures, every figure in a table for each place, the errata.
-
-    Parameters
-    ----------
-    found : sequence of Finding
-        As :func:`daco.paper.check_paper` returns them.
-    pictures : mapping or str
-        Captions by file, or why there are none.
-    """
-    words = {"status": [each.value for each in MEANINGS], "meaning": [*MEANINGS.values()]}
-    heading = "# The paper, recomputed from its authors' artifacts"
-    parts = [heading, *headline(found), to_markdown(words)]
-    if isinstance(pictures, str):
-        parts.append(f"Figures 1 to 3 could not be drawn: {pictures}")
-    else:
-        parts += [f"![{caption}]({file})\n\n{caption}" for file, caption in pictures.items()]
-    for place in PLACES:
-        rows = [each for each in found if each.figure.place == place.name]
-        if rows:
-            parts += [f"## {title(place.name, place.title)}", _table(rows)]
-    parts.append("## Errata")
-    parts.append("\n".join(f"{erratum.number}. {erratum.text}" for erratum in errata()))
-    return "\n\n".join(parts) + "\n"
-
-
-def title(name: str, subject: str) -> str:
-    """A place with its subject.
-
-    >>> title("Table II", "Backbones")
-    'Table II: Backbones'
-    """
-    return f"{name}: {subject}" if subject else name
-
-
-def status_text(finding: Finding) -> str:
-    """The status, with the erratum that says so in brackets."""
-    erratum = finding.figure.erratum
-    return finding.status.value if erratum is None else f"{finding.status.value} [{erratum}]"
-
-
 def headline(found: Sequence[Finding]) -> list[str]:
-    """Three or four sentences with the counts."""
+    """Three sentences with the counts."""
     counts = summary(found)
     paper, beyond = counts["paper"], counts["beyond"]
-    sentences = [
+    unexpected, missing = counts["unexpected"], paper[Status.MISSING] + beyond[Status.MISSING]
+    because = f", {missing} of them because an artifact is missing or damaged" if missing else ""
+    verb = "value is" if unexpected == 1 else "values are"
+    return [
         f"The paper: {paper['figures']} printed values. {paper[Status.OK]} are recomputed and "
         f"equal, {paper[Status.READ]} are read from an artifact and equal, "
         f"{paper['differs as an erratum says']} differ as the errata say, "
@@ -311,36 +286,54 @@ def headline(found: Sequence[Finding]) -> list[str]:
         f"{paper[Status.TEAMS]} need the other teams' scores, {paper[Status.CITED]} are cited.",
         f"Beyond the paper: {beyond['figures']} values. {beyond[Status.OK]} are recomputed and "
         f"equal, {beyond[Status.READ]} are read from an artifact and equal.",
+        f"{unexpected} {verb} not as expected{because}." if unexpected else "Nothing unexpected.",
     ]
-    unexpected = counts["unexpected"]
-    missing = paper[Status.MISSING] + beyond[Status.MISSING]
-    if not unexpected:
-        return [*sentences, "Nothing unexpected."]
-    because = f", {missing} of them because an artifact is missing or damaged" if missing else ""
-    verb = "value is" if unexpected == 1 else "values are"
-    return [*sentences, f"{unexpected} {verb} not as expected{because}."]
 
 
-def _table(rows: Sequence[Finding]) -> str:
-    return to_markdown(
-        {
-            "value": [row.figure.what for row in rows],
-            "printed": [row.figure.printed for row in rows],
-            "artifacts": [row.text or "-" for row in rows],
-            "status": [status_text(row) for row in rows],
-            "note": [row.note for row in rows],
-        }
-    )
+def as_markdown(found: Sequence[Finding], pictures: Mapping[str, str] | str) -> str:
+    """Every figure in a table for each place, with pictures (captions by file, or why none)."""
+    words = pd.DataFrame([(each.value, each.meaning) for each in Status])
+    words.columns = ["status", "meaning"]
+    heading = "# The paper, recomputed from its authors' artifacts"
+    parts = [heading, *headline(found), to_markdown(words)]
+    if isinstance(pictures, str):
+        parts.append(f"Figures 1 to 3 could not be drawn: {pictures}")
+    else:
+        parts += [f"![{caption}]({file})\n\n{caption}" for file, caption in pictures.items()]
+    for place in PLACES:
+        rows = [
+            {
+                "value": each.figure.what,
+                "printed": each.figure.printed,
+                "artifacts": each.text or "-",
+                "status": each.status_text,
+                "note": each.note,
+            }
+            for each in found
+            if each.figure.place == place.name
+        ]
+        if rows:
+            parts += [f"## {place.heading}", to_markdown(pd.DataFrame(rows))]
+    parts += ["## Errata", "\n".join(f"{each.number}. {each.text}" for each in errata())]
+    return "\n\n".join(parts) + "\n"
 
 
-def transfer_study(artifacts: Artifacts) -> StudyResult:
-    """The transfer study of 45 configurations as a result of :func:`daco.study`."""
-    table = grid(artifacts, "45")
-    per_machine = pd.concat([machines(artifacts, "45", split) for split in ("dev", "eval")])
-    gains = pd.Series(target_gains(artifacts), name="target_auc_gain")
-    described = diagnostics(artifacts).join(gains).reset_index()
+def paper_figures(artifacts: Artifacts) -> dict[str, Picture]:
+    """Figures 1 to 3 of the transfer study, by name as in `CAPTIONS`.
+
+    Raises
+    ------
+    ArtifactError
+        A table of the transfer study is missing or damaged.
+    """
+    from daco.experiments.figures import plot_frontier, plot_gain_separability, plot_transfer
+
+    table = artifacts.grid("45").reset_index(drop=True)
+    per_machine = pd.concat([artifacts.machines("45", split) for split in ("dev", "eval")])
+    gains = pd.Series(experiments.target_gains(artifacts), name="target_auc_gain")
+    described = experiments.diagnostics(artifacts).join(gains).reset_index()
     nothing = pd.DataFrame()
-    return StudyResult(
+    result = StudyResult(
         grid=table,
         per_machine=per_machine,
         baselines=nothing,
@@ -353,23 +346,9 @@ def transfer_study(artifacts: Artifacts) -> StudyResult:
         selection={"rows": [asdict(row) for row in selection_table(table)]},
         stats=transfer_statistics(table, per_machine, diagnostics=described),
     )
-
-
-def paper_figures(artifacts: Artifacts) -> dict[str, Picture]:
-    """The figures by name, as in `CAPTIONS`.
-
-    Raises
-    ------
-    ArtifactError
-        A table of the transfer study is missing or damaged.
-    """
-    from daco.experiments.figures import plot_frontier, plot_gain_separability, plot_transfer
-
-    result = transfer_study(artifacts)
-    frontier = result.frontier
-    dev = replace(result, frontier=frontier[frontier["split"] == "dev"])
+    dev = result.frontier[result.frontier["split"] == "dev"]
     return {
-        "fig1": plot_frontier(dev),
+        "fig1": plot_frontier(replace(result, frontier=dev)),
         "fig2": plot_gain_separability(result),
         "fig3": plot_transfer(result),
     }

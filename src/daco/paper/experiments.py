@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from daco.data.dcase import MACHINES
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, fpr_coverage, harmonic_mean
 from daco.evaluation.statistics import partial_spearman
 from daco.files.hashing import sha256_of_file
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, blind_pool
 from daco.method.grid_table import pivot_machines
-from daco.paper.artifacts import (
-    BACKBONES,
-    RELEASED,
-    ArtifactError,
-    Artifacts,
-    cached,
-    clips,
-    frozen_grid,
-    grid,
-    machines,
-    read_file,
-    read_json,
-    read_table,
-    read_text,
-    require_rows,
-)
-from daco.paper.choices import config_of
-from daco.paper.printed import Recomputed, number, pair, read, recipe
+from daco.paper.artifacts import BACKBONES, DEV, EVAL, RELEASED, ArtifactError, Artifacts, cached
+from daco.paper.choices import RECORDINGS, config_of
+from daco.paper.printed import Recomputed, number
 from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
 from daco.paper.statistics import families_of
 
-DEV, EVAL = MACHINES[2025]["dev"], MACHINES[2025]["eval"]
 BACKENDS = ("knn1", "sel-maha", "gmm2")
-SYSTEMS = {"raw": "raw-k1", "daco-m0": "conf-soft-m0-k1"}
-"""The names that the coverage table has for two configurations."""
 
 _COMPUTER = "the authors' computer"
 _E6 = "results/e6_efficiency.txt"
@@ -53,28 +34,23 @@ _MANIFEST = "release/manifest.json"
 # E1
 
 
-@recipe
 def baseline(artifacts: Artifacts, backend: str, which: str) -> Recomputed:
     """Dev score, or the mean AUC of a domain, of a backend on frozen embeddings."""
     if backend == "knn1":  # the clips of raw-k1 were released
-        _, metrics = metrics_of(artifacts, "45", "dev", "raw-k1")
-        error = 0.0
+        metrics, error = metrics_of(artifacts, "45", "dev", RAW_CONFIG)[1], 0.0
     else:
-        file = "e1_dev.csv"
-        table = read_table(artifacts, file, ("machine", "backend"), QUANTITIES)
-        found = list(table[["machine", "backend"]].itertuples(index=False, name=None))
-        require_rows(file, "rows", found, list(product(DEV, BACKENDS)))
+        rows = {"machine": DEV, "backend": BACKENDS}
+        table = artifacts.table("e1_dev.csv", rows, QUANTITIES)
         metrics = table[table["backend"] == backend][list(QUANTITIES)].to_numpy()
         error = rounding_error(metrics)
     if which == "score":
-        return number(harmonic_mean(metrics), error)
+        return number(harmonic_mean(metrics), error=error)
     return number(metrics[:, QUANTITIES.index(which)].mean())
 
 
 # E2: the frontier and its diagnostics
 
 
-@recipe
 def gap(artifacts: Artifacts, config: str, which: str) -> Recomputed:
     """Source minus target AUC over the dev machines: signed mean, mean absolute or median."""
     _, metrics = metrics_of(artifacts, "45", "dev", config)
@@ -87,36 +63,33 @@ def target_gains(artifacts: Artifacts) -> dict[str, float]:
     """How much target AUC full equalisation gains on each of the 15 machines."""
     gains: dict[str, float] = {}
     for split in ("dev", "eval"):
-        names, after = metrics_of(artifacts, "45", split, config_of(artifacts, "45", "default"))
-        _, before = metrics_of(artifacts, "45", split, "raw-k1")
+        names, after = metrics_of(artifacts, "45", split, DEFAULT_CONFIG)
+        _, before = metrics_of(artifacts, "45", split, RAW_CONFIG)
         gains |= dict(zip(names, (after - before)[:, 1].tolist(), strict=True))
     return gains
 
 
-@recipe
 def target_gain(artifacts: Artifacts, machine: str) -> Recomputed:
     """The target AUC that full equalisation gains on a machine."""
-    return number(target_gains(artifacts)[machine], 0.0 if machine in DEV else 2 * HALF_DIGIT)
+    error = 0.0 if machine in DEV else 2 * HALF_DIGIT
+    return number(target_gains(artifacts)[machine], error=error)
 
 
 def diagnostics(artifacts: Artifacts) -> pd.DataFrame:
     """The authors' diagnostics by machine; accuracies in percent."""
-    file = "diagnostics.csv"
     columns = ("assignment_acc_test_normals", "separability_train")
     shares = ("pct_anom_above_tgt_max", "pct_anom_above_src_q90")
-    table = read_table(artifacts, file, ("machine", "split"), (*columns, *shares))
-    require_rows(file, "machines", list(table["machine"]), (*DEV, *EVAL))
+    rows = {"machine": (*DEV, *EVAL)}
+    table = artifacts.table("diagnostics.csv", rows, (*columns, *shares), ["split"])
     table = table.set_index("machine")
     return table.assign(assignment_acc_test_normals=100 * table["assignment_acc_test_normals"])
 
 
-@recipe
 def diagnostic(artifacts: Artifacts, machine: str, column: str) -> Recomputed:
     """A diagnostic of one machine; accuracies and shares in percent."""
-    return read(number(diagnostics(artifacts)[column][machine]), "the recordings")
+    return number(diagnostics(artifacts)[column][machine], needs=RECORDINGS)
 
 
-@recipe
 def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
     """Rank correlation of the domains' separability and the gain, or its p-value."""
     gains = target_gains(artifacts)
@@ -131,15 +104,10 @@ def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
 @cached
 def published_rates(artifacts: Artifacts) -> pd.DataFrame:
     """False-alarm rates by system, level and machine (rows) and domain (columns)."""
-    file = "fpr_coverage.csv"
-    text = ("machine", "domain", "system")
-    table = read_table(artifacts, file, text, ("nominal_fpr", "empirical_fpr"))
     keys = ["system", "nominal_fpr", "machine"]
-    found = list(zip(*(table[key] for key in (*keys, "domain")), strict=True))
-    domains = ("source", "target")
-    require_rows(
-        file, "rows", found, list(product(SYSTEMS, NOMINAL_LEVELS, (*DEV, *EVAL), domains))
-    )
+    levels = (("raw", "daco-m0"), NOMINAL_LEVELS, (*DEV, *EVAL))
+    rows = {**dict(zip(keys, levels, strict=True)), "domain": ("source", "target")}
+    table = artifacts.table("fpr_coverage.csv", rows, ("nominal_fpr", "empirical_fpr"))
     return table.pivot(index=keys, columns="domain", values="empirical_fpr").sort_index()
 
 
@@ -148,7 +116,7 @@ def clip_rates(artifacts: Artifacts) -> pd.DataFrame:
     """The same of the dev machines under full equalisation, from their released clips."""
     rows = {}
     for machine in DEV:
-        found = clips(artifacts, SYSTEMS["daco-m0"], "dev", machine)
+        found = artifacts.clips(DEFAULT_CONFIG, "dev", machine)
         for row in fpr_coverage(found.scores, found.labels, found.domains):
             rows["daco-m0", row.level, machine] = row.rates
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -158,12 +126,9 @@ def _rates(artifacts: Artifacts, system: str, level: str) -> pd.DataFrame:
     """Rates by machine; from clips where they were released with a threshold that needs none."""
     table = published_rates(artifacts).copy()
     table.update(clip_rates(artifacts))
-    rows = table.reset_index()
-    chosen = (rows["system"] == system) & (rows["nominal_fpr"] == float(level))
-    return rows[chosen].set_index("machine")[["source", "target"]]
+    return pd.DataFrame(table.xs((system, float(level))))
 
 
-@recipe
 def imbalance(artifacts: Artifacts, system: str, level: str, which: str = "all") -> Recomputed:
     """Mean distance of the two domains' false-alarm rates over machines."""
     rates = _rates(artifacts, system, level)
@@ -172,7 +137,6 @@ def imbalance(artifacts: Artifacts, system: str, level: str, which: str = "all")
     return number((rates["source"] - rates["target"]).abs().mean())
 
 
-@recipe
 def imbalance_ratio(artifacts: Artifacts, level: str, which: str = "all") -> Recomputed:
     """Imbalance of calibrated over that of raw scores."""
     calibrated, raw = (
@@ -181,62 +145,49 @@ def imbalance_ratio(artifacts: Artifacts, level: str, which: str = "all") -> Rec
     return number(calibrated / raw)
 
 
-@recipe
 def realised_rate(artifacts: Artifacts, system: str, level: str) -> Recomputed:
     """Mean false-alarm rate over machines and domains where `level` was asked."""
     return number(_rates(artifacts, system, level).to_numpy().mean())
 
 
-@recipe
 def nominal_levels(artifacts: Artifacts) -> Recomputed:
     """Lowest and highest nominal level."""
     levels = published_rates(artifacts).index.get_level_values("nominal_fpr")
-    return pair(levels.min(), levels.max())
+    return number(levels.min(), levels.max())
 
 
 # E6
 
 
-@cached
-def _costs(artifacts: Artifacts) -> dict[str, dict[str, float]]:
-    found = {
-        name: dict(zip(_COST_COLUMNS, map(float, values), strict=True))
-        for name, *values in _COST.findall(read_text(artifacts, _E6))
-    }
-    if len(found) != 3:
-        raise ArtifactError(_E6, f"has {len(found)} of 3 backbones")
-    return found
-
-
-@recipe
 def efficiency(artifacts: Artifacts, backbone: str, column: str) -> Recomputed:
     """Parameters, dimension, time or memory of a backbone."""
+    costs = {name: values for name, *values in _COST.findall(artifacts.text(_E6))}
+    if len(costs) != 3:
+        raise ArtifactError(_E6, f"has {len(costs)} of 3 backbones")
     needs = "the network's weights" if column in ("parameters", "dim") else _COMPUTER
-    return read(number(_costs(artifacts)[backbone][column]), needs)
+    return number(costs[backbone][_COST_COLUMNS.index(column)], needs=needs)
 
 
-@recipe
 def cycle_seconds(artifacts: Artifacts) -> Recomputed:
     """Seconds of one configuration on one machine, criterion included."""
-    match = _CYCLE.search(read_text(artifacts, _E6))
+    match = _CYCLE.search(artifacts.text(_E6))
     if match is None:
         raise ArtifactError(_E6, "has no line on the configuration cycle")
-    return read(number(sum(map(float, match.groups())) / 1000), _COMPUTER)
+    return number(sum(map(float, match.groups())) / 1000, needs=_COMPUTER)
 
 
-@recipe
 def study_minutes(artifacts: Artifacts) -> Recomputed:
     """Minutes that the cycles of a whole grid on all machines take."""
-    cycles = len(grid(artifacts, "beats")) * len((*DEV, *EVAL))
-    return read(number(cycles * cycle_seconds(artifacts).values[0] / 60), _COMPUTER)
+    cycles = len(artifacts.grid("beats")) * len((*DEV, *EVAL))
+    return number(cycles * cycle_seconds(artifacts).values[0] / 60, needs=_COMPUTER)
 
 
-# What there is
+# Counts
 
 
 def manifest(artifacts: Artifacts) -> list[dict[str, Any]]:
     """The authors' list of configurations."""
-    entries = read_json(artifacts, _MANIFEST)
+    entries = artifacts.entry(_MANIFEST)
     fields = {"name", "base", "k", "method", "prior_strength", "density_K"}
     if isinstance(entries, list) and all(
         isinstance(entry, dict) and fields <= entry.keys() for entry in entries
@@ -245,7 +196,6 @@ def manifest(artifacts: Artifacts) -> list[dict[str, Any]]:
     raise ArtifactError(_MANIFEST, "is not a list of configurations")
 
 
-@recipe
 def manifest_values(artifacts: Artifacts, which: str) -> Recomputed:
     """The different values of k, of m or of K over all configurations."""
     kind, wanted, name = {
@@ -257,44 +207,41 @@ def manifest_values(artifacts: Artifacts, which: str) -> Recomputed:
     return Recomputed(tuple(sorted({float(entry[name]) for entry in entries})))
 
 
-@recipe
 def configurations(artifacts: Artifacts, setting: str, family: str = "") -> Recomputed:
     """Configurations of a grid, or of those the conformal ones."""
-    table = grid(artifacts, setting)
-    kinds = families_of(table)
-    return number(np.sum(np.char.startswith(kinds, "conf")) if family else len(table))
+    kinds = families_of(artifacts.grid(setting))
+    return number(np.sum(np.char.startswith(kinds, "conf")) if family else len(kinds))
 
 
-@recipe
 def families(artifacts: Artifacts, setting: str) -> Recomputed:
     """Method families of a grid."""
-    return number(len(np.unique(families_of(grid(artifacts, setting)))))
+    return number(len(np.unique(families_of(artifacts.grid(setting)))))
 
 
-@recipe
+def blind_pool_size(artifacts: Artifacts, setting: str) -> Recomputed:
+    """Configurations of the grid in the pool for choosing per machine: soft, k=1, no z-score."""
+    return number(sum(config.name in artifacts.grid(setting).index for config in blind_pool()))
+
+
 def backbones(artifacts: Artifacts) -> Recomputed:
     """Backbones with a grid of their own."""
-    return number(sum(len(grid(artifacts, setting)) > 0 for setting in BACKBONES))
+    return number(sum(len(artifacts.grid(setting)) > 0 for setting in BACKBONES))
 
 
-@recipe
 def machines_of(artifacts: Artifacts, setting: str, split: str) -> Recomputed:
     """Machines of a split, or of both."""
     splits = ("dev", "eval") if split == "all" else (split,)
-    return number(sum(machines(artifacts, setting, s)["machine"].nunique() for s in splits))
+    return number(sum(artifacts.machines(setting, s)["machine"].nunique() for s in splits))
 
 
-@recipe
 def clips_per_machine(artifacts: Artifacts, which: str) -> Recomputed:
     """Test clips of each machine; normal and anomalous ones where the names tell (dev)."""
-    counts = set()
-    for split, names in (("dev", DEV), ("eval", EVAL)):
-        for machine in names:
-            found = clips(artifacts, RELEASED[0], split, machine)
-            if which == "all":
-                counts.add(len(found.names))
-            elif split == "dev":
-                counts.add(int(np.sum(found.labels == (which == "anomaly"))))
+    if which == "all":
+        places = [*(("dev", name) for name in DEV), *(("eval", name) for name in EVAL)]
+        counts = {len(artifacts.clips(RELEASED[0], *place).names) for place in places}
+    else:
+        labels = [artifacts.clips(RELEASED[0], "dev", name).labels for name in DEV]
+        counts = {int(np.sum(each == (which == "anomaly"))) for each in labels}
     # one number is printed for all machines
     return Recomputed(tuple(float(count) for count in sorted(counts)))
 
@@ -302,31 +249,27 @@ def clips_per_machine(artifacts: Artifacts, which: str) -> Recomputed:
 # After the paper: the frozen forward test of 2026
 
 
-@recipe
 def frozen_value(artifacts: Artifacts, policy: str, column: str) -> Recomputed:
     """Dev score or criterion of the frozen pick, from the frozen table of machines."""
     pick = config_of(artifacts, policy, "frozen-pick")
-    table = machines(artifacts, policy, "dev")
+    table = artifacts.machines(policy, "dev")
     _, _, values = pivot_machines(table, [*QUANTITIES, "balance_ks"], configs=[pick])
     metrics, balance = values[:, 0, :3], values[:, 0, 3]
     if column == "crit_dev":
-        return number(balance.mean(), 0.00005)  # each has four decimals
-    return number(harmonic_mean(metrics), rounding_error(metrics))
+        return number(balance.mean(), error=0.00005)  # each has four decimals
+    return number(harmonic_mean(metrics), error=rounding_error(metrics))
 
 
-@recipe
 def sha256(artifacts: Artifacts, file: str) -> Recomputed:
     """The hash of a frozen file."""
-    return Recomputed(name=read_file(artifacts, f"results/{file}", sha256_of_file))
+    return Recomputed(name=artifacts.read(f"results/{file}", sha256_of_file))
 
 
-@recipe
 def changed_after_freezing(artifacts: Artifacts) -> Recomputed:
     """Dev scores and criteria that the 2026 grid has otherwise than the frozen one."""
     changed = 0
     for policy in ("ch0", "mix"):
-        columns = ["dev_omega", "crit_dev"]
-        frozen = frozen_grid(artifacts, policy).set_index("config")[columns]
-        later = grid(artifacts, policy).set_index("config")[columns]
-        changed += int(np.sum(frozen.sort_index().to_numpy() != later.sort_index().to_numpy()))
+        frozen = artifacts.grid(policy, frozen=True)[["dev_omega", "crit_dev"]]
+        later = artifacts.grid(policy).loc[frozen.index, frozen.columns]
+        changed += int(np.sum(frozen.to_numpy() != later.to_numpy()))
     return number(changed)

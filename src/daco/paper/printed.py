@@ -1,23 +1,20 @@
-"""The paper's printed figures and errata as data, and recipes that recompute figures.
+"""The paper's printed figures and errata as data, and what recomputing a figure returns.
 
-``printed.csv`` has one row per figure and place, ``errata.csv`` one row per erratum. A row names
-a recipe and its arguments, such as ``eval_score beats guarded-pick``: the function ``eval_score``
-is then called with the artifacts and the two words.
+``printed.csv`` has one row per figure and place, ``errata.csv`` one row per erratum.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from daco.paper.artifacts import Artifacts
 from daco.text import name_list
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
@@ -34,6 +31,11 @@ class Place:
     title: str
     in_paper: bool = True
     dense: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The place with its subject."""
+        return f"{self.name}: {self.title}" if self.title else self.name
 
 
 PLACES = (
@@ -89,7 +91,8 @@ class Figure:
         How the recomputed value relates to it: ``""`` rounds to the printed digits, ``below``,
         ``above``, ``at least``, or ``name`` for equal text.
     recompute : str
-        A recipe and its arguments (:mod:`daco.paper.printed`); empty when there is none.
+        A recipe and its arguments, such as ``eval_score beats guarded-pick``: the function
+        ``eval_score`` is called with the artifacts and the two words. Empty when there is none.
     standing : str
         Its status where there is no recipe: ``"needs audio"``, ``"needs code"``,
         ``"needs teams"`` or ``"cited"``.
@@ -139,11 +142,7 @@ def numbers_in(text: str) -> tuple[str, ...]:
 
 
 def decimals(number: str) -> int:
-    """How many digits follow the point.
-
-    >>> decimals("58.7233"), decimals("45")
-    (4, 0)
-    """
+    """How many digits follow the point."""
     return len(number.partition(".")[2])
 
 
@@ -181,34 +180,14 @@ def _rows(file: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-# Recipes
-
-Recipe = Callable[..., "Recomputed"]
-
-RECIPES: dict[str, Recipe] = {}
-"""Every recipe by its name."""
-
-
 @dataclass(frozen=True)
 class Recomputed:
     """A recomputed figure.
 
-    Attributes
-    ----------
-    values : tuple of float
-        One number for each printed one; empty for a name.
-    errors : tuple of float
-        How far, beyond its own rounding, the printed number may lie from ``values``: because the
-        artifact is rounded too, or because the paper's number was drawn at random.
-    cause : str
-        The reason for these errors.
-    name : str or None
-        A configuration, a hash or a verdict, where that is what is printed.
-    note : str
-        What a reader should know of this number.
-    needs : str
-        What a recomputation would need, where the artifacts only state the value and it was
-        read; empty where it was computed.
+    ``values`` has one number for each printed one, or ``name`` is a configuration, a hash or a
+    verdict. The printed number may lie further from its value than its own rounding allows: by
+    ``errors``, whose reason is ``cause`` (a rounded artifact, a number drawn at random). Where the
+    artifacts only state the value, ``needs`` is what computing it would need.
     """
 
     values: tuple[float, ...] = ()
@@ -219,56 +198,12 @@ class Recomputed:
     needs: str = ""
 
 
-def recipe(function: Recipe) -> Recipe:
-    """Register a recipe under the function's name."""
-    if function.__name__ in RECIPES:
-        raise ValueError(f"two recipes are called {function.__name__!r}")
-    RECIPES[function.__name__] = function
-    return function
-
-
-def recompute(words: str, artifacts: Artifacts) -> Recomputed:
-    """Call the recipe that a row of ``printed.csv`` names."""
-    name, *arguments = words.split()
-    return RECIPES[name](artifacts, *arguments)
-
-
-def number(value: Any, error: float = 0.0, note: str = "") -> Recomputed:
-    """One number."""
-    return Recomputed((float(value),), (float(error),), note=note)
-
-
-def pair(first: Any, second: Any, errors: tuple[float, float] = (0.0, 0.0)) -> Recomputed:
-    """Two numbers that are printed together."""
-    return Recomputed((float(first), float(second)), errors)
-
-
-def read(found: Recomputed, needs: str) -> Recomputed:
-    """The same as a value that an artifact states; `needs` is what computing it would take."""
-    return replace(found, needs=needs)
-
-
-def with_draws(found: Recomputed, n_draws: int) -> Recomputed:
-    """The same, with errors because the paper's number was drawn at random."""
-    return replace(found, cause=f"the paper's {n_draws:,} draws")
+def number(*values: Any, error: float | Sequence[float] = 0.0, **details: str) -> Recomputed:
+    """A number, or several that are printed together, with their errors."""
+    errors = np.broadcast_to(error, len(values)).astype(float)
+    return Recomputed(tuple(map(float, values)), tuple(errors.tolist()), **details)
 
 
 def contradictions(found: Sequence[str]) -> Recomputed:
     """How many values contradict others, and the first of them."""
     return number(len(found), note=f"{name_list(found, 3)}." if found else "")
-
-
-@recipe
-def over(artifacts: Artifacts, how: str, items: str, name: str, *arguments: str) -> Recomputed:
-    """Mean, min, max, range or each of another recipe's numbers; the items replace ``*``."""
-    found = [
-        RECIPES[name](artifacts, *(word.replace("*", item) for word in arguments))
-        for item in items.split(",")
-    ]
-    values = [each.values[0] for each in found]
-    errors = tuple(each.errors[0] for each in found)
-    if how == "each":
-        return replace(found[0], values=tuple(values), errors=errors)
-    if how == "range":
-        return read(pair(min(values), max(values)), found[0].needs)
-    return read(number(getattr(np, how)(values), max(errors)), found[0].needs)

@@ -14,19 +14,9 @@ from daco.evaluation.metrics import QUANTITIES, harmonic_mean, machine_metrics
 from daco.method.config import ScoreConfig, blind_pool
 from daco.method.grid_table import composed_score, pivot_machines
 from daco.method.selection import per_machine_blind, random_expectation
-from daco.paper.artifacts import (
-    RELEASED,
-    SETTINGS,
-    ArtifactError,
-    Artifacts,
-    cached,
-    clips,
-    grid,
-    machines,
-    read_text,
-)
-from daco.paper.choices import config_of
-from daco.paper.printed import Recomputed, number, pair, read, recipe
+from daco.paper.artifacts import RELEASED, SETTINGS, ArtifactError, Artifacts, cached
+from daco.paper.choices import RECORDINGS, config_of
+from daco.paper.printed import Recomputed, number
 from daco.validation import Float64s
 
 HALF_DIGIT = 0.005
@@ -56,7 +46,7 @@ def rounding_error(metrics: Float64s) -> float:
 @cached
 def clip_metrics(artifacts: Artifacts, config: str, machine: str) -> Float64s:
     """AUC source, AUC target and pAUC of a dev machine, from its released clips, in percent."""
-    found = clips(artifacts, config, "dev", machine)
+    found = artifacts.clips(config, "dev", machine)
     metrics = machine_metrics(found.scores, found.labels, found.domains)
     return 100 * np.array([metrics[quantity] for quantity in QUANTITIES])
 
@@ -71,147 +61,128 @@ def metrics_of(
     artifacts: Artifacts, setting: str, split: str, config: str
 ) -> tuple[list[str], Float64s]:
     """The machines and their metrics (machines, 3), from clips where there are any."""
-    table = machines(artifacts, setting, split)
+    table = artifacts.machines(setting, split)
     names, _, values = pivot_machines(table, QUANTITIES, configs=[config])
     if _has_clips(setting, split, config):
         return names, np.array([clip_metrics(artifacts, config, name) for name in names])
     return names, values[:, 0]
 
 
-def score_of(artifacts: Artifacts, setting: str, split: str, who: str) -> Recomputed:
+def _score(artifacts: Artifacts, setting: str, split: str, who: str) -> Recomputed:
     """The official score of a configuration or a rule's pick; ``blind-9``: picks per machine."""
     if who.startswith("blind-"):
         pool = blind_pool(int(who.removeprefix("blind-")))
-        choices = per_machine_blind(machines(artifacts, setting, split), pool)
+        choices = per_machine_blind(artifacts.machines(setting, split), pool)
         return _composed(artifacts, setting, split, choices)
     config = config_of(artifacts, setting, who)
     _, metrics = metrics_of(artifacts, setting, split, config)
     score = float(harmonic_mean(metrics))
     if _has_clips(setting, split, config):
         return number(score)
-    known = float(grid(artifacts, setting).set_index("config")[f"{split}_omega"][config])
+    known = float(artifacts.grid(setting)[f"{split}_omega"][config])
     if abs(score - known) <= rounding_error(metrics):
-        return number(known, 0.00005)
+        return number(known, error=0.00005)
     note = f"From the machines; results/{SETTINGS[setting].grid} says {known}."
-    return number(score, rounding_error(metrics), note)
+    return number(score, error=rounding_error(metrics), note=note)
 
 
 def _composed(
     artifacts: Artifacts, setting: str, split: str, choices: dict[str, str]
 ) -> Recomputed:
     """The score when each machine has a configuration of its own."""
-    table = machines(artifacts, setting, split)
-    used = list(dict.fromkeys(choices.values()))
-    names, _, values = pivot_machines(table, QUANTITIES, configs=used)
-    chosen = np.array([values[names.index(m), used.index(c)] for m, c in choices.items()])
-    return number(composed_score(table, choices), rounding_error(chosen))
+    table = artifacts.machines(setting, split)
+    chosen = [key in choices.items() for key in zip(table["machine"], table["config"], strict=True)]
+    metrics = table[chosen][list(QUANTITIES)].to_numpy()
+    return number(composed_score(table, choices), error=rounding_error(metrics))
 
 
-@recipe
 def eval_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
     """Official score on the evaluation machines."""
-    return score_of(artifacts, setting, "eval", who)
+    return _score(artifacts, setting, "eval", who)
 
 
-@recipe
 def dev_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
     """Official score on the development machines."""
-    return score_of(artifacts, setting, "dev", who)
+    return _score(artifacts, setting, "dev", who)
 
 
-@recipe
 def score_gain(
     artifacts: Artifacts, setting: str, who: str, over: str, split: str = "eval"
 ) -> Recomputed:
     """By how much one score exceeds another."""
-    first, second = (score_of(artifacts, setting, split, each) for each in (who, over))
-    return number(first.values[0] - second.values[0], first.errors[0] + second.errors[0])
+    first, second = (_score(artifacts, setting, split, each) for each in (who, over))
+    return number(first.values[0] - second.values[0], error=first.errors[0] + second.errors[0])
 
 
-@recipe
 def stored_score(artifacts: Artifacts, setting: str, who: str) -> Recomputed:
     """The evaluation score as the grid states it, with more digits than the metrics support."""
-    scores = grid(artifacts, setting).set_index("config")["eval_omega"]
-    needs = LABELS if SETTINGS[setting].year == 2025 else "the recordings"
-    return read(number(scores[config_of(artifacts, setting, who)], 0.00005), needs)
+    score = artifacts.grid(setting)["eval_omega"][config_of(artifacts, setting, who)]
+    needs = LABELS if SETTINGS[setting].year == 2025 else RECORDINGS
+    return number(score, error=0.00005, needs=needs)
 
 
-@recipe
 def random_score(artifacts: Artifacts, setting: str, which: str) -> Recomputed:
     """Mean or sd of the evaluation score of a configuration drawn at random."""
-    expected = random_expectation(grid(artifacts, setting)["eval_omega"])
+    expected = random_expectation(artifacts.grid(setting)["eval_omega"])
     return number(expected.mean if which == "mean" else expected.sd)
 
 
-@recipe
-def blind_pool_size(artifacts: Artifacts, setting: str) -> Recomputed:
-    """Configurations of the grid in the pool for choosing per machine: soft, k=1, no z-score."""
-    names = set(grid(artifacts, setting)["config"])
-    return number(sum(config.name in names for config in blind_pool()))
-
-
-@recipe
 def mean_shift(artifacts: Artifacts, what: str) -> Recomputed:
     """How far the assignment, or k, moves the evaluation score on average (BEATs)."""
-    scores = grid(artifacts, "beats").set_index("config")["eval_omega"]
     groups: dict[str, list[float]] = {}
-    for name in scores.index:
-        config = ScoreConfig.parse(name)
+    for name, score in artifacts.grid("beats")["eval_omega"].items():
+        config = ScoreConfig.parse(str(name))
         if config.scorer == "knn" and (what == "k" or config.assignment):
-            rest = name[:-1] if what == "k" else name.replace("hard", "soft")
-            groups.setdefault(rest, []).append(float(scores[name]))
+            rest = config.name[:-1] if what == "k" else config.name.replace("hard", "soft")
+            groups.setdefault(rest, []).append(float(score))
     shifts = [max(group) - min(group) for group in groups.values()]
     return number(np.mean(shifts), note=f"The largest is {max(shifts):.2f}.")
 
 
-@recipe
 def gain_at_equal_criterion(artifacts: Artifacts, setting: str, within: str) -> Recomputed:
     """The most that a hard assignment gains over a soft one at a closely matched criterion."""
-    table = grid(artifacts, setting)
-    kinds = np.array([ScoreConfig.parse(name).assignment or "" for name in table["config"]])
+    table = artifacts.grid(setting)
+    kinds = np.array([ScoreConfig.parse(name).assignment or "" for name in table.index])
     hard, soft = table[kinds == "hard"], table[kinds == "soft"]
     apart = np.abs(np.subtract.outer(hard["crit_dev"].to_numpy(), soft["crit_dev"].to_numpy()))
     gains = np.subtract.outer(hard["eval_omega"].to_numpy(), soft["eval_omega"].to_numpy())
     return number(gains[apart < float(within)].max())
 
 
-@recipe
-def distance_to_cited(artifacts: Artifacts, cited_2023: str, cited_2024: str) -> Recomputed:
+def distance_to_cited(artifacts: Artifacts, *cited: str) -> Recomputed:
     """The larger distance of raw kNN in 2023 and 2024 to the LDN authors' own figures."""
-    cited = {"2023": float(cited_2023), "2024": float(cited_2024)}
-    ours = {year: eval_score(artifacts, year, "raw-k1").values[0] for year in cited}
-    return number(max(abs(cited[year] - ours[year]) for year in cited))
+    ours = [eval_score(artifacts, year, "raw-k1").values[0] for year in ("2023", "2024")]
+    return number(max(abs(float(a) - b) for a, b in zip(cited, ours, strict=True)))
 
 
-@recipe
 def metric(
     artifacts: Artifacts, split: str, machine: str, config: str, quantity: str
 ) -> Recomputed:
     """One metric of one machine (BEATs, 2025)."""
     names, values = metrics_of(artifacts, "beats", split, config)
+    value = values[names.index(machine), QUANTITIES.index(quantity)]
     # the appendix rounds the two decimals of the table once more
-    found = number(values[names.index(machine), QUANTITIES.index(quantity)], HALF_DIGIT)
-    return found if _has_clips("beats", split, config) else read(found, LABELS)
+    needs = "" if _has_clips("beats", split, config) else LABELS
+    return number(value, error=HALF_DIGIT, needs=needs)
 
 
-@recipe
 def lowest_metric(artifacts: Artifacts, config: str, quantity: str) -> Recomputed:
     """The lowest value of a metric over the evaluation machines."""
     names, values = metrics_of(artifacts, "beats", "eval", config)
     column = values[:, QUANTITIES.index(quantity)]
     at = int(np.argmin(column))
-    return read(number(column[at], HALF_DIGIT, f"{names[at]}."), LABELS)
+    return number(column[at], error=HALF_DIGIT, note=f"{names[at]}.", needs=LABELS)
 
 
 @cached
 def logged_seeds(artifacts: Artifacts) -> list[tuple[int, float, Recomputed]]:
     """Each criterion seed, its logged score, and the score of the choices logged beside it."""
-    text = read_text(artifacts, _SEEDS_FILE)
+    text = artifacts.text(_SEEDS_FILE)
     lines = _SEED.findall(text)
     end = _SEEDS_END.search(text)
     if end is None or int(end[1]) != len(lines) or len(lines) < 2:
         raise ArtifactError(_SEEDS_FILE, f"is damaged: it has {len(lines)} whole seeds")
-    known = set(machines(artifacts, "45", "eval")["machine"])
+    known = set(artifacts.machines("45", "eval")["machine"])
     found = []
     for seed, score, chosen in lines:
         words = (word.partition(":") for word in chosen.split())
@@ -222,7 +193,6 @@ def logged_seeds(artifacts: Artifacts) -> list[tuple[int, float, Recomputed]]:
     return found
 
 
-@recipe
 def seeds(artifacts: Artifacts, which: str) -> Recomputed:
     """Mean, sd, minimum or first of the composed scores over the logged seeds."""
     numbers, _, found = zip(*logged_seeds(artifacts), strict=True)
@@ -231,8 +201,8 @@ def seeds(artifacts: Artifacts, which: str) -> Recomputed:
     if which == "number":
         return number(len(found))
     if which == "range":
-        return pair(min(numbers), max(numbers))
+        return number(min(numbers), max(numbers))
     scores = [score.values[0] for score in found]
     # the authors' sd divides by n
     values = {"mean": np.mean(scores), "sd": np.std(scores), "min": min(scores)}
-    return number(values[which], max(score.errors[0] for score in found))
+    return number(values[which], error=max(score.errors[0] for score in found))

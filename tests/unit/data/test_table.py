@@ -366,8 +366,8 @@ def test_npz_with_objects_is_not_unpickled(tmp_path):
     ("arrays", "message"),
     [
         ({"vectors": X}, "no column 'embedding'"),
-        ({"embedding": X[0]}, r"shape \(clips, dimensions\)"),
-        ({"embedding": X, "embedding.b": X[:2]}, "2 rows, 'embedding' has 4"),
+        ({"embedding": X[0]}, "'embedding' must be a 2-D array"),
+        ({"embedding": X, "embedding.b": X[:2]}, "2 rows, but 'embedding' has 4"),
         ({"embedding": np.where(X > 0, np.nan, X)}, "'embedding' contains NaN .* row 0"),
         ({"embedding": X, "label": [0, 1]}, "'label' has 2 values for 4 clips"),
         ({"embedding": X, "domain": ["a", "\ud800", "b", "b"]}, "'domain' row 1 must be text that"),
