@@ -24,7 +24,7 @@ from daco.detector.verdict import ScoreOptions
 from daco.embedding.frontend import Frontend, Listener
 from daco.monitoring.arrivals import Arrivals, ProcessedFile, list_recordings
 from daco.monitoring.store import Store
-from daco.monitoring.watch import ModelInUse, ScoredRecording, Watcher
+from daco.monitoring.watch import ModelInUse, NewVerdict, Watcher
 
 RATE, SECONDS = 16_000, 10
 
@@ -55,7 +55,7 @@ def throughput(root: Path, clips: int) -> None:
     with Store.open(f"sqlite:///{root}/daco.db") as store:
         watcher = Watcher(in_use, inbox, store, settle=0)
         start, cpu = time.perf_counter(), time.process_time()
-        done = sum(isinstance(event, ScoredRecording) for event in watcher.poll())
+        done = sum(isinstance(event, NewVerdict) for event in watcher.poll())
         took, cpu = time.perf_counter() - start, time.process_time() - cpu
     assert done == clips
     print(

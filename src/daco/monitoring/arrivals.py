@@ -26,12 +26,7 @@ class Stamp(NamedTuple):
     ctime_ns: int
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Stamp:
-        """The stamp of a file as it is now."""
-        return cls.read(os.stat(path))
-
-    @classmethod
-    def read(cls, status: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> Stamp:
         """The stamp in the result of ``os.stat``."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -65,10 +60,7 @@ class ProcessedFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Recordings of a folder with their stamps, and a sentence per obstacle.
-
-    It is complete if every folder could be opened.
-    """
+    """Recordings of a folder, a sentence per obstacle, and whether every folder could be opened."""
 
     files: dict[str, Stamp]
     obstacles: tuple[str, ...]
@@ -84,7 +76,7 @@ def list_recordings(folder: Path) -> Listing:
     """
     scan = scan_folder(folder)
     files = {
-        path: Stamp.read(status)
+        path: Stamp.of(status)
         for path, status in scan.files.items()
         if stat.S_ISREG(status.st_mode)
     }
@@ -140,28 +132,19 @@ class Arrivals:
     def ready(self, files: Mapping[str, Stamp], now: float) -> list[str]:
         """Paths to process now, in the order in which the files were written.
 
-        Parameters
-        ----------
-        files : mapping
-            Of a listing; files that are no longer listed are forgotten.
-        now : float
-            Of a clock that only goes forward.
+        Files that are no longer listed are forgotten. `now` is of a clock that only goes forward.
         """
         new = [path for path in files if path not in self.processed and path not in self._waiting]
         if new:
             self.processed.update(self.recall(new))
-        present: dict[str, ProcessedFile] = {}
-        waiting: dict[str, _Waiting] = {}
+        self.processed = {path: self.processed[path] for path in files if path in self.processed}
+        waiting = {}
         for path, stamp in files.items():
-            processed = self.processed.get(path)
-            if processed is not None:
-                present[path] = processed
-                if processed.stamp == stamp:
-                    continue
-            before = self._waiting.get(path)
-            unchanged = before is not None and before.stamp == stamp
-            waiting[path] = before if before and unchanged else _Waiting(stamp, now)
-        self.processed, self._waiting = present, waiting
+            if path not in self.processed or self.processed[path].stamp != stamp:
+                before = self._waiting.get(path)
+                unchanged = before is not None and before.stamp == stamp
+                waiting[path] = before if before and unchanged else _Waiting(stamp, now)
+        self._waiting = waiting
         due = [path for path, each in waiting.items() if self._is_due(each, now)]
         return sorted(due, key=lambda path: (waiting[path].stamp.mtime_ns, path))
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from daco.monitoring.service import events
-from daco.monitoring.service.events import MOST_BEHIND, REMEMBERED, Hub
+from daco.monitoring.service import overview
+from daco.monitoring.service.overview import MOST_BEHIND, REMEMBERED, Hub
 
 
 def parsed(text):
@@ -117,7 +117,7 @@ def test_a_slow_client_is_dropped_and_the_others_are_not():
 
 
 def test_silence_is_broken_so_that_dead_connections_are_noticed(monkeypatch):
-    monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(overview, "HEARTBEAT_SECONDS", 0.01)
 
     async def scenario():
         return (await take(listen(Hub()), 3))[1:]

@@ -12,7 +12,7 @@ from service_process import RATE, wav
 from daco.audio.formats import DEFAULT_LIMITS
 from daco.backbones.logmel import mel_filters
 from daco.errors import AudioError
-from daco.monitoring.service.spectrograms import WIDTH, ZOOM, draw_spectrogram, palette
+from daco.monitoring.service.recordings import WIDTH, ZOOM, draw_spectrogram, palette
 
 
 @pytest.fixture

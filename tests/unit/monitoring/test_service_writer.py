@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from stores import START, verdict
 
-from daco.monitoring.service.writer import Writer
+from daco.monitoring.service.context import Writer
 from daco.monitoring.store import NewClip, Store
 
 

@@ -6,9 +6,9 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from daco.audio.formats import AudioLimits
 from daco.errors import InputError
@@ -24,6 +24,11 @@ MEGABYTE = 1_000_000
 
 _TOKEN = re.compile(r"[!-~]+", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]", re.ASCII)
+
+
+def _number(default: float, low: float, high: float) -> Any:
+    """A field that must be between two numbers."""
+    return field(default=default, metadata={"range": (low, high)})
 
 
 @dataclass(frozen=True)
@@ -80,27 +85,27 @@ class Settings:
     models: Path
     database: str
     host: str = "127.0.0.1"
-    port: int = 8477
+    port: int = _number(8477, 0, 65535)
     token: str | None = field(default=None, repr=False)
     allowed_hosts: tuple[str, ...] = ()
     clips: Path | None = None
     keep_audio: Keep = "alarms"
-    audio_bytes: int = 2_000 * MEGABYTE
+    audio_bytes: int = _number(2_000 * MEGABYTE, 0, 1 << 50)
     keep_days: float | None = None
     normals: Path | None = None
     watched: tuple[Path, ...] = ()
     rule: AlarmRule = field(default_factory=AlarmRule)
-    workers: int = 2
-    max_body: int = 32 * MEGABYTE
+    workers: int = _number(2, 1, 256)
+    max_body: int = _number(32 * MEGABYTE, 1000, 1 << 30)
     weights: Mapping[str, str] = field(default_factory=dict)
-    job_seconds: float = 20.0
-    job_memory: int = 1_000 * MEGABYTE
-    waiting: int = 16
-    uploads: int = 64
+    job_seconds: float = _number(20.0, 0.001, 3600)
+    job_memory: int = _number(1_000 * MEGABYTE, 1 << 20, 1 << 40)
+    waiting: int = _number(16, 1, 10_000)
+    uploads: int = _number(64, 1, 10_000)
     buffered_bytes: int = 256 * MEGABYTE
-    read_seconds: float = 20.0
-    connections: int = 512
-    silent_after: float = 3600.0
+    read_seconds: float = _number(20.0, 0.01, 3600)
+    connections: int = _number(512, 1, 100_000)
+    silent_after: float = _number(3600.0, 1, 1e9)
 
     def __post_init__(self) -> None:
         if not self.models.is_dir():
@@ -153,22 +158,13 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
 
 
 def _check_numbers(settings: Settings) -> None:
-    for name, low, high in (
-        ("port", 0, 65535),
-        ("workers", 1, 256),
-        ("max_body", 1000, 1 << 30),
-        ("waiting", 1, 10_000),
-        ("uploads", 1, 10_000),
-        ("connections", 1, 100_000),
-        ("audio_bytes", 0, 1 << 50),
-        ("silent_after", 1, 1e9),
-        ("read_seconds", 0.01, 3600),
-        ("job_seconds", 0.001, 3600),
-        ("job_memory", 1 << 20, 1 << 40),
-    ):
-        value = getattr(settings, name)
-        if not low <= value <= high:
-            raise InputError(f"{name} must be between {low} and {high}. Got {value!r} instead.")
+    for each in fields(settings):
+        low, high = each.metadata.get("range", (None, None))
+        value = getattr(settings, each.name)
+        if low is not None and not low <= value <= high:
+            raise InputError(
+                f"{each.name} must be between {low} and {high}. Got {value!r} instead."
+            )
     if settings.keep_days is not None and not 0 < settings.keep_days < 1e5:
         raise InputError(f"keep_days must be a number of days. Got {settings.keep_days!r}.")
     if settings.buffered_bytes < settings.max_body:

@@ -127,7 +127,7 @@ class StoredClip(Verdict):
 
 
 @dataclass(frozen=True)
-class Added:
+class Addition:
     """A clip that was stored, the alarm that it opened, and the alarms that it closed."""
 
     clip_id: int
@@ -191,7 +191,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Pruned:
+class Removal:
     """Counts of removed clips and alarms, and the audio paths of the removed clips."""
 
     clips: int
