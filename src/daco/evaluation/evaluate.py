@@ -94,6 +94,10 @@ class Evaluation:
         ]
         return {**asdict(self), "partial": self.partial, "machines": machines}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of each machine by column."""
+        return [{"system": self.system, **machine} for machine in self.to_dict()["machines"]]
+
 
 @dataclass(frozen=True)
 class Difference:
