@@ -70,18 +70,8 @@ class AudioInfo:
 class Sound:
     """What a channel policy takes of a recording: shape (n,), or (2, n), near and far.
 
-    Attributes
-    ----------
-    native : array of float32 or int16
-        At the recording's own rate, where clipping shows.
-    waves : array
-        The same at the rate that was asked for.
-    rate : int
-        The recording's own rate.
-    channels : int
-        Of the recording.
-    near : array or None
-        The near microphone alone, at the recording's own rate, if it was asked for.
+    ``native`` is at the recording's own rate, where clipping shows, ``waves`` the same at the rate
+    that was asked for; ``near`` is the near microphone alone at its own rate, if asked for.
     """
 
     native: NDArray[Any]
@@ -262,9 +252,10 @@ def _open(path: Location | None, content: bytes, limits: AudioLimits) -> soundfi
         raise AudioError(
             f"{size} bytes are more than the limit of {limits.bytes}. Cut the recording into clips."
         )
+    if suffix not in FORMATS and path is not None:
+        raise _wrong_suffix(suffix)
     if suffix not in FORMATS:
-        unknown = f"not audio of a known format ({READABLE})."
-        raise AudioError(unknown if path is None else _wrong_suffix(suffix))
+        raise AudioError(f"not audio of a known format ({READABLE}).")
     try:
         with path.open("rb") if isinstance(path, Path) else BytesIO(content) as opened:
             cut = truncation(opened, size)
@@ -298,7 +289,7 @@ def _regular_size(path: Path) -> int:
 def _fetch(path: RemotePath, content: bytes, limits: AudioLimits) -> tuple[int, bytes]:
     """Size and content of a remote file, fetched at once: a decoder would ask for many pieces."""
     if path.suffix.lower() not in FORMATS and path.exists():  # a missing folder has no extension
-        raise AudioError(_wrong_suffix(path.suffix))
+        raise _wrong_suffix(path.suffix)
     if content:
         return len(content), content
     try:
@@ -308,8 +299,8 @@ def _fetch(path: RemotePath, content: bytes, limits: AudioLimits) -> tuple[int, 
     return len(content) or size, content
 
 
-def _wrong_suffix(suffix: str) -> str:
-    return (
+def _wrong_suffix(suffix: str) -> AudioError:
+    return AudioError(
         f"the extension {suffix!r} is not one of {', '.join(FORMATS)}. Convert the recording, or "
         "give the file the extension of its format."
     )
@@ -358,12 +349,10 @@ def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s
             )
         left -= len(block)
         blocks.append([_take(block, policy) for policy in policies])
-    found = blocks[0]
-    if len(blocks) > 1:
-        found = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
-    for waves in found:
+    taken = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
+    for waves in taken:
         _require_sound(waves)
-    return found
+    return taken
 
 
 def _take(block: Float32s, policy: int | str) -> Float32s:

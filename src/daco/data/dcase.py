@@ -1,7 +1,6 @@
 """DCASE Task 2 of 2023 to 2026: machines, and what file names and folders say about a clip.
 
-The name says what a clip is, never the path above its machine's folder. `daco.data.dcase_tree`
-reads whole data sets, `daco.data.dcase_truth` the labels of evaluation sets.
+The name says what a clip is, never the path above its machine's folder.
 """
 
 from __future__ import annotations

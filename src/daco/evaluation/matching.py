@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from daco.data.clips import Clip, stem_of
 from daco.data.dcase import parse_name, read_csv
-from daco.data.dcase_truth import inject_truth
+from daco.data.dcase_sets import inject_truth
 from daco.errors import DataError
 from daco.evaluation.scorefiles import ScoreFile
 from daco.text import name_list, quantity

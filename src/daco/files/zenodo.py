@@ -57,8 +57,8 @@ _MD5 = re.compile(r"md5:[0-9a-f]{32}")
 class Archive:
     """An archive of a data set, and what there is of it in the folder ``root``.
 
-    ``state`` is ``"complete"`` (unpacked, every file there), ``"archive"`` (only to be verified
-    and unpacked), ``"part"`` (to be continued) or ``"missing"``.
+    ``state`` is ``"complete"`` (unpacked), ``"archive"`` (to be unpacked), ``"part"`` (to be
+    continued) or ``"missing"``.
     """
 
     name: str
@@ -161,21 +161,8 @@ def plan_dataset(
 ) -> list[Archive]:
     """The archives of a year and what is there of each; nothing is fetched but the lists.
 
-    Parameters
-    ----------
-    year : int
-        2023 to 2026.
-    folder : path
-        The data set goes to ``<folder>/dcase<year>t2``, so years do not mix; a folder of that
-        name is taken itself.
-    machines : sequence of str
-        Only these; empty means all.
-    splits : sequence of {"dev", "train", "test"}
-        Development, additional training, evaluation test.
-
-    Returns
-    -------
-    list of Archive
+    The data set goes to ``<folder>/dcase<year>t2``, so years do not mix; a folder of that name is
+    taken itself. No `machines` are all of them.
     """
     root = Path(folder).expanduser()
     if root.resolve().name != f"dcase{year}t2":
@@ -224,22 +211,8 @@ def download_dataset(
     """Fetch, verify and unpack what a plan says is not complete.
 
     One archive that fails does not stop the others, unless the host cannot be reached. A second
-    call continues where the first ended.
-
-    Parameters
-    ----------
-    plan : sequence of Archive
-        From :func:`plan_dataset`.
-    keep_archives : bool
-        Leave the zip files in ``archives/`` after unpacking.
-    overwrite : bool
-        Replace existing files of other content.
-    progress : callable, optional
-        Called with the archive, ``"fetch"`` or ``"unpack"``, bytes so far and bytes in all.
-
-    Returns
-    -------
-    DatasetReport
+    call continues where the first ended. `progress` is called with the archive, ``"fetch"`` or
+    ``"unpack"``, bytes so far and bytes in all.
     """
     todo = [archive for archive in plan if archive.state != "complete"]
     present = tuple(archive.name for archive in plan if archive.state == "complete")
