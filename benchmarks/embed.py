@@ -80,7 +80,9 @@ def bench_sound(count: int, repeats: int) -> None:
                 best(lambda p=paths: [read_audio(path, sample_rate=RATE) for path in p], repeats),
                 count,
             )
-            show(f"{kind}: logmel", best(lambda w=waves: net.embed(w), repeats), len(waves))
+            for readouts in (["mod"], ["mod60"], ["env"], ["cep"], ["mod", "mod60", "env", "cep"]):
+                times = best(lambda w=waves, r=readouts: net.embed_many(w, r), repeats)
+                show(f"{kind}: logmel {'+'.join(readouts)}", times, len(waves))
             for workers in (1, 2):
                 times = best(
                     lambda t=table, o=out, w=workers: embed_clips(t, net, o, workers=w), repeats

@@ -24,7 +24,7 @@ from daco.detector.verdict import ScoreOptions
 from daco.embedding.frontend import Frontend, Listener
 from daco.monitoring.arrivals import Arrivals, ProcessedFile, list_recordings
 from daco.monitoring.store import Store
-from daco.monitoring.watch import ModelInUse, ScoredRecording, Watcher
+from daco.monitoring.watch import ModelInUse, NewVerdict, Watcher
 
 RATE, SECONDS = 16_000, 10
 
@@ -55,7 +55,7 @@ def throughput(root: Path, clips: int) -> None:
     with Store.open(f"sqlite:///{root}/daco.db") as store:
         watcher = Watcher(in_use, inbox, store, settle=0)
         start, cpu = time.perf_counter(), time.process_time()
-        done = sum(isinstance(event, ScoredRecording) for event in watcher.poll())
+        done = sum(isinstance(event, NewVerdict) for event in watcher.poll())
         took, cpu = time.perf_counter() - start, time.process_time() - cpu
     assert done == clips
     print(
@@ -73,7 +73,7 @@ def looking(root: Path, files: int) -> None:
         (place / f"{index}.wav").touch()
     arrivals = Arrivals(settle=0)
     for path, stamp in list_recordings(folder).files.items():
-        arrivals.done(path, ProcessedFile(stamp, "0" * 64))
+        arrivals.record(path, ProcessedFile(stamp, "0" * 64))
     best = min(_timed(lambda: arrivals.ready(list_recordings(folder).files, 1.0)) for _ in range(5))
     print(f"a look at {files:,} known files | {best:.2f} s")
 

@@ -13,7 +13,7 @@ from textbook_frontier import Clips
 import daco
 from daco.method.bases import Base
 from daco.method.distances import unit_rows
-from daco.method.geometry import View, band_rows
+from daco.method.geometry import Space, band_rows
 from daco.method.kernels import use_kernels
 
 NAMES = (
@@ -172,7 +172,7 @@ def test_beam_is_the_mean_over_bands_of_banks_of_one_band(rng):
 
 
 def test_varmin_without_correction_is_nearest_neighbours_and_with_all_of_it_ldn(rng, monkeypatch):
-    _, bank = bank_of(rng)
+    X, bank = bank_of(rng)
     query = rng.normal(size=(20, 6))
     for alpha, same_as in (
         (0.0, bank.score(query, "raw-k1") / 2),
@@ -181,7 +181,7 @@ def test_varmin_without_correction_is_nearest_neighbours_and_with_all_of_it_ldn(
         monkeypatch.setattr(
             "daco.method.densities.Densities._slope", lambda self, *_, a=alpha: np.full(1, a)
         )
-        got = bank.score(query, "varmin-K1")
+        got = daco.NormalBank(X).score(query, "varmin-K1")
         np.testing.assert_allclose(got, same_as, rtol=1e-12, atol=1e-15)
 
 
@@ -190,14 +190,14 @@ def test_varmin_chooses_the_alpha_of_least_variance(rng):
     X, _ = bank_of(rng, sizes=(200, 10))
     d = textbook.left_out(textbook.distances(unit_rows(X), unit_rows(X)))
     density = np.sort(d, axis=1)[:, :4].mean(axis=1)
-    view = View(unit_rows(X), memory_budget=2**20)
+    space = Space(unit_rows(X), memory_budget=2**20)
     u, v = d.min(axis=1), density[d.argmin(axis=1)]
     alphas = np.linspace(-3, 3, 2001)
     best = alphas[np.argmin([(u - a * v).var() for a in alphas])]
     from daco.method.densities import whole_bank_densities
 
-    found = whole_bank_densities(view, np.array([0, 200, 210]), [Base("varmin", 4)])
-    slope = found.stacked([Base("varmin", 4)])[0, 0] / density
+    starts, varmin = np.array([0, 200, 210]), Base("varmin", 4)
+    slope = whole_bank_densities(space, starts, [], [varmin])[1][0, 0] / density
     np.testing.assert_allclose(slope, slope[0], rtol=1e-9)
     assert abs(slope[0] - best) <= 0.003
 

@@ -54,18 +54,8 @@ _OGG_PAGE = 65_307
 class AudioLimits:
     """The largest recording that is decoded; anything beyond is an `AudioError`.
 
-    Parameters
-    ----------
-    bytes : int
-        Size of the file.
-    values : int
-        Frames times channels, as declared by the header.
-    min_rate, max_rate : int
-        Sample rate in Hz.
-    seconds : float
-        Duration.
-    samples : int
-        Length of one channel after resampling.
+    ``values`` are frames times channels, as declared by the header; ``samples`` is the length of
+    one channel after resampling. Rates are in Hz.
     """
 
     bytes: int = 1 << 30

@@ -97,19 +97,9 @@ def require_channels(policy: int | str, channels: int) -> None:
 def apply_channel(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
     """What the network is given of one clip: a waveform, or both where embeddings are subtracted.
 
-    Parameters
-    ----------
-    waves : array of shape (n,) or (2, n)
-        The channel that the policy asks for, or near and far microphone if it `needs_both`.
-    policy : int or str
-        As `parse_channel` gives it.
-    sample_rate : int
-        Of the waveforms. A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, which at
-        16 kHz are the published 1024 and 512 samples.
-
-    Returns
-    -------
-    array of shape (n,), or (2, n) for the residual of two embeddings
+    `waves` is the channel that the policy asks for, (n,), or near and far microphone, (2, n), if
+    it `needs_both`. A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, which at 16 kHz
+    are the published 1024 and 512 samples.
 
     Examples
     --------

@@ -35,19 +35,8 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     """The near microphone without the part that is coherent with the far one over the clip.
 
     Both are divided by their joint peak / 0.9. Each frequency of the far one is weighted by the
-    complex gain of `far_gain` and subtracted; the result has the level of the input.
-
-    Parameters
-    ----------
-    near, far : arrays of shape (n,)
-        With more than half a window of samples.
-    window : int
-        Length of the window, an even number of samples.
-
-    Raises
-    ------
-    AudioError
-        The clip is too short.
+    complex gain of `far_gain` and subtracted; the result has the level of the input. Both have
+    more than half a `window` of samples, an even number; a shorter clip raises `AudioError`.
 
     Examples
     --------
@@ -70,13 +59,9 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     kept = list(_spectra(pair, window)) if pair[0].size <= _KEPT * window // 2 else None
     # Frames after the last whole hop serve the reconstruction alone.
     frames = 1 + len(near) // (window // 2)
-    first_frames = (
-        (c[: frames - first], f[: frames - first])
-        for first, (c, f) in zip(
-            range(0, frames, _BLOCK), kept or _spectra(pair, window), strict=False
-        )
-    )
-    gain = far_gain(first_frames).astype(np.complex64)
+    left = range(frames, 0, -_BLOCK)
+    blocks = zip(left, kept or _spectra(pair, window), strict=False)
+    gain = far_gain((c[:n], f[:n]) for n, (c, f) in blocks).astype(np.complex64)
     rest = (c - gain * f for c, f in kept or _spectra(pair, window))
     clean = _waveform(rest, len(near), window)
     clean *= scale
@@ -106,12 +91,8 @@ def far_gain(blocks: Iterable[tuple[Spectra, Spectra]]) -> NDArray[np.complex128
     """The complex gain of every frequency that removes most of the far microphone's power.
 
     ``H[k] = sum_n C[k, n] conj(F[k, n]) / (sum_n |F[k, n]|^2 + 1e-12)`` leaves
-    ``1 - |coherence|^2`` of the near power, the least that one gain can leave.
-
-    Parameters
-    ----------
-    blocks : iterable of (near, far)
-        Complex spectra of shape (frames, frequencies), some frames at a time.
+    ``1 - |coherence|^2`` of the near power, the least that one gain can leave. `blocks` are near
+    and far spectra of shape (frames, frequencies), some frames at a time.
     """
     cross, power = 0, 0
     for c, f in blocks:

@@ -29,7 +29,7 @@ MODULATION_FLOOR = 1e-3
 MIN_MODULATION_FRAMES = 8
 
 # The recipe was fixed on 10 s clips at 16 kHz: 311 frames, 31.25 per second.
-_REFERENCE_FRAMES, _REFERENCE_RATE = 311, 31.25
+_REFERENCE = (311, 31.25)
 
 
 def mean(grid: Any, axes: int | tuple[int, ...]) -> Any:
@@ -129,16 +129,18 @@ def _torch() -> Any:
     return torch
 
 
-def modulation_bands(frame_rate: float) -> list[tuple[float, float]]:
+def modulation_bands(
+    frame_rate: float, edges: tuple[float, ...] = MODULATION_EDGES
+) -> list[tuple[float, float]]:
     """The modulation bands, in hertz, that frames of this rate can show.
 
     >>> modulation_bands(3.125)
     [(0.2, 0.7), (0.7, 1.5)]
     """
-    bands = [band for band in pairwise(MODULATION_EDGES) if sum(band) / 2 < frame_rate / 2]
+    bands = [band for band in pairwise(edges) if sum(band) / 2 < frame_rate / 2]
     if not bands:
         raise InputError(
-            f"The readout 'mod' needs frame_rate above {sum(MODULATION_EDGES[:2]):g} frames per "
+            f"The readout 'mod' needs frame_rate above {sum(edges[:2]):g} frames per "
             f"second. Got {frame_rate:g} instead. Use 'mean' for this grid."
         )
     return bands
@@ -166,10 +168,10 @@ def modulation(grid: Any, frame_rate: float) -> Any:
             "Use longer clips or the readout 'mean'."
         )
     plan: tuple[Any, ...] = (
-        *_modulation_plan(int(frames), frame_rate),
+        *modulation_plan(int(frames), frame_rate),
         _group_matrix(int(frequencies)),
     )
-    length = _fft_length(int(frames), frame_rate)
+    length = modulation_length(int(frames), frame_rate)
     moving = (grid - mean(grid, 1)[:, None]).reshape(clips, frames, -1)
     if isinstance(grid, np.ndarray):
         window, bands, groups = plan
@@ -185,22 +187,30 @@ def modulation(grid: Any, frame_rate: float) -> Any:
     return (groups @ level).reshape(clips, -1)
 
 
-def _fft_length(frames: int, frame_rate: float) -> int:
-    return max(frames, round(frame_rate * _REFERENCE_FRAMES / _REFERENCE_RATE))
+def modulation_length(
+    frames: int, frame_rate: float, reference: tuple[int, float] = _REFERENCE
+) -> int:
+    """Frames that are Fourier transformed: a clip shorter than 10 s is padded with zeros."""
+    return max(frames, round(frame_rate * reference[0] / reference[1]))
 
 
 @lru_cache(maxsize=32)
-def _modulation_plan(frames: int, frame_rate: float) -> tuple[Float32s, Float32s]:
+def modulation_plan(
+    frames: int,
+    frame_rate: float,
+    edges: tuple[float, ...] = MODULATION_EDGES,
+    reference: tuple[int, float] = _REFERENCE,
+) -> tuple[Float32s, Float32s]:
     """The window over time, and the matrix that averages magnitudes within each band."""
     window = np.hanning(frames)
-    length = _fft_length(frames, frame_rate)
+    length = modulation_length(frames, frame_rate, reference)
     hertz = np.arange(length // 2 + 1) * frame_rate / length
-    edges = modulation_bands(frame_rate)
-    inside = np.array([(low <= hertz) & (hertz < high) for low, high in edges])
-    reference = _REFERENCE_RATE * np.sum(np.hanning(_REFERENCE_FRAMES) ** 2)
-    scale = np.sqrt(reference / (frame_rate * np.sum(window**2)))
-    bands = inside * (scale / inside.sum(axis=1, keepdims=True))
-    return window.astype(np.float32), bands.astype(np.float32)
+    bands = modulation_bands(frame_rate, edges)
+    inside = np.array([(low <= hertz) & (hertz < high) for low, high in bands])
+    energy = reference[1] * np.sum(np.hanning(reference[0]) ** 2)
+    scale = np.sqrt(energy / (frame_rate * np.sum(window**2)))
+    weights = inside * (scale / inside.sum(axis=1, keepdims=True))
+    return window.astype(np.float32), weights.astype(np.float32)
 
 
 @lru_cache(maxsize=32)

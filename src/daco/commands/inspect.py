@@ -12,6 +12,7 @@ from rich.text import Text
 
 from daco.commands.console import Output, print_json, printable, show_domains
 from daco.commands.options import AsJson, Location, ModelLocation, option
+from daco.text import name_list
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -139,8 +140,12 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
 
 
 def _network(model: MachineModel) -> str:
+    from daco.method.views import Views
+
     frontend, size = model.frontend, f"{model.embeddings.shape[1]} values"
-    if model.bands > 1:
+    if isinstance(model.bands, Views):
+        size += f" of the views {name_list(model.bands.names)}"
+    elif model.bands > 1:
         size += f" in {model.bands} bands"
     if frontend is None:
         return f"none: embeddings of your own, {size} each"

@@ -24,8 +24,8 @@ from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.monitoring.notify import WebhookSender
-    from daco.monitoring.store import Added, Store
-    from daco.monitoring.watch import Event, ModelInUse, ScoredRecording, Watcher
+    from daco.monitoring.store import Addition, Store
+    from daco.monitoring.watch import Event, ModelInUse, NewVerdict, Watcher
 
 _DAY = 24 * 3600.0
 _LAST_DELIVERIES = 30.0  # seconds that the end waits for messages on their way
@@ -167,10 +167,10 @@ class _Session:
             self._show(event)
 
     def _show(self, event: Event) -> None:
-        from daco.monitoring.watch import ScoredRecording, UnusableFile
+        from daco.monitoring.watch import NewVerdict, UnusableFile
 
         now = f"{datetime.now():%H:%M:%S}"
-        if isinstance(event, ScoredRecording):
+        if isinstance(event, NewVerdict):
             self.clips += 1
             self.anomalous += event.verdict.alarm
             width = self.console.width if self.console.is_terminal else None
@@ -188,7 +188,7 @@ class _Session:
         else:
             self.errors.notes([event.text])
 
-    def _show_alarm(self, added: Added) -> None:
+    def _show_alarm(self, added: Addition) -> None:
         if added.opened is not None:
             self.opened += 1
             rule = self.watcher.store.rule
@@ -214,7 +214,7 @@ class _Session:
         self._pruned_at = now
 
 
-def _clip_lines(now: str, scored: ScoredRecording, width: int | None) -> Iterator[Text]:
+def _clip_lines(now: str, scored: NewVerdict, width: int | None) -> Iterator[Text]:
     """One line for a scored recording, and one for every reason to mistrust the score."""
     verdict = scored.verdict
     sign, decision, style = ("<=", "normal ", "green")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from daco.audio.formats import READABLE, is_unreadable
 from daco.data.clips import ClipTable, find_oddities
-from daco.data.dcase_tree import read_tree
-from daco.data.dcase_truth import inject_truth
+from daco.data.dcase_sets import inject_truth, read_tree
 from daco.data.folders import list_audio, read_folder, unreadable_note
 from daco.data.manifest import read_manifest
 from daco.errors import DataError, InputError

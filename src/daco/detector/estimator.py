@@ -7,11 +7,11 @@ methods (``score_samples``, ``decision_function``, ``predict``) have the opposit
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -22,10 +22,11 @@ from daco.detector.thresholds import (
     threshold_for,
 )
 from daco.errors import DacoWarning, InputError
-from daco.method.bank import Domains, NormalBank
+from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
+from daco.method.views import Bands, Views, is_by_view, join_views
 from daco.validation import Float64s, Floats, as_embeddings
 
 if TYPE_CHECKING:
@@ -35,7 +36,16 @@ if TYPE_CHECKING:
 class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn's side of a fitted detector: the sign that means normal."""
 
-    def _embeddings(self, X: ArrayLike, *, reset: bool) -> Floats:
+    def _joined(self, X: Clips) -> tuple[Floats, Views]:
+        """The rows to fit, of all views side by side, and how they are divided."""
+        if not is_by_view(X):
+            return join_views(self._embeddings(X, reset=True), self.bands)
+        rows, views = join_views(X, self.bands)
+        return self._embeddings(rows, reset=True), views
+
+    def _embeddings(self, X: Any, *, reset: bool) -> Any:
+        if is_by_view(X):  # the bank knows its views
+            return X
         embeddings = as_embeddings(X)
         try:
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -55,25 +65,25 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__}().fit(X, domains=domains)."
             )
 
-    def anomaly_score(self, X: ArrayLike) -> Float64s:
+    def anomaly_score(self, X: Clips) -> Float64s:
         """How anomalous each clip is: (n,), higher is more anomalous."""
         raise NotImplementedError
 
-    def score_samples(self, X: ArrayLike) -> Float64s:
+    def score_samples(self, X: Clips) -> Float64s:
         """The negated ``anomaly_score``: scikit-learn calls the normal high."""
         return -self.anomaly_score(X)
 
-    def decision_function(self, X: ArrayLike) -> Float64s:
+    def decision_function(self, X: Clips) -> Float64s:
         """Threshold less anomaly score: negative is an alarm."""
         scores = self.anomaly_score(X)
         return self.threshold_ - scores
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int_]:
+    def predict(self, X: Clips) -> NDArray[np.int_]:
         """+1 for normal, -1 for an alarm (anomaly score above ``threshold_``)."""
         return np.where(self.anomaly_score(X) > self.threshold_, -1, 1)
 
     def fit_predict(
-        self, X: ArrayLike, y: object = None, *, domains: Domains | None = None
+        self, X: Clips, y: object = None, *, domains: Domains | None = None
     ) -> NDArray[np.int_]:
         """Fit, and predict the clips of the bank, each scored with itself left out."""
         self.fit(X, y, domains=domains)
@@ -98,9 +108,9 @@ class DACo(_Detector):
         recommendation when nothing else is known.
     false_alarm_rate : float in (0, 1)
         The share of normal clips of each domain that the threshold may flag.
-    bands : int
+    bands : int, or {view: int}
         Each row of X is that many bands of equal length, one after the other; only ``beam``
-        configurations see them.
+        configurations see them. By view where X is a mapping with an array for each view.
 
     Attributes
     ----------
@@ -131,19 +141,19 @@ class DACo(_Detector):
         self,
         config: str | ScoreConfig = DEFAULT_CONFIG,
         false_alarm_rate: float = FALSE_ALARM_RATE,
-        bands: int = 1,
+        bands: Bands | Mapping[str, int] = 1,
     ) -> None:
         self.config = config
         self.false_alarm_rate = false_alarm_rate
         self.bands = bands
 
-    def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
-        """Keep the normal clips ``X``, (N, D); ``y`` is ignored, and may not hold text."""
+    def fit(self, X: Clips, y: object = None, *, domains: Domains | None = None) -> Self:
+        """Keep the normal clips ``X``, (N, D) or {view: (N, D)}; ``y`` is ignored, and no text."""
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
         ScoreConfig.parse(self.config)
-        embeddings = self._embeddings(X, reset=True)
-        return self._fit_bank(NormalBank(embeddings, domains, bands=self.bands))
+        rows, views = self._joined(X)
+        return self._fit_bank(NormalBank(rows, domains, bands=views))
 
     def _fit_bank(self, bank: NormalBank) -> Self:
         config = ScoreConfig.parse(self.config)
@@ -173,12 +183,12 @@ class DACo(_Detector):
         codes = self.bank_.clip_domains
         return threshold_for(self.config_, self._own_scores, codes, false_alarm_rate)
 
-    def anomaly_score(self, X: ArrayLike) -> Float64s:
+    def anomaly_score(self, X: Clips) -> Float64s:
         """How anomalous each clip is: (n,), higher is more anomalous."""
         check_is_fitted(self, "bank_")
         return self.bank_.score(self._embeddings(X, reset=False), self.config_)[:, 0]
 
-    def domain_weights(self, X: ArrayLike) -> Float64s:
+    def domain_weights(self, X: Clips) -> Float64s:
         """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
         check_is_fitted(self, "bank_")
         config = ScoreConfig.parse(self.config_)
@@ -214,7 +224,7 @@ class LabelFreeSearch(_Detector):
         Of the criterion.
     false_alarm_rate : float
         Of ``best_detector_``.
-    bands : int
+    bands : int, or {view: int}
         Of the rows of X, as for :class:`DACo`.
     veto : bool
         Whether configurations that do not detect pseudo-anomalies are excluded from the choice.
@@ -247,7 +257,7 @@ class LabelFreeSearch(_Detector):
         n_splits: int = CHOICE_SPLITS,
         seed: int = 0,
         false_alarm_rate: float = FALSE_ALARM_RATE,
-        bands: int = 1,
+        bands: Bands | Mapping[str, int] = 1,
         veto: bool = True,
     ) -> None:
         self.configs = configs
@@ -257,20 +267,20 @@ class LabelFreeSearch(_Detector):
         self.bands = bands
         self.veto = veto
 
-    def fit(self, X: ArrayLike, y: object = None, *, domains: Domains | None = None) -> Self:
+    def fit(self, X: Clips, y: object = None, *, domains: Domains | None = None) -> Self:
         """Compare the pool on the normal clips ``X``; ``y`` is ignored, and may not hold text."""
         import pandas as pd
 
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
         pool = blind_pool() if self.configs is None else parse_grid(self.configs)
-        embeddings = self._embeddings(X, reset=True)
-        bank = NormalBank(embeddings, domains, bands=self.bands)
+        rows, views = self._joined(X)
+        bank = NormalBank(rows, domains, bands=views)
         choice = choose_config(
-            embeddings,
+            rows,
             domains,
             pool,
-            bands=self.bands,
+            bands=views,
             n_splits=self.n_splits,
             seed=self.seed,
             veto=self.veto,
@@ -298,20 +308,21 @@ class LabelFreeSearch(_Detector):
         self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate, self.bands)._fit_bank(
             bank
         )
-        validate_data(self.best_detector_, X, reset=True, skip_check_array=True)
+        given = rows if is_by_view(X) else X
+        validate_data(self.best_detector_, given, reset=True, skip_check_array=True)
         self._own_scores = self.best_detector_._own_scores
         self.threshold_ = self.best_detector_.threshold_
         self.domains_ = bank.domains
         return self
 
-    def anomaly_score(self, X: ArrayLike) -> Float64s:
+    def anomaly_score(self, X: Clips) -> Float64s:
         """How anomalous each clip is to the chosen detector."""
         check_is_fitted(self, "best_detector_")
         return self.best_detector_.bank_.score(self._embeddings(X, reset=False), self.best_config_)[
             :, 0
         ]
 
-    def domain_weights(self, X: ArrayLike) -> Float64s:
+    def domain_weights(self, X: Clips) -> Float64s:
         """How strongly each clip belongs to each of ``domains_``."""
         check_is_fitted(self, "best_detector_")
         return self.best_detector_.domain_weights(X)

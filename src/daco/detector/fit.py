@@ -14,6 +14,7 @@ from daco.detector.normals import Normals
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
 from daco.method.coreset import choose_normals
+from daco.method.views import Views
 from daco.validation import Indices, as_float32
 
 _KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
@@ -87,7 +88,9 @@ def _fit(
     """The fields of a model except vectors and names, and the rows it was thinned to."""
     origin, rows = {"created": created} | normals.origin, None
     if max_normals is not None and len(normals) > max_normals:
-        rows = choose_normals(normals.embeddings, list(normals.domains), max_normals)
+        views = normals.bands if isinstance(normals.bands, Views) else None
+        vectors = normals.embeddings if views is None else views.scaled(normals.embeddings)
+        rows = choose_normals(vectors, list(normals.domains), max_normals)
         origin["thinned_from"] = len(normals)
         normals = _take(normals, rows)
     model = MachineModel.fit(

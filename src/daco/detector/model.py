@@ -23,8 +23,9 @@ from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
-from daco.method.bank import Domains, NormalBank
+from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import RECOMMENDED_CONFIG, ScoreConfig
+from daco.method.views import Bands, join_views
 from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
@@ -35,13 +36,14 @@ _MAX_UPDATES = 100
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredClips:
+class ClipScores:
     """The scores of n clips, row by row; higher is more anomalous.
 
     ``p_values`` are about the share of normals that score as high, ``alarms`` whether the score is
     above the threshold, ``weights`` (n, G) how strongly each clip belongs to each domain. The most
     similar normal is a row of the model, at a cosine distance; a clip is ``out_of_range`` where
-    that is farther than any normal is from its most similar other one.
+    that is farther than any normal is from its most similar other one. ``normal_scores``
+    (n, members) are what the members of a vote say, None for other configurations.
     """
 
     scores: Float64s
@@ -51,6 +53,7 @@ class ScoredClips:
     nearest: NDArray[np.intp]
     nearest_distance: Float64s
     out_of_range: NDArray[np.bool_]
+    normal_scores: Float64s | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -82,8 +85,8 @@ class MachineModel:
         Why this configuration.
     provenance : dict
         ``created``, ``daco_version``, what it was made from, the selection, the updates.
-    bands : int
-        Equal parts of each vector, for ``beam`` configurations.
+    bands : int or Views
+        Equal parts of each vector, for ``beam`` configurations, or its views.
 
     Examples
     --------
@@ -110,7 +113,7 @@ class MachineModel:
     threshold: float
     reason: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    bands: int = 1
+    bands: Bands = 1
     clip_sha256: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -123,7 +126,7 @@ class MachineModel:
     @classmethod
     def fit(
         cls,
-        X: ArrayLike,
+        X: Clips,
         domains: Domains | None = None,
         *,
         machine: str,
@@ -132,15 +135,15 @@ class MachineModel:
         config: str | ScoreConfig = AUTO,
         false_alarm_rate: float = FALSE_ALARM_RATE,
         provenance: Mapping[str, Any] | None = None,
-        bands: int = 1,
+        bands: Bands | Mapping[str, int] | None = None,
         clip_sha256: Sequence[str] = (),
     ) -> MachineModel:
         """The model of normal clips.
 
         Parameters
         ----------
-        X : (N, D)
-            Embeddings, stored as float32.
+        X : (N, D), or {name: (N, D)}
+            Embeddings, stored as float32; of several views by name.
         domains : N labels, optional
             None: one domain, ``"all"``.
         machine : str
@@ -157,20 +160,23 @@ class MachineModel:
         provenance : mapping, optional
             Stored with the model. ``created`` overrides the time, by default
             ``$SOURCE_DATE_EPOCH`` or now.
-        bands : int
-            Of the vectors, for ``beam`` configurations.
+        bands : int or Views, optional
+            How vectors are divided, as of :class:`daco.NormalBank`.
         clip_sha256 : N texts, optional
             SHA-256 of each recording.
         """
         from daco.method.choice import choose_config
 
         require_rate(false_alarm_rate)
-        embeddings = as_float32(as_embeddings(X), "X")
+        rows, views = join_views(X, bands)
+        embeddings = as_float32(rows, "X")
         require_bank_size(len(embeddings))
-        bank = NormalBank(embeddings, domains, bands=bands)
+        bank = NormalBank(embeddings, domains, bands=views)
         selection = None
+        if config == AUTO and len(bank.views) > 1:
+            config = RECOMMENDED
         if config == AUTO:
-            choice = choose_config(embeddings, domains, bands=bands, bank=bank)
+            choice = choose_config(embeddings, domains, bands=bank.bands, bank=bank)
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config == RECOMMENDED:
             name, reason = RECOMMENDED_CONFIG, "the recommended default of published results"
@@ -230,11 +236,11 @@ class MachineModel:
         """The largest distance of a normal to its most similar other one."""
         return float(self.bank.leave_one_out("raw-k1").max())
 
-    def score(self, X: ArrayLike) -> ScoredClips:
+    def score(self, X: Clips) -> ClipScores:
         """Judge clips of unknown domain, one row of `X` each."""
         examined = self.bank.examine(X, self.config)
         scores = examined.scores[:, 0]
-        return ScoredClips(
+        return ClipScores(
             scores=scores,
             p_values=self.p_values(scores, examined.weights),
             alarms=scores > self.threshold,
@@ -242,6 +248,7 @@ class MachineModel:
             nearest=examined.nearest,
             nearest_distance=examined.distance,
             out_of_range=examined.distance > self.reach,
+            normal_scores=examined.normal_scores,
         )
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
@@ -285,7 +292,7 @@ class MachineModel:
 
     def updated(
         self,
-        X: ArrayLike,
+        X: Clips,
         domain: str,
         clip_names: Sequence[str],
         *,
@@ -296,7 +303,9 @@ class MachineModel:
 
         The configuration and the rate stay. `note` is stored with the update's time and counts.
         """
-        new = as_float32(as_embeddings(X, dim=self.embeddings.shape[1]), "X")
+        new = as_float32(join_views(X, self.bands)[0], "X")
+        if new.shape[1] != self.embeddings.shape[1]:
+            as_embeddings(new, dim=self.embeddings.shape[1])
         require_bank_size(len(self) + len(new))
         labels = [self.domains[code] for code in self.clip_domains] + [domain] * len(new)
         embeddings = np.concatenate([self.embeddings, new])

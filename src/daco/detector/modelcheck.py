@@ -17,6 +17,7 @@ from daco.embedding.frontend import Frontend
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
 from daco.files.hashing import is_sha256
 from daco.method.config import ScoreConfig
+from daco.method.views import Views
 from daco.validation import is_utf8, is_whole
 
 MAX_CLIPS = 10_000
@@ -98,8 +99,14 @@ def _check_arrays(model: Mapping[str, Any]) -> None:
             )
         if not np.isfinite(array).all():
             raise InputError(f"The {name} contain NaN or inf.")
-    if not is_whole(model["bands"], least=1) or dim % model["bands"]:
-        raise InputError(f"The bands must divide the {dim} features. Got {model['bands']!r}.")
+    bands = model["bands"]
+    if isinstance(bands, Views):
+        if bands.dim != dim:
+            raise InputError(f"The views have {bands.dim} features. The embeddings have {dim}.")
+        for name in bands.names:
+            _require_text("view", name, MAX_NAME)
+    elif not is_whole(bands, least=1) or dim % bands:
+        raise InputError(f"The bands must divide the {dim} features. Got {bands!r}.")
 
 
 def _check_clips(model: Mapping[str, Any], count: int) -> None:

@@ -2,10 +2,12 @@
 
 - ``own_scores`` F64 (N,), ``embeddings`` F32 (N, D), ``clip_domains`` I32 (N,);
 - ``clip_names`` U8: UTF-8, one name after the other, separated by a zero byte;
-- in schema 3 ``clip_sha256`` U8 (N, 32): the hash of each recording, zeros where it is not known;
+- from schema 3 on ``clip_sha256`` U8 (N, 32): the hash of each recording, zeros where it is not
+  known; schema 4 may leave it out;
 - ``__metadata__``: ``format``, ``schema``, ``sha256`` (of all the rest), and ``model``, a JSON
   object as text: machine, config, frontend, domains, rate, threshold, reason, provenance, and
-  from schema 2 on ``bands``, the number of bands of each vector.
+  from schema 2 on ``bands``, the number of bands of each vector; in schema 4 its views, an object
+  with their names, sizes and bands.
 
 A file may come from anywhere. Its size and the length of its header are bounded before they are
 read, safetensors checks the layout of the tensors, and nothing is unpickled. The hash detects
@@ -32,9 +34,10 @@ from daco.embedding.frontend import Frontend
 from daco.errors import ModelError
 from daco.files.hashing import is_sha256
 from daco.files.remote import Location, is_remote
+from daco.method.views import Bands, Views
 from daco.text import quantity
 
-SCHEMA = 3
+SCHEMA = 4
 """The newest that is read. Models are written in the oldest that holds them, for older readers."""
 
 FORMAT = "daco-model"
@@ -67,7 +70,7 @@ _DOCUMENT: dict[str, Any] = {
     "threshold": float,
     "reason": str,
     "provenance": dict,
-    "bands": int,
+    "bands": (int, dict),
 }
 
 Fields = dict[str, Any]
@@ -116,6 +119,7 @@ def decode(data: bytes) -> tuple[Fields, str]:
     return document | arrays | {
         "domains": tuple(document["domains"]),
         "frontend": _frontend(document["frontend"]),
+        "bands": _bands(document.get("bands", 1)),
         "clip_names": _unpack_names(arrays["clip_names"], count),
         "clip_sha256": _unpack_hashes(arrays.get("clip_sha256"), count),
     }, sha256
@@ -247,7 +251,8 @@ def _tensors(data: bytes, schema: int) -> dict[str, NDArray[Any]]:
     except safetensors.SafetensorError as error:
         why = "".join(char if char.isprintable() else "?" for char in str(error)[:200])
         raise ModelError(f"truncated or damaged: {why}. Copy the file again.") from None
-    expected = [name for name in _TENSORS if schema >= 3 or name != "clip_sha256"]
+    hashed = schema == 3 or (schema > 3 and "clip_sha256" in views)
+    expected = [name for name in _TENSORS if hashed or name != "clip_sha256"]
     if sorted(views) != sorted(expected):
         raise ModelError(
             f"damaged: a model holds the tensors {', '.join(expected)}. Got {len(views)}: "
@@ -273,6 +278,8 @@ def _check_document(document: Mapping[str, Any], schema: int) -> None:
     for name in expected:
         if not isinstance(document[name], _DOCUMENT[name]):
             raise ModelError(f"damaged: {name} cannot be {document[name]!r:.60}.")
+    if isinstance(document.get("bands"), dict) != (schema > 3):
+        raise ModelError(f"damaged: bands cannot be {document.get('bands')!r:.60} in this schema.")
 
 
 def _frontend(description: dict[str, Any] | None) -> Frontend | None:
@@ -281,6 +288,16 @@ def _frontend(description: dict[str, Any] | None) -> Frontend | None:
     if sorted(description) != sorted(field.name for field in fields(Frontend)):
         raise ModelError("damaged: the description of the network is not complete.")
     return Frontend(**description)
+
+
+def _bands(description: int | dict[str, Any]) -> Bands:
+    if isinstance(description, int):
+        return description
+    names = [field.name for field in fields(Views)]
+    lists = all(isinstance(each, list) for each in description.values())
+    if sorted(description) != sorted(names) or not lists:
+        raise ModelError("damaged: the description of the views is not complete.")
+    return Views(*(tuple(description[name]) for name in names))
 
 
 def _unpack_names(array: NDArray[Any], count: int) -> tuple[str, ...]:
@@ -302,6 +319,8 @@ def _unpack_hashes(array: NDArray[Any] | None, count: int) -> tuple[str, ...]:
 
 
 def _schema(model: Mapping[str, Any]) -> int:
+    if isinstance(model["bands"], Views):
+        return 4
     if model["clip_sha256"]:
         return 3
     return 1 if model["bands"] == 1 else 2
@@ -309,6 +328,8 @@ def _schema(model: Mapping[str, Any]) -> int:
 
 def _document(model: Mapping[str, Any]) -> dict[str, Any]:
     document = {name: model[name] for name in _DOCUMENT if name != "bands" or _schema(model) > 1}
+    if isinstance(model["bands"], Views):
+        document["bands"] = {name: list(value) for name, value in asdict(model["bands"]).items()}
     frontend = model["frontend"]
     return document | {
         "frontend": None if frontend is None else asdict(frontend),

@@ -26,6 +26,7 @@ from daco.embedding.output import HASHES
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
+from daco.method.views import Bands
 from daco.text import name_list, quantity
 from daco.validation import Float32s
 
@@ -51,8 +52,8 @@ class Normals:
         How recordings became the embeddings; None where the table does not say.
     origin : dict
         What it was made from, for the model's provenance.
-    bands : int
-        Equal parts of each embedding.
+    bands : int or Views
+        How each embedding is divided.
     """
 
     machine: str
@@ -61,7 +62,7 @@ class Normals:
     names: tuple[str, ...]
     frontend: Frontend | None
     origin: dict[str, Any]
-    bands: int = 1
+    bands: Bands = 1
     sha256s: tuple[str, ...] = ()
 
     def __len__(self) -> int:

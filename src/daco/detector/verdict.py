@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.audio.formats import AudioLimits
-from daco.detector.model import MachineModel, ScoredClips
+from daco.detector.model import ClipScores, MachineModel
 from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
+from daco.method.config import ScoreConfig
+from daco.text import name_list
 
 MAX_TOP = 10_000
 
@@ -39,7 +42,8 @@ class Verdict:
         Its cosine distance.
     reasons : tuple of str
         What to know before trusting the score; each begins with a code: ``silent``,
-        ``clipped``, ``short``, ``long`` or ``out of range``, a colon, and the figures.
+        ``clipped``, ``short``, ``long``, ``out of range`` or ``vote`` (how many members of a vote
+        call it anomalous, and which families dissent), a colon, and the figures.
     seconds : float or None
         Length of the recording; None where only its embedding was given.
     windows : int
@@ -177,7 +181,7 @@ def parse_aggregate(text: str) -> int | None:
 
 def _verdict(
     model: MachineModel,
-    scored: ScoredClips,
+    scored: ClipScores,
     name: str,
     count: int | None,
     *,
@@ -197,12 +201,15 @@ def _verdict(
             f"out of range: farther from every normal ({distance:.3g}) than any of them is from "
             f"the others ({model.reach:.3g})",
         )
+    alarm = bool(score > model.threshold)
+    if scored.normal_scores is not None:
+        reasons = (*reasons, *_opinion(model, scored.normal_scores[taken].mean(axis=0), alarm))
     return Verdict(
         name=name,
         machine=model.machine,
         score=score,
         p_value=float(model.p_values(score, weights)),
-        alarm=bool(score > model.threshold),
+        alarm=alarm,
         threshold=model.threshold,
         domain_weights=dict(zip(model.domains, map(float, weights), strict=True)),
         nearest=model.clip_names[int(scored.nearest[worst])],
@@ -215,6 +222,28 @@ def _verdict(
     )
 
 
-def _row(scored: ScoredClips, row: int) -> ScoredClips:
+def _opinion(model: MachineModel, normal_scores: NDArray[np.float64], alarm: bool) -> list[str]:
+    """A reason that says how members of a vote judge, for alarms and where a third dissents.
+
+    A member calls a clip anomalous where it does so for the false-alarm rate of its normals.
+    """
+    limit = NormalDist().inv_cdf(1 - model.false_alarm_rate)
+    anomalous = normal_scores > limit
+    count, total = int(anomalous.sum()), len(anomalous)
+    if not alarm and 3 * count < total:
+        return []
+    members = [name for view in model.bank.members(model.config).values() for name in view]
+    families: dict[str, list[bool]] = {}
+    for name, says in zip(members, anomalous, strict=True):
+        families.setdefault(ScoreConfig.parse(name).base.family, []).append(bool(says) != alarm)
+    dissent = [family for family, differs in families.items() if 2 * sum(differs) > len(differs)]
+    who = f"; most of {name_list(dissent)} dissent" if dissent else ""
+    return [f"vote: {count} of {total} members call it anomalous{who}"]
+
+
+def _row(scored: ClipScores, row: int) -> ClipScores:
     part = slice(row, row + 1)
-    return ScoredClips(**{name: values[part] for name, values in vars(scored).items()})
+    columns: dict[str, Any] = {
+        name: None if values is None else values[part] for name, values in vars(scored).items()
+    }
+    return ClipScores(**columns)

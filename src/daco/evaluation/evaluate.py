@@ -24,7 +24,6 @@ from daco.evaluation.metrics import (
     f1_ev,
     harmonic_mean,
     machine_metrics,
-    official_score,
 )
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -58,7 +57,6 @@ class Evaluation:
     ----------
     system, truth : str
         The folder's name, and where labels and domains came from.
-    machines : tuple of MachineEvaluation
     official_score : float
         Harmonic mean of AUC source, AUC target and pAUC over all machines.
     interval : tuple of float or None
@@ -68,8 +66,6 @@ class Evaluation:
         Over the machines, of each metric that all of them have.
     missing : tuple of str
         Machines of the truth without a score file. With any, the official score is not comparable.
-    notes : tuple of str
-        Cautions, one sentence each.
     """
 
     system: str
@@ -94,6 +90,10 @@ class Evaluation:
             for each in self.machines
         ]
         return {**asdict(self), "partial": self.partial, "machines": machines}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of each machine by column."""
+        return [{"system": self.system, **machine} for machine in self.to_dict()["machines"]]
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
         keys = [[(each.machine, each.section) for each in it.machines] for it in (first, second)]
         if keys[0] != keys[1]:
             continue
-        one, two = _official_metrics(first), _official_metrics(second)
+        one, two = _official_metrics(first.machines), _official_metrics(second.machines)
         jackknife = machine_jackknife(one, two) if len(one) > 1 else None
         yield Difference(
             first=first.system,
@@ -214,8 +214,8 @@ def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
         )
 
 
-def _official_metrics(evaluation: Evaluation) -> list[list[float]]:
-    return [[each.metrics[name] for name in QUANTITIES] for each in evaluation.machines]
+def _official_metrics(machines: Sequence[MachineEvaluation]) -> list[list[float]]:
+    return [[each.metrics[name] for name in QUANTITIES] for each in machines]
 
 
 def find_systems(folder: Path) -> list[Path]:
@@ -271,13 +271,15 @@ def _evaluate(
                 f"{quantity(extra, 'score file')} without truth, left out: {name_list(extra)}."
             )
     # A file with problems is in `problems` already, and not missing.
-    missing = [machine_title(*key) for key in sorted(wanted - _present(folder, SCORES))]
+    parsed_names = (parse_file_name(path.name) for path in folder.iterdir())
+    present = {(each[1], each[2]) for each in parsed_names if each and each[0] == SCORES}
+    missing = [machine_title(*key) for key in sorted(wanted - present)]
     if missing and not partial:
         problems.append(
             f"no score file for {quantity(missing, 'machine')} of {len(wanted)}: "
             f"{name_list(missing, 20)}."
         )
-    alone = [machine_title(*key) for key in sorted(set(decisions) - _present(folder, SCORES))]
+    alone = [machine_title(*key) for key in sorted(set(decisions) - present)]
     if alone:
         problems.append(f"decisions without scores for {name_list(alone)}.")
     machines = []
@@ -289,41 +291,24 @@ def _evaluate(
         problems.append("no score file is of a machine of the truth.")
     if problems:
         return None
-    undecided = [machine_title(*key) for key, _, _ in machines if key not in decisions]
+    undecided = [
+        machine_title(m.machine, m.section) for m in machines if "f1_source" not in m.metrics
+    ]
     if len(undecided) < len(machines) and undecided:
         notes.append(f"No decision file for {name_list(undecided)}, so no means of F1.")
-    source = _FROM_NAMES if truth is None else str(truth)
-    return _summarised(system, source, machines, tuple(missing), tuple(notes))
-
-
-def _summarised(
-    system: str,
-    truth: str,
-    machines: Sequence[tuple[Key, int, Mapping[str, float]]],
-    missing: tuple[str, ...],
-    notes: tuple[str, ...],
-) -> Evaluation:
-    """Fractions to percent, and their means: clamped, as officially, while fractions."""
-    common = [
-        name for name in machines[0][2] if all(name in fractions for _, _, fractions in machines)
-    ]
-    columns = {name: [fractions[name] for _, _, fractions in machines] for name in common}
-    official = [{name: fractions[name] for name in QUANTITIES} for _, _, fractions in machines]
+    common = [name for name in machines[0].metrics if all(name in m.metrics for m in machines)]
+    values = np.array([[machine.metrics[name] for name in common] for machine in machines])
+    official = _official_metrics(machines)
     return Evaluation(
         system=system,
-        truth=truth,
-        machines=tuple(
-            MachineEvaluation(*key, clips, {name: 100 * value for name, value in metrics.items()})
-            for key, clips, metrics in machines
-        ),
-        official_score=100 * official_score(official),
-        interval=score_interval([[100 * value for value in each.values()] for each in official]),
-        arithmetic_mean={name: 100 * float(np.mean(values)) for name, values in columns.items()},
-        harmonic_mean={
-            name: 100 * float(harmonic_mean(values)) for name, values in columns.items()
-        },
-        missing=missing,
-        notes=notes,
+        truth=_FROM_NAMES if truth is None else str(truth),
+        machines=tuple(machines),
+        official_score=float(harmonic_mean(official)),
+        interval=score_interval(official),
+        arithmetic_mean=dict(zip(common, values.mean(axis=0).tolist(), strict=True)),
+        harmonic_mean=dict(zip(common, harmonic_mean(values, axis=0).tolist(), strict=True)),
+        missing=tuple(missing),
+        notes=tuple(notes),
     )
 
 
@@ -333,8 +318,8 @@ def _machine(
     scores: ScoreFile,
     decisions: ScoreFile | None,
     problems: list[str],
-) -> tuple[Key, int, Mapping[str, float]] | None:
-    """Metrics of one machine as fractions; None where rows do not fit."""
+) -> MachineEvaluation | None:
+    """Metrics of one machine; None where rows do not fit."""
     before = len(problems)
     values = values_by_clip(scores, truth, problems)
     alarms = None if decisions is None else values_by_clip(decisions, truth, problems)
@@ -351,16 +336,14 @@ def _machine(
     try:
         everything = machine_metrics(values, labels, np.full(len(labels), "all"))
         fractions = {"auc_all": everything["auc_all"], **machine_metrics(values, labels, domains)}
-        fractions |= {
-            "f1_ev": f1_ev(values, labels),
-            "bounded_f1_ev": bounded_f1_ev(values, labels),
-        }
+        fractions["f1_ev"] = f1_ev(values, labels)
+        fractions["bounded_f1_ev"] = bounded_f1_ev(values, labels)
         if alarms is not None:
             fractions |= decision_metrics(alarms, labels, domains)
     except InputError as error:
         problems.append(f"{scores.path.name}: {error}")
         return None
-    return key, len(labels), fractions
+    return MachineEvaluation(*key, len(labels), {n: 100 * each for n, each in fractions.items()})
 
 
 def _one_year(files: Sequence[ScoreFile], year: int | None, problems: list[str]) -> int | None:
@@ -383,9 +366,3 @@ def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
     sets = MACHINES[year].values()
     nearest = max(sets, key=lambda machines: len(given.intersection(machines)))
     return {(machine, "00") for machine in nearest}
-
-
-def _present(folder: Path, kind: str) -> set[Key]:
-    """The machines that have a file of this kind, readable or not."""
-    parsed = (parse_file_name(path.name) for path in folder.iterdir())
-    return {(each[1], each[2]) for each in parsed if each and each[0] == kind}

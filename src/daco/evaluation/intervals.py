@@ -32,16 +32,9 @@ FEWEST_MACHINES = 5
 class Jackknife:
     """A difference of official scores, and how far it rests on single machines.
 
-    Attributes
-    ----------
-    delta, se : float
-        The difference and its jackknife standard error.
-    low, high : float
-        ``delta`` -+ t ``se``: a 95 % interval with the quantile of Student's t distribution
-        with n - 1 degrees of freedom, for n machines.
-    loo_low, loo_high : float
-        The range of the difference when each machine in turn is left out.
-    n_machines : int
+    ``low`` and ``high`` are ``delta`` -+ t ``se``: a 95 % interval with the quantile of Student's
+    t distribution with n - 1 degrees of freedom, for n machines. ``loo_low`` and ``loo_high`` are
+    the range of the difference when each machine in turn is left out.
     """
 
     delta: float
@@ -60,18 +53,10 @@ class Jackknife:
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % bootstrap interval.
+    """A 95 % bootstrap interval around the statistic on the data as they are.
 
-    Attributes
-    ----------
-    estimate : float
-        The statistic on the data as they are.
-    low, high : float
-        Interval ends; nan when every draw was undefined.
-    draws : ndarray
-        The statistic of each defined draw.
-    n_undefined : int
-        Draws left out because the statistic had no value, such as the correlation of a constant.
+    ``draws`` has the statistic of each draw where it has a value; ``n_undefined`` others were left
+    out, such as the correlation of a constant. Without any draw the ends are nan.
     """
 
     estimate: float
@@ -113,15 +98,8 @@ def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     delta = float(harmonic_mean(one) - harmonic_mean(two))
     se = float(np.sqrt((n - 1) * left_out.var()))
     reach = t_quantile(n) * se
-    return Jackknife(
-        delta=delta,
-        se=se,
-        low=delta - reach,
-        high=delta + reach,
-        loo_low=float(left_out.min()),
-        loo_high=float(left_out.max()),
-        n_machines=n,
-    )
+    ends = delta - reach, delta + reach
+    return Jackknife(delta, se, *ends, float(left_out.min()), float(left_out.max()), n)
 
 
 def score_interval(metrics: ArrayLike) -> tuple[float, float] | None:
@@ -182,8 +160,6 @@ def family_block_bootstrap(
         Predictor and score of each configuration; for a criterion pass ``-criterion``.
     families : array-like of shape (n,)
         Each configuration's family (:attr:`daco.method.config.ScoreConfig.family`).
-    n_draws : int
-    seed : int or numpy.random.Generator
 
     Examples
     --------
@@ -197,7 +173,7 @@ def family_block_bootstrap(
     first, second = paired(x, y)
     codes = family_codes(families, len(first))
     n_families = int(codes.max()) + 1
-    drawn = _multiplicities(_picks(np.random.default_rng(seed), n_draws, n_families))
+    drawn = _multiplicities(np.random.default_rng(seed), n_draws, n_families)
     weights = drawn[:, codes]
     half = weights.sum(axis=1, keepdims=True) / 2
     members = np.asarray(np.arange(n_families)[:, None] == codes, dtype=float)
@@ -230,8 +206,6 @@ def machine_bootstrap(
     metrics : array-like of shape (n_eval_machines, n_configs, n_quantities)
         AUC source, AUC target and pAUC. :func:`daco.method.grid_table.pivot_machines` makes
         both arrays from a per-machine table.
-    n_draws : int
-    seed : int or numpy.random.Generator
 
     Notes
     -----
@@ -255,8 +229,8 @@ def machine_bootstrap(
         )
     costs = machine_costs(scores)
     rng = np.random.default_rng(seed)
-    drawn_dev = _multiplicities(_picks(rng, n_draws, len(balance)))
-    drawn_eval = _multiplicities(_picks(rng, n_draws, len(costs)))
+    drawn_dev = _multiplicities(rng, n_draws, len(balance))
+    drawn_eval = _multiplicities(rng, n_draws, len(costs))
     # Rounded, because equal configurations may differ in the last bits after a matrix product.
     values = _row_correlations(
         centred_ranks(np.round(-drawn_dev @ balance / len(balance), 10)),
@@ -287,8 +261,6 @@ def clip_bootstrap(
         Anomaly scores of two systems, higher = more anomalous.
     labels, domains : mapping of machine to array-like of shape (n_clips,)
         1 for an anomaly and 0 for a normal clip; each clip's domain.
-    n_draws : int
-    seed : int or numpy.random.Generator
 
     Examples
     --------
@@ -333,11 +305,6 @@ def clip_bootstrap(
     return _interval(float(differences[0]), differences[1:])
 
 
-def _picks(rng: np.random.Generator, n_draws: int, size: int) -> Indices:
-    """Draws with replacement of `size` among `size`: (n_draws, size)."""
-    return rng.integers(size, size=(require_whole(n_draws, "n_draws"), size))
-
-
 def _stratified_picks(
     rng: np.random.Generator, n_draws: int, labels: ArrayLike, domains: ArrayLike
 ) -> Indices:
@@ -351,11 +318,15 @@ def _stratified_picks(
     return taken
 
 
-def _multiplicities(picks: Indices) -> Float64s:
-    """How often each block was taken: a draw of blocks without copying their rows."""
-    n_draws, size = picks.shape
-    flat = (picks + size * np.arange(n_draws)[:, None]).ravel()
-    return np.bincount(flat, minlength=picks.size).reshape(picks.shape).astype(float)
+def _picks(rng: np.random.Generator, n_draws: int, size: int) -> Indices:
+    """Draws with replacement of `size` among `size`: (n_draws, size)."""
+    return rng.integers(size, size=(require_whole(n_draws, "n_draws"), size))
+
+
+def _multiplicities(rng: np.random.Generator, n_draws: int, size: int) -> Float64s:
+    """How often each block is in each draw: a draw of blocks without copying their rows."""
+    flat = _picks(rng, n_draws, size) + size * np.arange(n_draws)[:, None]
+    return np.bincount(flat.ravel(), minlength=flat.size).reshape(flat.shape).astype(float)
 
 
 def _row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Float64s) -> Float64s:
@@ -380,5 +351,5 @@ def _interval(estimate: float, values: Float64s, n: int = 1) -> Interval:
 def _percentiles(draws: Float64s, tail: float) -> tuple[float, float]:
     if not len(draws):
         return float("nan"), float("nan")
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    return float(low), float(high)
+    low, high = np.quantile(draws, [tail, 1 - tail]).tolist()
+    return low, high

@@ -28,22 +28,13 @@ _DRAWN = 9_999  # orderings or exchanges, where there are too many to count them
 
 @dataclass(frozen=True)
 class PartialCorrelation:
-    """A rank correlation after covariates were regressed out.
+    """Spearman correlation of two residuals, after covariates were regressed out; two-sided p.
 
-    Attributes
-    ----------
-    rho : float
-        Spearman correlation of the two residuals.
-    p_permutation : float
-        Two-sided, of orderings of the residuals of `y` with the covariates regressed out again
-        (Freedman and Lane). All are counted for up to 8 values, 9,999 are drawn above.
-    p_value : float
-        Two-sided, t distribution with ``n - 2`` degrees of freedom: the paper's convention,
-        which ignores the covariates and is too small for few values. At least ``2 / n!``.
-    p_value_adjusted : float
-        The same with ``n - 2 - n_covariates`` degrees of freedom; nan when none are left.
-    n, n_covariates : int
-        Configurations, and independent covariate columns without the constant.
+    ``p_permutation`` is of orderings of the residuals of `y` with the covariates regressed out
+    again (Freedman and Lane): all for up to 8 values, 9,999 that are drawn above. ``p_value`` is
+    of a t distribution with ``n - 2`` degrees of freedom: the paper's convention, which ignores
+    the covariates and is too small for few values; at least ``2 / n!``. ``p_value_adjusted`` has
+    ``n - 2 - n_covariates`` degrees of freedom, and is nan when none are left.
     """
 
     rho: float
@@ -117,14 +108,9 @@ def partial_spearman(
     residuals = _residual(first, design), _residual(second, design)
     rho = spearman(*residuals)
     used = int(np.linalg.matrix_rank(design)) - 1
-    return PartialCorrelation(
-        rho=rho,
-        p_permutation=_residual_permutation(*residuals, design),
-        p_value=_t_test(rho, n - 2, n),
-        p_value_adjusted=_t_test(rho, n - 2 - used, n),
-        n=n,
-        n_covariates=used,
-    )
+    p_permutation = _residual_permutation(*residuals, design)
+    p_values = _t_test(rho, n - 2, n), _t_test(rho, n - 2 - used, n)
+    return PartialCorrelation(rho, p_permutation, *p_values, n, used)
 
 
 def family_mean_permutation(
@@ -146,8 +132,6 @@ def family_mean_permutation(
     n_permutations : int
         Draw this many orderings, or count all of them where there are no more than that (up to
         8 families by default).
-    seed : int or numpy.random.Generator
-        For drawn orderings.
 
     Notes
     -----
@@ -181,14 +165,8 @@ def family_mean_permutation(
     def p_value(as_large: Bools) -> float:
         return float("nan") if np.isnan(rho) else float((as_large.sum() + own) / (len(sums) + own))
 
-    return PermutationTest(
-        rho=rho,
-        p_one_sided=p_value(sums >= observed),
-        p_two_sided=p_value(np.abs(sums) >= abs(observed)),
-        n_families=len(sizes),
-        n_permutations=len(sums),
-        exact=exact,
-    )
+    p_values = p_value(sums >= observed), p_value(np.abs(sums) >= abs(observed))
+    return PermutationTest(rho, *p_values, len(sizes), len(sums), exact)
 
 
 def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:

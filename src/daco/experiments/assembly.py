@@ -1,8 +1,11 @@
-"""Tables of a study, put together from the arrays of its machines."""
+"""Tables of a study: each is computed from the arrays of its machines.
+
+A machine's arrays are those that `daco.experiments.machine` computes, without single clips.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +13,7 @@ import numpy as np
 from daco.detector.thresholds import paper_threshold
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_rates, harmonic_mean
 from daco.experiments.inputs import MachineData
-from daco.experiments.machine import Arrays
-from daco.experiments.study_tables import MachineScores
+from daco.experiments.study_tables import Arrays, MachineScores
 from daco.experiments.veto import ROLES
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 from daco.text import name_list, quantity
@@ -22,64 +24,61 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 
 
-def main_tables(scored: Sequence[Arrays]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The grid table and the per-machine table.
-
-    A score is over the machines whose test clips are labelled; a split without any has no
-    such column.
-    """
+def grid_table(machines: Sequence[Arrays]) -> pd.DataFrame:
+    """Official scores over the labelled machines of each split, and mean criteria."""
     import pandas as pd
 
-    configs = scored[0]["configs"].tolist()
-    grid: dict[str, Any] = {"config": configs}
+    grid: dict[str, Any] = {"config": machines[0]["configs"].tolist()}
     by_split: dict[str, list[Arrays]] = {}
-    for machine in scored:
+    for machine in machines:
         by_split.setdefault(str(machine["split"]), []).append(machine)
-    for split, machines in by_split.items():
-        metrics = [m["metrics"] for m in machines if not np.isnan(m["metrics"]).any()]
+    for split, mine in by_split.items():
+        metrics = [m["metrics"] for m in mine if not np.isnan(m["metrics"]).any()]
         if metrics:
             grid[f"{split}_omega"] = harmonic_mean(np.concatenate(metrics, axis=1), axis=1)
-    for split, machines in by_split.items():
-        grid[f"crit_{split}"] = np.mean([m["balance"] for m in machines], axis=0)
-    parts = [
-        pd.DataFrame(
-            {
-                **_key(machine),
-                "config": configs,
-                **dict(zip(QUANTITIES, machine["metrics"].T, strict=True)),
-                "balance_ks": machine["balance"],
-                "uniform_ks": machine["uniformity"],
-                "separability": float(machine["separability"]),
-            }
-        )
-        for machine in scored
-    ]
-    return pd.DataFrame(grid), pd.concat(parts, ignore_index=True)
+    for split, mine in by_split.items():
+        grid[f"crit_{split}"] = np.mean([m["balance"] for m in mine], axis=0)
+    return pd.DataFrame(grid)
+
+
+def per_machine_table(machines: Sequence[Arrays]) -> pd.DataFrame:
+    """Metrics, criterion, uniformity and separability of every machine and configuration."""
+    return _concatenated(
+        machines,
+        lambda machine: {
+            "config": machine["configs"],
+            **dict(zip(QUANTITIES, machine["metrics"].T, strict=True)),
+            "balance_ks": machine["balance"],
+            "uniform_ks": machine["uniformity"],
+            "separability": float(machine["separability"]),
+        },
+    )
 
 
 def baselines_table(
-    scored: Sequence[Arrays],
-    examined: Sequence[Arrays],
-    others: Sequence[Mapping[str, Any]] = (),
+    machines: Sequence[Arrays], others: Iterable[Mapping[str, Any]] = ()
 ) -> pd.DataFrame:
     """E1: other scorers on the same embeddings, calibration with the true domains, and `others`."""
-    rows = [
-        {**_key(machine), "backend": backend, **dict(zip(QUANTITIES, metrics, strict=True))}
-        for machine, extra in zip(scored, examined, strict=True)
-        for backend, metrics in zip(
-            extra["backends"].tolist(), extra["backend_metrics"].tolist(), strict=True
-        )
-    ]
-    return _frame([*rows, *others], ["split", "machine", "backend", *QUANTITIES])
+    import pandas as pd
+
+    own = _concatenated(
+        machines,
+        lambda machine: {
+            "backend": machine["backends"],
+            **dict(zip(QUANTITIES, machine["backend_metrics"].T, strict=True)),
+        },
+    )
+    rows = [*own.to_dict("records"), *others]
+    return pd.DataFrame(rows, columns=["split", "machine", "backend", *QUANTITIES])
 
 
-def diagnostics_table(
-    scored: Sequence[Arrays], examined: Sequence[Arrays], per_machine: pd.DataFrame
-) -> pd.DataFrame:
+def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> pd.DataFrame:
     """E2: why calibration helps some machines and hurts others."""
+    import pandas as pd
+
     target = per_machine.set_index(["split", "machine", "config"])["auc_target"]
     rows = []
-    for machine, extra in zip(scored, examined, strict=True):
+    for machine in machines:
         split, title = _key(machine).values()
         before, after = (
             target.get((split, title, config), np.nan) for config in (RAW_CONFIG, DEFAULT_CONFIG)
@@ -88,22 +87,24 @@ def diagnostics_table(
             {
                 "machine": title,
                 "split": split,
-                "assignment_acc_test_normals": float(extra["assignment_accuracy"]),
+                "assignment_acc_test_normals": float(machine["assignment_accuracy"]),
                 "separability_train": float(machine["separability"]),
-                "pct_anom_above_tgt_max": float(extra["above_target_max"]),
-                "pct_anom_above_src_q90": float(extra["above_source_q90"]),
+                "pct_anom_above_tgt_max": float(machine["above_target_max"]),
+                "pct_anom_above_src_q90": float(machine["above_source_q90"]),
                 "target_auc_gain": after - before,
             }
         )
-    return _frame(rows, [])
+    return pd.DataFrame(rows)
 
 
 def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame:
     """Realised false-alarm rates by domain where one label-free threshold asked for a level."""
+    import pandas as pd
+
     systems = {"raw": RAW_CONFIG, "daco-m0": DEFAULT_CONFIG}
     if chosen not in systems.values():
         systems[chosen] = chosen
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for machine in scores:
         normal = set(machine.domains[machine.labels == 0].tolist())
         if not machine.labelled or normal != {"source", "target"}:
@@ -117,54 +118,42 @@ def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame
                 machine.of(config), machine.labels, machine.domains, limits
             )
             rows += [
-                {
-                    "split": machine.split,
-                    "machine": machine.title,
-                    "nominal_fpr": level,
-                    "domain": domain,
-                    "system": system,
-                    "empirical_fpr": float(by_level[i]),
-                }
+                (machine.split, machine.title, level, domain, system, float(by_level[i]))
                 for i, level in enumerate(NOMINAL_LEVELS)
                 for domain, by_level in rates.items()
             ]
-    return _frame(rows, ["split", "machine", "nominal_fpr", "domain", "system", "empirical_fpr"])
+    columns = ["split", "machine", "nominal_fpr", "domain", "system", "empirical_fpr"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def balances_table(scored: Sequence[Arrays], examined: Sequence[Arrays]) -> pd.DataFrame:
+def balances_table(machines: Sequence[Arrays]) -> pd.DataFrame:
     """The criterion of every machine and configuration under other seeds and split numbers."""
-    import pandas as pd
-
-    parts = []
-    for machine, extra in zip(scored, examined, strict=True):
-        variants, n_configs = extra["balances"].shape
-        parts.append(
-            pd.DataFrame(
-                {
-                    **_key(machine),
-                    "config": np.tile(machine["configs"], variants),
-                    "seed": np.repeat(extra["seeds"], n_configs),
-                    "n_splits": np.repeat(extra["n_splits"], n_configs),
-                    "balance_ks": extra["balances"].ravel(),
-                }
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
+    return _concatenated(
+        machines,
+        lambda machine: {
+            "config": np.tile(machine["configs"], len(machine["seeds"])),
+            "seed": np.repeat(machine["seeds"], len(machine["configs"])),
+            "n_splits": np.repeat(machine["n_splits"], len(machine["configs"])),
+            "balance_ks": machine["balances"].ravel(),
+        },
+    )
 
 
 def cost_table(
-    scored: Sequence[Arrays], seconds_to_grid: float, embedding: Sequence[Mapping[str, Any]]
+    machines: Sequence[Arrays], seconds_to_grid: float, embedding: Sequence[Mapping[str, Any]]
 ) -> pd.DataFrame:
     """E6: time and memory of this run, and of the embedding as it was noted beside the table."""
-    n_configs = len(scored[0]["configs"])
+    import pandas as pd
+
+    count, n_configs = len(machines), len(machines[0]["configs"])
     # The median, because a worker's first machine pays for loading compiled code.
-    typical = 1000 * float(np.median([float(machine["seconds"]) for machine in scored]))
-    peak = max(int(machine["peak_memory"]) for machine in scored)
-    sizes = [int(machine["n_normals"]) for machine in scored]
+    typical = 1000 * float(np.median([float(machine["seconds"]) for machine in machines]))
+    peak = max(int(machine["peak_memory"]) for machine in machines)
+    sizes = [int(machine["n_normals"]) for machine in machines]
     low, high = min(sizes), max(sizes)
-    bank = f"{quantity(low, 'normal')}" if low == high else f"{low} to {high} normals"
+    bank = quantity(low, "normal") if low == high else f"{low} to {high} normals"
     rows = [
-        ("machines x configurations", len(scored) * n_configs, "", f"{len(scored)} x {n_configs}"),
+        ("machines x configurations", count * n_configs, "", f"{count} x {n_configs}"),
         ("tables to grid", seconds_to_grid, "s", "wall clock, all processes"),
         ("one machine, all configurations", typical, "ms", f"median; {bank}"),
         ("one configuration cycle", typical / n_configs, "ms", "scores, metrics, criterion"),
@@ -177,9 +166,7 @@ def cost_table(
             rows.append(("parameters", float(cost["parameters"]) / 1e6, "M", where))
         if cost.get("peak_memory"):
             rows.append(("peak memory of embedding", cost["peak_memory"] / MEGABYTE, "MB", where))
-    return _frame(
-        [dict(zip(("quantity", "value", "unit", "note"), row, strict=True)) for row in rows], []
-    )
+    return pd.DataFrame(rows, columns=["quantity", "value", "unit", "note"])
 
 
 def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
@@ -210,7 +197,11 @@ def _key(machine: Arrays) -> dict[str, str]:
     return {"split": str(machine["split"]), "machine": str(machine["title"])}
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+def _concatenated(
+    machines: Iterable[Arrays], columns: Callable[[Arrays], dict[str, Any]]
+) -> pd.DataFrame:
+    """The columns of every machine, below each other, after its split and name."""
     import pandas as pd
 
-    return pd.DataFrame(list(rows)) if rows else pd.DataFrame(columns=list(columns))
+    parts = [pd.DataFrame({**_key(machine), **columns(machine)}) for machine in machines]
+    return pd.concat(parts, ignore_index=True)

@@ -7,8 +7,8 @@ does `study_choice` read evaluation scores, to say what the choice and its alter
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,6 @@ from daco.method.criterion import CHOICE_SPLITS, Floor
 from daco.method.floor import study_floor
 from daco.method.grid_table import column, config_names, pivot_machines
 from daco.method.selection import (
-    SelectionRow,
     oracle,
     random_expectation,
     select_by_criterion,
@@ -51,6 +50,52 @@ CLIPS = "paired clip bootstrap"
 CLIP_DRAWS = 1000
 _NONE: NDArray[Any] = np.empty(0)
 _ADVICE = "Set the veto to 'both' to obey both of them."
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What rules pick from: no evaluation score is among it."""
+
+    names: list[str]
+    dev: Float64s | None
+    crit_dev: Float64s
+    crit_eval: Float64s
+    decisions: Mapping[str, Decision]
+
+    def smallest(self, criterion: Float64s) -> str | None:
+        """The configuration of smallest criterion, where there is a criterion."""
+        return select_by_criterion(self.names, criterion) if np.isfinite(criterion).any() else None
+
+    def guarded(self, guard: str) -> str | None:
+        """What was chosen under a veto, where that veto could be applied."""
+        decision = self.decisions[guard]
+        return decision.config if decision.rule == GUARDS[guard] else None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the table: its name, the labels that it reads, and its pick, None without one."""
+
+    name: str
+    labels: str
+    pick: Callable[[Evidence], str | None]
+
+
+_VETO_ONLY = "development (veto only)"
+RULES = (
+    Rule("fixed", "none", lambda e: DEFAULT_CONFIG if DEFAULT_CONFIG in e.names else None),
+    Rule(
+        "dev score",
+        "development",
+        lambda e: None if e.dev is None else select_by_dev_score(e.names, e.dev),
+    ),
+    Rule("criterion", "none", lambda e: e.smallest(e.crit_dev)),
+    Rule("criterion on evaluation normals", "none", lambda e: e.smallest(e.crit_eval)),
+    Rule(GUARDS["dev"], _VETO_ONLY, lambda e: e.guarded("dev")),
+    Rule(GUARDS["faults"], "none", lambda e: e.guarded("faults")),
+    Rule(GUARDS["both"], _VETO_ONLY, lambda e: e.guarded("both")),
+)
+"""The rules that pick one configuration for all machines, in the order of the table."""
 
 
 def study_choice(
@@ -106,39 +151,50 @@ def study_choice(
     """
     names = config_names(column(grid, "config"))
     dev = complete_column(grid, "dev_omega")
-    criterion = known_column(grid, "crit_dev").round(CRITERION_DIGITS)
+    crit_dev, crit_eval = (
+        known_column(grid, name).round(CRITERION_DIGITS) for name in ("crit_dev", "crit_eval")
+    )
     if scores:
         floor = study_floor(_domain_sizes(scores), n_splits, seed)
     noise = noise_of(floor)
     viability = None if veto is None else veto.viability
     decisions = {
-        each: decide(names, criterion, dev, guard=each, viability=viability, floor=noise)
+        each: decide(names, crit_dev, dev, guard=each, viability=viability, floor=noise)
         for each in dict.fromkeys([*GUARDS, guard])
     }
     decision, by_dev = decisions[guard], decisions["dev"]
+    evidence = Evidence(names, dev, crit_dev, crit_eval, decisions)
+    picks = {rule: pick for rule in RULES if (pick := rule.pick(evidence)) is not None}
     split = "dev" if rows_of(per_machine, "eval").empty else "eval"
     candidates = pool_within(names)
-    choices = blind_choices(per_machine, candidates, split) if candidates else {}
+    choices = blind_choices(per_machine, candidates, split)
 
     # Everything is chosen; only now are evaluation scores read.
-    rows = _rows(grid, dev, criterion, decisions)
+    omega = complete_column(grid, "eval_omega")
+    columns = {"dev_omega": dev, "eval_omega": omega, "crit_dev": crit_dev, "crit_eval": crit_eval}
+
+    def scores_of(config: str) -> dict[str, float | None]:
+        at = names.index(config)
+        return {name: None if v is None else plain(v[at]) for name, v in columns.items()}
+
+    rows = [_row(rule.name, rule.labels, pick, scores_of(pick)) for rule, pick in picks.items()]
     if choices:
-        above_oracle = sum(row.rule != "oracle" for row in rows)
-        rows.insert(above_oracle, _blind_row(per_machine, choices, split))
-    picks = {row.rule: row.config for row in rows if row.config is not None}
-    at, evaluation = names.index(decision.config), complete_column(grid, "eval_omega")
+        rows.append(_row("per-machine blind", "none", None, _blind(per_machine, choices, split)))
+    if omega is not None:
+        chance, best = random_expectation(omega), oracle(names, omega)
+        rows.insert(0, _row("random", "none", None, {"eval_omega": chance.mean}, chance.sd))
+        rows.append(_row("oracle", "evaluation", best, scores_of(best)))
+    own = scores_of(decision.config)
     return {
         "chosen": {
             "config": decision.config,
             "rule": decision.rule,
             "reason": decision.reason,
-            "dev_omega": None if dev is None else float(dev[at]),
-            "eval_omega": None if evaluation is None else float(evaluation[at]),
-            "crit_dev": plain(criterion[at]),
+            **{name: own[name] for name in ("dev_omega", "eval_omega", "crit_dev")},
             "interval": _interval(per_machine, decision.config),
         },
-        "rows": [{key: plain(value) for key, value in asdict(row).items()} for row in rows],
-        "deltas": _deltas(per_machine, scores or (), decision.config, picks, seed),
+        "rows": rows,
+        "deltas": _deltas(per_machine, scores or (), decision.config, rows, seed),
         "per_machine_blind": {"split": split, "pool": candidates, "choices": choices},
         "guard": guard,
         "veto": None
@@ -151,7 +207,7 @@ def study_choice(
         "label_free_veto": _veto_document(veto, decisions, decision),
         "warnings": _warnings(guard, decision, by_dev, veto),
         "floor": None if floor is None else dict(floor),
-        "within_noise": _within_noise(names, criterion, decision, noise),
+        "within_noise": _within_noise(names, crit_dev, decision, noise),
     }
 
 
@@ -171,78 +227,23 @@ def compare_scores(
     return {"first": first, "second": second, **asdict(result), "method": JACKKNIFE}
 
 
-def _rows(
-    grid: pd.DataFrame,
-    dev: Float64s | None,
-    criterion: Float64s,
-    decisions: Mapping[str, Decision],
-) -> list[SelectionRow]:
-    """Every rule that this grid defines, as `daco.method.selection.selection_table` orders them."""
-    names = list(grid["config"])
-    on_eval = known_column(grid, "crit_eval").round(CRITERION_DIGITS)
-    evaluation = complete_column(grid, "eval_omega")
-    picks = [("fixed", DEFAULT_CONFIG, "none")] if DEFAULT_CONFIG in names else []
-    if dev is not None:
-        picks.append(("dev score", select_by_dev_score(names, dev), "development"))
-    for rule, values in (("criterion", criterion), ("criterion on evaluation normals", on_eval)):
-        if np.isfinite(values).any():
-            picks.append((rule, select_by_criterion(names, values), "none"))
-    for guard, labels in (
-        ("dev", "development (veto only)"),
-        ("faults", "none"),
-        ("both", "development (veto only)"),
-    ):
-        if decisions[guard].rule == GUARDS[guard]:
-            picks.append((GUARDS[guard], decisions[guard].config, labels))
-    rows = []
-    for rule, config, labels in picks:
-        at = names.index(config)
-        rows.append(
-            SelectionRow(
-                rule=rule,
-                config=config,
-                dev_omega=None if dev is None else float(dev[at]),
-                eval_omega=None if evaluation is None else float(evaluation[at]),
-                crit_dev=plain(criterion[at]),
-                crit_eval=plain(on_eval[at]),
-                labels=labels,
-            )
-        )
-    if evaluation is None:
-        return rows
-    chance, best = random_expectation(evaluation), oracle(names, evaluation)
-    at = names.index(best)
-    return [
-        SelectionRow("random", None, None, chance.mean, None, None, "none", chance.sd),
-        *rows,
-        SelectionRow(
-            rule="oracle",
-            config=best,
-            dev_omega=None if dev is None else float(dev[at]),
-            eval_omega=float(evaluation[at]),
-            crit_dev=plain(criterion[at]),
-            crit_eval=plain(on_eval[at]),
-            labels="evaluation",
-        ),
-    ]
+def _row(
+    rule: str, labels: str, config: str | None, scores: Mapping[str, Any], sd: float | None = None
+) -> dict[str, Any]:
+    known = dict.fromkeys(("dev_omega", "eval_omega", "crit_dev", "crit_eval")) | dict(scores)
+    return {"rule": rule, "config": config, **known, "labels": labels, "eval_sd": plain(sd)}
 
 
-def _blind_row(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -> SelectionRow:
+def _blind(
+    per_machine: pd.DataFrame, choices: dict[str, str], split: str
+) -> dict[str, float | None]:
+    """Mean criterion and, on evaluation machines, official score of one's own choice for each."""
     used = list(dict.fromkeys(choices.values()))
     machines, _, values = pivot_machines(rows_of(per_machine, split), ["balance_ks"], configs=used)
     own = np.array([values[i, used.index(choices[m]), 0] for i, m in enumerate(machines)])
     mean = float(np.nanmean(own)) if np.isfinite(own).any() else None
     omega = blind_score(per_machine, choices, split) if split == "eval" else None
-    on_dev = split == "dev"
-    return SelectionRow(
-        rule="per-machine blind",
-        config=None,
-        dev_omega=None,
-        eval_omega=omega,
-        crit_dev=mean if on_dev else None,
-        crit_eval=None if on_dev else mean,
-        labels="none",
-    )
+    return {f"crit_{split}": mean, "eval_omega": omega}
 
 
 def _interval(per_machine: pd.DataFrame, config: str) -> dict[str, Any] | None:
@@ -255,21 +256,22 @@ def _deltas(
     per_machine: pd.DataFrame,
     scores: Sequence[MachineScores],
     chosen: str,
-    picks: Mapping[str, str],
+    rows: Sequence[Mapping[str, Any]],
     seed: int,
 ) -> list[dict[str, Any]]:
     """The chosen configuration against other picks, over machines and over test clips."""
-    rows = []
+    picks = {row["rule"]: row["config"] for row in rows if row["config"] is not None}
     clips = _labelled_clips(scores, [chosen, *picks.values()])
+    deltas = []
     for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):
         if rule not in picks:
             continue
         jackknife = compare_scores(per_machine, chosen, picks[rule])
         if jackknife is not None:
-            rows.append({"against": title, **jackknife})
+            deltas.append({"against": title, **jackknife})
         if clips:
-            rows.append({"against": title, **_over_clips(clips, chosen, picks[rule], seed)})
-    return rows
+            deltas.append({"against": title, **_over_clips(clips, chosen, picks[rule], seed)})
+    return deltas
 
 
 def _labelled_clips(scores: Sequence[MachineScores], configs: Iterable[str]) -> list[MachineScores]:
@@ -332,12 +334,11 @@ def _veto_document(
     """The label-free veto for ``selection.json``, with its own pick."""
     if veto is None:
         return None
-    own = decisions["faults"]
-    abstains = veto.viability.abstains
+    own, viability = decisions["faults"], veto.viability
     return {
         **veto.to_dict(),
         "picks": own.config if own.rule == LABEL_FREE else None,
-        "chosen_passes": None if abstains else decision.config not in veto.viability.reasons,
+        "chosen_passes": None if viability.abstains else decision.config not in viability.reasons,
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.experiments.analysis import pool_within
@@ -59,29 +59,11 @@ def decide(
     that the veto leaves (the paper's Algorithm 1). ``"faults"``, and every guard without dev
     scores, is the label-free choice of :func:`daco.method.choice.choose`: in the whole grid where
     the label-free veto was asked for, else in the paper's pool of configurations that are known to
-    detect something.
+    detect something. The sd of `floor` is the noise of a label-free choice.
 
-    Parameters
-    ----------
-    configs : iterable of str or ScoreConfig
-    criterion : array-like
-        On the dev machines; nan where it is not defined.
-    dev_omega : array-like or None
-    guard : {"dev", "faults", "both"}
-        The veto by dev scores, the label-free one, or both.
-    viability : Viability, optional
-        The label-free veto of these configurations.
-    floor : Floor, optional
-        Of the criterion; its sd is the noise of a label-free choice.
-
-    Examples
-    --------
-    >>> from daco.experiments.decision import decide
     >>> grid = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"]
     >>> decide(grid, [0.62, 0.49, 0.45], [58.7, 56.3, 50.4]).config
     'conf-soft-m0-k1'
-    >>> decide(grid, [0.62, 0.49, 0.45], None).rule
-    'criterion in the pool'
     """
     if guard not in GUARDS:
         raise InputError(f"The veto of a choice is one of {', '.join(GUARDS)}. Got {guard!r}.")
@@ -98,7 +80,7 @@ def decide(
     else:
         keep = viable(dev)
         if asked and viability is not None:
-            keep &= _kept(viability, names)
+            keep &= ~np.isin(names, viability.excluded)
         if np.isfinite(balance[keep]).any():
             pick = guarded_selection({"config": names, "crit_dev": balance}, keep)
             by = "both vetoes leave" if asked else "the veto leaves"
@@ -139,8 +121,3 @@ def _label_free(
     risk = " Nothing guards this choice, and it may detect nothing." if unguarded else ""
     reason = f"{why}{choice.reason[0].upper()}{choice.reason[1:]}.{risk}"
     return Decision(choice.config, rule, reason, tuple(choice.vetoed) if asked else None)
-
-
-def _kept(viability: Viability, names: list[str]) -> NDArray[np.bool_]:
-    kept = dict(zip(viability.configs, viability.kept.tolist(), strict=True))
-    return np.array([kept[name] for name in names])

@@ -12,17 +12,15 @@ import numpy as np
 
 from daco.errors import InputError
 from daco.experiments.inputs import MachineData
-from daco.experiments.machine import Loaded, Prepare, Settings, criteria_of_balances, longest_splits
+from daco.experiments.machine import Items, Loaded, Settings
 from daco.method.kernels import require_device as require_method_device
 from daco.method.machines import MachineEvaluation, evaluate_machines, machine_balances
-from daco.validation import Float32s, Float64s
+from daco.validation import Float64s
 
 GROUP = 512 * 2**20
 """Bytes of vectors and scores of a group of machines: 120 of the paper's size."""
 
 Item = TypeVar("Item")
-Bank = tuple[str, Float32s, Any]
-"""Title, vectors and domains of a machine's normals."""
 Share = Callable[[Sequence[MachineData], Settings, str], Sequence[Any]]
 
 
@@ -42,13 +40,12 @@ def device_facts(device: str, settings: Settings) -> dict[str, Any]:
         return {"name": device}
     import torch
 
-    place = torch.device(device)
-    model = torch.cuda.get_device_name(place) if place.type == "cuda" else None
+    model = torch.cuda.get_device_name(device) if device.startswith("cuda") else None
     count = len(settings.configs)
     return {"name": device, "model": model, "torch": torch.__version__, "configurations": count}
 
 
-def on_device(share: Share, device: str) -> Prepare:
+def on_device(share: Share, device: str) -> Callable[[Loaded, Settings], Items]:
     """Arguments of a work: the machine, the settings, and the device's results for it.
 
     ``share`` is `scores_of_machines` or `criteria_of_machines`. A machine that the device refuses,
@@ -56,9 +53,13 @@ def on_device(share: Share, device: str) -> Prepare:
     what is wrong with it.
     """
 
-    def prepare(loaded: Loaded, settings: Settings) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        bytes_of_scores = 8 * len(settings.configs)
-        for group in _groups(loaded, lambda item: _size(item[1], bytes_of_scores)):
+    def prepare(loaded: Loaded, settings: Settings) -> Items:
+        def size(item: tuple[int, MachineData]) -> int:
+            data = item[1]
+            clips = len(data.domains) + len(data.names)
+            return clips * (4 * data.dim + 8 * len(settings.configs))
+
+        for group in _groups(loaded, size):
             started = time.perf_counter()
             shares = list(share([data for _, data in group], settings, device))
             seconds = (time.perf_counter() - started) / len(group)
@@ -96,7 +97,7 @@ def criteria_of_machines(
     machines: Sequence[MachineData], settings: Settings, device: str
 ) -> list[Float64s | None]:
     """The `other_criteria` of every machine; None where the device refuses."""
-    longest = longest_splits(settings)
+    longest = settings.longest_splits
     balances = machine_balances(
         [data.X for data in machines],
         [data.domains for data in machines],
@@ -107,26 +108,19 @@ def criteria_of_machines(
         skip_errors=True,
     )
     return [
-        criteria_of_balances(dict(zip(longest, each, strict=True)), settings) if each else None
+        settings.criteria_of(dict(zip(longest, each, strict=True))) if each else None
         for each in balances
     ]
 
 
-def banks_with_balances(
-    banks: Iterable[Bank],
-    names: Sequence[str],
-    n_splits: int,
-    seed: int,
-    device: str,
-    bands: int = 1,
-) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Numbered banks, each with its `Balance`, or None where the device refuses."""
-    for group in _groups(enumerate(banks), lambda item: item[1][1].nbytes):
+def with_balances(banks: Items, settings: Settings, device: str, bands: int = 1) -> Items:
+    """Vectors and domains of machines, each with its `Balance`, or None if the device refuses."""
+    for group in _groups(banks, lambda item: int(item[1][0].nbytes)):
         results = machine_balances(
-            [vectors for _, (_, vectors, _) in group],
-            [domains for _, (_, _, domains) in group],
-            names,
-            [(n_splits, seed)],
+            [vectors for _, (vectors, _) in group],
+            [domains for _, (_, domains) in group],
+            settings.configs,
+            [(settings.n_splits, settings.seed)],
             bands=bands,
             device=device,
             skip_errors=True,
@@ -135,28 +129,24 @@ def banks_with_balances(
             yield index, (*bank, balances[0] if balances else None)
 
 
-def _size(data: MachineData, bytes_of_scores: int) -> int:
-    return (len(data.domains) + len(data.names)) * (4 * data.dim + bytes_of_scores)
-
-
 def _groups(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Items as many at a time as a group holds, the next ones while these are used."""
-    batches = _batches(iter(items), size)
+
+    def batches() -> Iterator[list[Item]]:
+        group: list[Item] = []
+        total = 0
+        for item in items:
+            group.append(item)
+            total += size(item)
+            if total >= GROUP:
+                yield group
+                group, total = [], 0
+        if group:
+            yield group
+
+    waiting_groups = batches()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(next, batches, None)
+        waiting = pool.submit(next, waiting_groups, None)
         while (group := waiting.result()) is not None:
-            waiting = pool.submit(next, batches, None)
+            waiting = pool.submit(next, waiting_groups, None)
             yield group
-
-
-def _batches(items: Iterator[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    group: list[Item] = []
-    total = 0
-    for item in items:
-        group.append(item)
-        total += size(item)
-        if total >= GROUP:
-            yield group
-            group, total = [], 0
-    if group:
-        yield group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from daco.experiments.inputs import (
     Table,
     VectorReader,
     read_table,
-    rows_by_machine,
+    rows_by,
     year_of,
 )
 from daco.experiments.veto import ROLES
@@ -51,48 +52,37 @@ def with_faults(
     names: DomainNames,
     readout: str | None,
 ) -> tuple[list[MachineData], list[str]]:
-    """The machines with the faults injected into them, and notes about it.
+    """The machines of `tables` (by role) with the faults injected into them, and notes about it.
 
     Machines of a role are compared with each other, so a role has faults for all of its
     machines or for none.
-
-    Parameters
-    ----------
-    machines : sequence of MachineData
-    tables : dict
-        By role: the embeddings that the machines are of.
-    faults : sequence of tables or paths
-    names : DomainNames
-    readout : str, optional
     """
     if not faults:
         return list(machines), []
-    given = [_checked(source, at, tables, names) for at, source in enumerate(faults)]
+    given = [_open_faults(source, at, tables, names) for at, source in enumerate(faults)]
     found = [_faults_of(given, machine, tables[machine.split], readout) for machine in machines]
-    for machine, read_faults in zip(machines, found, strict=True):
-        if read_faults is not None:
-            read_faults(machine)  # its errors are raised before anything is scored
+    for machine in found:
+        if machine is not None:
+            _ = machine.faults  # its errors are raised before anything is scored
     if not any(found):
         raise DataError(
             f"{', '.join(each.title for each in given)}: not one fault was injected into a machine "
             "of this study. Machines are matched by names, sections and years."
         )
     notes = []
-    kept = list(machines)
+    result: list[MachineData] = []
     for role in tables:
-        mine = [at for at, machine in enumerate(machines) if machine.split == role]
-        without = [machines[at].title for at in mine if found[at] is None]
-        if not without:
-            for at in mine:
-                kept[at] = replace(machines[at], pseudo=found[at])
-        elif len(without) < len(mine):
+        mine = [pair for pair in zip(machines, found, strict=True) if pair[0].split == role]
+        without = [machine.title for machine, with_them in mine if with_them is None]
+        result += [machine if without else with_them or machine for machine, with_them in mine]
+        if 0 < len(without) < len(mine):
             notes.append(
                 f"{quantity(without, f'{ROLES[role]} machine')} without injected faults "
                 f"({name_list(without, 4)}): the label-free veto has embedding-space "
                 f"pseudo-anomalies for all {ROLES[role]} machines instead. Run 'daco "
                 f"inject' on their recordings."
             )
-    return kept, notes
+    return result, notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,42 +92,30 @@ class _FaultTable:
     title: str
     table: Table
     names: DomainNames
-    rows: dict[tuple[str, str], Indices]
+    rows: dict[Any, Indices]
     used: list[Indices] = field(default_factory=list)
     readers: dict[str, VectorReader] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, eq=False)
-class _ReadFaults:
-    """Reads the faults of one machine."""
-
-    source: _FaultTable
-    index: int
-    readout: str
-
-    def __call__(self, machine: MachineData) -> PseudoAnomalies:
+    def read(self, index: int, readout: str, machine: MachineData) -> PseudoAnomalies:
+        """The faults of one machine; errors name it."""
         try:
-            return self._read(machine)
+            return self._read(index, readout, machine)
         except DacoError as error:
-            where = f"{self.source.title}, {machine.split} machine {machine.title}"
+            where = f"{self.title}, {machine.split} machine {machine.title}"
             raise type(error)(f"{where}: {error}") from None
 
-    def _read(self, machine: MachineData) -> PseudoAnomalies:
-        source, readout = self.source, self.readout
-        bands = source.table.bands(readout)
-        reader = source.readers.setdefault(
-            readout, VectorReader(source.table, readout, source.used)
-        )
+    def _read(self, index: int, readout: str, machine: MachineData) -> PseudoAnomalies:
+        bands = self.table.bands(readout)
+        reader = self.readers.setdefault(readout, VectorReader(self.table, readout, self.used))
         if bands != machine.bands or reader.dim != machine.dim:
             raise InputError(
                 f"readout {readout!r} has {reader.dim} values in {quantity(bands, 'band')}, "
                 f"and {machine.dim} in {machine.bands} in the study. Inject faults with the "
                 "readout of the study."
             )
-        rows = source.used[self.index]
-        columns = {name: values[rows] for name, values in source.table.columns.items()}
-        columns["domain"] = source.names.rename(columns["domain"]).astype(object)
-        mine = EmbeddingTable(columns, {readout: reader.vectors(self.index)})
+        columns = {name: values[self.used[index]] for name, values in self.table.columns.items()}
+        columns["domain"] = self.names.rename(columns["domain"]).astype(object)
+        mine = EmbeddingTable(columns, {readout: reader.vectors(index)})
         made = injected(mine, machine.normals, machine.domains, readout=readout, X=machine.X)
         if unknown := int((~np.isin(made.domains, machine.domains)).sum()):
             raise InputError(
@@ -147,7 +125,9 @@ class _ReadFaults:
         return made
 
 
-def _checked(source: Source, at: int, tables: dict[str, Table], names: DomainNames) -> _FaultTable:
+def _open_faults(
+    source: Source, at: int, tables: dict[str, Table], names: DomainNames
+) -> _FaultTable:
     title = f"table {at + 1} of faults"
     if not isinstance(source, EmbeddingTable):
         title = str(parse_location(source))
@@ -162,13 +142,13 @@ def _checked(source: Source, at: int, tables: dict[str, Table], names: DomainNam
                     f"{title} was made with {key} {first}, and the {role} table with {second}. "
                     "Inject faults with the network of the study."
                 )
-    return _FaultTable(title, table, names, rows_by_machine(table))
+    return _FaultTable(title, table, names, rows_by(table, "machine", "section"))
 
 
 def _faults_of(
     given: Sequence[_FaultTable], machine: MachineData, clips: Table, readout: str | None
-) -> _ReadFaults | None:
-    """A reader of one machine's faults in the study's readout; None where no table has any."""
+) -> MachineData | None:
+    """The machine with its faults in the study's readout; None where no table has any."""
     found = None
     wanted = readout or clips.readouts[0]
     year = year_of(clips)
@@ -188,5 +168,5 @@ def _faults_of(
         own = not (table.metadata.get("backbone") and clips.metadata.get("backbone"))
         named = table.readouts[0] if own and wanted not in table.readouts else wanted
         each.used.append(rows)
-        found = _ReadFaults(each, len(each.used) - 1, named)
+        found = replace(machine, pseudo=partial(each.read, len(each.used) - 1, named))
     return found

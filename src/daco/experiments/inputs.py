@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
-from daco.data.dcase_truth import inject_truth
+from daco.data.dcase_sets import inject_truth
 from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
 from daco.errors import ConfigError, DataError, InputError
 from daco.files.remote import Location, parse_location
-from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid, parse_grid
+from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
-from daco.validation import Bools, Float32s, Indices
+from daco.validation import Float32s, Indices
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
@@ -36,31 +36,24 @@ GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
 }
 """The paper's grids, its nine configurations for choosing without labels, and the wide one."""
 
+BUDGET = 256 * 2**20
+"""Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
+
 Table = EmbeddingTable | StoredTable
 Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
-BUDGET = 256 * 2**20
-"""Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
-
 
 def read_grid(name_or_path: str | Path, bands: int = 1) -> list[ScoreConfig]:
-    """The configurations of a named grid, or those a file lists.
+    """Read the configurations of a named grid or of a file, whose order breaks ties.
 
     Parameters
     ----------
     name_or_path : str or Path
-        ``"51"`` or ``"45"``, the paper's grids; ``"9"``, its pool for choosing without labels;
-        ``"frontier"``, the wide one; or a text file with one configuration name per line (``#``
-        starts a comment); or a CSV file with a column ``config``, such as the ``grid.csv`` of a
-        run.
+        A name in `GRID_NAMES`, a text file with one configuration name per line (``#`` starts a
+        comment), or a CSV file with a column ``config``, such as the ``grid.csv`` of a run.
     bands : int
         Of the vectors that the grid is for; only ``"frontier"`` depends on it.
-
-    Returns
-    -------
-    list of ScoreConfig
-        In the file's order, which breaks ties.
 
     Examples
     --------
@@ -74,39 +67,37 @@ def read_grid(name_or_path: str | Path, bands: int = 1) -> list[ScoreConfig]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        known = ", ".join(GRID_NAMES)
         raise DataError(
-            f"There is no grid {str(name_or_path)!r}: it is neither one of {known} nor a file "
-            "with one configuration name per line."
+            f"There is no grid {str(name_or_path)!r}: it is neither one of "
+            f"{', '.join(GRID_NAMES)} nor a file with one configuration name per line."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None
-    configs: dict[ScoreConfig, int] = {}
+    lines: dict[ScoreConfig, int] = {}
     for number, name in _config_column(text):
         try:
             config = ScoreConfig.parse(name)
         except ConfigError as error:
             raise ConfigError(f"{path}, line {number}: {error}") from None
-        if config in configs:
+        if config in lines:
             raise ConfigError(
-                f"{path}, line {number}: {name!r} is already on line {configs[config]}. Remove one."
+                f"{path}, line {number}: {name!r} is already on line {lines[config]}. Remove one."
             )
-        configs[config] = number
-    if not configs:
+        lines[config] = number
+    if not lines:
         raise DataError(f"{path} names no configuration. Write one per line.")
-    return parse_grid(configs)
+    return list(lines)
 
 
 def _config_column(text: str) -> list[tuple[int, str]]:
     """Line numbers and names: the column ``config`` of a CSV, or every line that has one."""
     lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
     lines = [(n, line) for n, line in lines if line]
-    header = [cell.strip() for cell in next(csv.reader([lines[0][1]]))] if lines else []
-    if "config" not in header:
+    rows = [(n, [cell.strip() for cell in next(csv.reader([line]))]) for n, line in lines]
+    if not rows or "config" not in rows[0][1]:
         return lines
-    at = header.index("config")
-    rows = [(n, next(csv.reader([line]))) for n, line in lines[1:]]
-    return [(n, cells[at].strip() if at < len(cells) else "") for n, cells in rows]
+    at = rows[0][1].index("config")
+    return [(n, "".join(cells[at : at + 1])) for n, cells in rows[1:]]
 
 
 @dataclass(eq=False)
@@ -153,18 +144,18 @@ class MachineData:
     """One machine and section: training normals, and test clips as far as they are known.
 
     ``title`` is the machine's name in tables, with its section where it has several. ``labels``
-    are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` are those of the normals
-    and then those of the test clips, in memory or as the reader that has them and the machine's
-    index. ``bands`` are the equal consecutive parts of a vector. ``normals`` are the paths of the
-    training normals, by which injected faults are matched with their clip; ``pseudo`` are those
-    faults, where there are any, or a function that reads them.
+    are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` of ``dim`` values in
+    ``bands`` equal parts are those of the normals and then those of the test clips. ``normals``
+    are the paths of the normals, by which injected faults (``pseudo``) are matched with their
+    clip. Vectors and faults may be functions that read them.
     """
 
     split: str
     machine: str
     section: str
     title: str
-    vectors: Float32s | tuple[VectorReader, int]
+    vectors: Float32s | Callable[[], Float32s]
+    dim: int
     domains: NDArray[np.str_]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
@@ -176,7 +167,7 @@ class MachineData:
     def loaded(self) -> MachineData:
         """The machine with its vectors and faults in memory."""
         data = replace(self, vectors=self._vectors)
-        return replace(data, pseudo=data.pseudo(data)) if callable(data.pseudo) else data
+        return replace(data, pseudo=data.faults)
 
     @property
     def X(self) -> Float32s:  # noqa: N802, as in scikit-learn
@@ -194,15 +185,8 @@ class MachineData:
         return self.pseudo(self) if callable(self.pseudo) else self.pseudo
 
     @property
-    def dim(self) -> int:
-        """Values of a vector."""
-        vectors = self.vectors
-        return vectors[0].dim if isinstance(vectors, tuple) else int(vectors.shape[1])
-
-    @property
     def _vectors(self) -> Float32s:
-        vectors = self.vectors
-        return vectors[0].vectors(vectors[1]) if isinstance(vectors, tuple) else vectors
+        return self.vectors() if callable(self.vectors) else self.vectors
 
     @property
     def labelled(self) -> bool:
@@ -259,16 +243,12 @@ def read_table(table: Source, columns: tuple[str, ...] = ()) -> Table:
 def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
     """The table, with labels and domains of its test clips from an evaluator's checkout."""
     fields = ("path", "machine", "year", "section", "domain", "split", "label")
-    columns = [table.columns[name].tolist() for name in fields]
-    clips = [
-        Clip(**dict(zip(fields, values, strict=True))) for values in zip(*columns, strict=True)
-    ]
+    rows = zip(*(table.columns[name].tolist() for name in fields), strict=True)
+    clips = [Clip(**dict(zip(fields, row, strict=True))) for row in rows]
     known = inject_truth(clips, truth, oddities=notes)
     changed = dict(table.columns)
     for name in ("label", "domain"):
-        values = np.empty(len(table), dtype=object)
-        values[:] = [getattr(clip, name) for clip in known]
-        changed[name] = values
+        changed[name] = np.array([getattr(clip, name) for clip in known], dtype=object)
     return replace(table, columns=changed)
 
 
@@ -279,8 +259,7 @@ def name_domains(tables: Iterable[Table]) -> DomainNames:
     """
     sizes: Counter[str | None] = Counter()
     for table in tables:
-        train = table.columns["split"] == "train"
-        sizes.update(table.columns["domain"][train].tolist())
+        sizes.update(table.columns["domain"][table.columns["split"] == "train"].tolist())
     if None in sizes:
         raise InputError(
             f"{quantity(sizes[None], 'training clip')} without a domain. A study needs the domain "
@@ -305,14 +284,14 @@ def year_of(table: Table) -> int | None:
     return known.pop() if known else None
 
 
-def rows_by_machine(table: Table) -> dict[tuple[str, str], Indices]:
-    """Rows of every machine and section, in order of appearance."""
-    columns = table.columns
-    found: dict[tuple[str, str], list[int]] = {}
-    keys = zip(columns["machine"].tolist(), columns["section"].tolist(), strict=True)
-    for row, key in enumerate(keys):
+def rows_by(table: Table, *names: str, rows: Indices | None = None) -> dict[Any, Indices]:
+    """Rows by the values of these columns, in order of appearance."""
+    rows = np.arange(len(table)) if rows is None else rows
+    found: dict[Any, list[int]] = {}
+    keys = zip(*(table.columns[name][rows].tolist() for name in names), strict=True)
+    for row, key in zip(rows.tolist(), keys, strict=True):
         found.setdefault(key, []).append(row)
-    return {key: np.array(rows, np.intp) for key, rows in found.items()}
+    return {key: np.array(each, np.intp) for key, each in found.items()}
 
 
 def machines_of(
@@ -325,49 +304,51 @@ def machines_of(
             f"The {split} table mixes the years {', '.join(map(str, sorted(years)))}; machines of "
             "one name differ between years. Study one year at a time: table.select(year=...)."
         )
-    bands, columns = table.bands(readout), table.columns
-    rows = rows_by_machine(table)
+    rows = rows_by(table, "machine", "section")
+    if not rows:
+        raise InputError(f"The {split} table holds no clips.")
     sections = Counter(machine for machine, _ in rows)
-    result: list[MachineData] = []
     rows_read: list[Indices] = []
     reader = VectorReader(table, readout, rows_read)
+    bands, dim = table.bands(readout), reader.dim
+    result: list[MachineData] = []
     for (machine, section), at in rows.items():
-        part = {name: columns[name][at] for name in ("path", "domain", "split", "label")}
-        train, test = (part["split"] == which for which in ("train", "test"))
         title = machine if sections[machine] == 1 else f"{machine}_{section}"
         where = f"{split} machine {title}"
-        _require_normals(where, part, train, names)
-        rows_read.append(np.concatenate([at[train], at[test]]))
-        labels = [UNKNOWN_LABEL if label is None else label for label in part["label"][test]]
+        train, test = (at[table.columns["split"][at] == which] for which in ("train", "test"))
+        normals, tested = (
+            {name: table.columns[name][part] for name in ("path", "domain", "label")}
+            for part in (train, test)
+        )
+        _require_normals(where, normals, names)
+        rows_read.append(np.concatenate([train, test]))
+        labels = [UNKNOWN_LABEL if label is None else label for label in tested["label"]]
         result.append(
             MachineData(
                 split=split,
                 machine=machine,
                 section=section,
                 title=title,
-                vectors=(reader, len(result)),
-                domains=names.rename(part["domain"][train]),
-                names=_file_names(where, part["path"][test].tolist()),
+                vectors=partial(reader.vectors, len(result)),
+                dim=dim,
+                domains=names.rename(normals["domain"]),
+                names=_file_names(where, tested["path"].tolist()),
                 labels=np.array(labels, dtype=np.int64),
-                test_domains=names.rename(part["domain"][test]),
-                normals=tuple(map(str, part["path"][train])),
+                test_domains=names.rename(tested["domain"]),
+                normals=tuple(map(str, normals["path"])),
                 bands=bands,
             )
         )
-    if not result:
-        raise InputError(f"The {split} table holds no clips.")
     return result
 
 
-def _require_normals(
-    where: str, part: dict[str, NDArray[Any]], train: Bools, names: DomainNames
-) -> None:
-    if anomalies := int((part["label"][train] == 1).sum()):
+def _require_normals(where: str, normals: dict[str, NDArray[Any]], names: DomainNames) -> None:
+    if anomalies := int((normals["label"] == 1).sum()):
         raise InputError(
             f"{where}: {quantity(anomalies, 'training clip')} labelled as anomaly. Training clips "
             "are normal: remove them or correct the label."
         )
-    sizes = Counter(part["domain"][train].tolist())
+    sizes = Counter(normals["domain"].tolist())
     for domain in (names.source, names.target):
         if sizes[domain] < 2:
             raise InputError(
@@ -375,7 +356,7 @@ def _require_normals(
                 "criterion holds out half of each domain and needs two. Add recordings, or leave "
                 "the machine out."
             )
-    require_normal_names(part["path"][train].tolist())
+    require_normal_names(normals["path"].tolist())
 
 
 def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:

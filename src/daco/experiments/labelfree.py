@@ -7,19 +7,19 @@ Only training clips and their domains are read; every machine is chosen for by
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
+from daco.compute.processes import SCORING, worker_pool, workers_for
 from daco.data.dcase import require_normal_names
-from daco.errors import DacoError, InputError
-from daco.experiments.device import banks_with_balances, require_device
-from daco.experiments.inputs import Table, VectorReader
+from daco.errors import InputError
+from daco.experiments.device import require_device, with_balances
+from daco.experiments.inputs import Table, VectorReader, rows_by
+from daco.experiments.machine import Items, Settings, collect
 from daco.method.choice import Choice, choose, choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
@@ -28,13 +28,12 @@ from daco.method.grid_table import column, config_names, numbers
 from daco.method.selection import viable
 from daco.method.viability import refuse_oracle, viability_veto
 from daco.text import name_list, quantity
+from daco.validation import Float64s, Indices
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ALL_MACHINES = "all machines"
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def select_label_free(
     engine: str = "local",
     address: str | None = None,
     device: str = "cpu",
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LabelFreeSelection:
     """Choose a configuration for each machine, and one for all of them.
 
@@ -151,22 +150,28 @@ def select_label_free(
     refuse_oracle(grid)
     names, vetoed, notes = _apply_dev_grid(config_names(grid), dev_grid)
     require_device(device, engine)
-    banks = Normals(table, readout)
-    work = partial(
-        _choice,
-        names,
-        bands=banks.bands,
-        n_splits=n_splits,
-        seed=seed,
-    )
-    scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
-    items: Iterable[tuple[int, tuple[Any, ...]]] = enumerate(banks)
+    train = np.flatnonzero(table.columns["split"] == "train")
+    _require_normals(table, train)
+    rows = rows_by(table, "year", "machine", "section", rows=train)
+    bands, titles = table.bands(readout), _titles(list(rows))
+    domains = [table.columns["domain"][mine].tolist() for mine in rows.values()]
+    reader = VectorReader(table, readout, list(rows.values()))
+    items: Items = ((at, (reader.vectors(at), of)) for at, of in enumerate(domains))
     if device != "cpu":
-        items = banks_with_balances(banks, scored, n_splits, seed, device, banks.bands)
-    with worker_pool(workers_for(len(banks), workers, engine), engine, address, SCORING) as pool:
-        choices = _run(pool, work, items, banks, progress or (lambda *_: None))
+        scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
+        items = with_balances(items, Settings(tuple(scored), seed, n_splits), device, bands)
+    options = {"pool": names, "bands": bands, "n_splits": n_splits, "seed": seed}
+    with worker_pool(workers_for(len(rows), workers, engine), engine, address, SCORING) as pool:
+        found = collect(
+            pool,
+            partial(_choose, options),
+            items,
+            titles,
+            advance=lambda done: progress(done, len(rows)) if progress else None,
+            verb="judged",
+        )
+    choices = [found[at] for at in range(len(rows))]
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
-    common = _common(choices, names)
     notes += viability_veto(pseudo).notes if pseudo else ()
     if any(choice.balance is not None for choice in choices) and not pseudo:
         notes.append("No machine has enough normals for the label-free veto.")
@@ -174,10 +179,10 @@ def select_label_free(
         notes.append(f"Not chosen where the label-free veto excludes them: {name_list(excluded)}.")
     return LabelFreeSelection(
         machines=tuple(
-            _described(title, dict(sorted(Counter(domains).items())), choice)
-            for title, domains, choice in zip(banks.titles, banks.domains, choices, strict=True)
+            _describe(title, dict(sorted(Counter(of).items())), choice)
+            for title, of, choice in zip(titles, domains, choices, strict=True)
         ),
-        common=common,
+        common=_common(choices, names),
         candidates=tuple(names),
         vetoed=vetoed,
         seed=seed,
@@ -187,132 +192,59 @@ def select_label_free(
     )
 
 
-class Normals(Sequence[tuple[str, Any, list[str]]]):
-    """Title, vectors and domains of each machine's training clips, read when asked for."""
-
-    def __init__(self, table: Table, readout: str | None) -> None:
-        train = np.flatnonzero(table.columns["split"] == "train")
-        names = ("path", "year", "machine", "section", "split", "domain", "label")
-        columns = {name: table.columns[name][train].tolist() for name in names}
-        _require_train(columns)
-        keys = list(zip(columns["year"], columns["machine"], columns["section"], strict=True))
-        rows: dict[tuple[Any, str, str], list[int]] = {}
-        for row, key in enumerate(keys):
-            rows.setdefault(key, []).append(row)
-        self.bands = table.bands(readout)  # an unknown readout is an error here
-        self.titles = _titles(list(rows))
-        self.domains = [[columns["domain"][row] for row in mine] for mine in rows.values()]
-        self._reader = VectorReader(table, readout, [train[mine] for mine in rows.values()])
-
-    def __len__(self) -> int:
-        return len(self.titles)
-
-    def __getitem__(self, at: Any) -> Any:
-        if not 0 <= at < len(self):
-            raise IndexError(at)
-        return self.titles[at], self._reader.vectors(at), self.domains[at]
+def _choose(
+    options: dict[str, Any], vectors: Any, domains: list[str], balance: Balance | None = None
+) -> Choice:
+    """The choice for one machine; a device may have computed the criterion."""
+    return choose_config(vectors, domains, balance=balance, **options)
 
 
-def _require_train(columns: Mapping[str, list[Any]]) -> None:
-    if not columns["split"]:
+def _require_normals(table: Table, train: Indices) -> None:
+    if not len(train):
         raise InputError(
             "The table has no clip of split 'train'. A choice needs normal recordings: correct the "
             "'split' column, or embed the training clips."
         )
-
-    def machines(name: str, value: Any) -> list[str]:
-        pairs = zip(columns["machine"], columns[name], strict=True)
-        return [machine for machine, each in pairs if each == value]
-
-    if missing := machines("domain", None):
-        raise InputError(
-            f"{quantity(missing, 'training clip')} without a domain (machines: "
-            f"{name_list(dict.fromkeys(missing))}). The criterion compares domains: fill the "
-            "'domain' column."
-        )
-    if anomalies := machines("label", 1):
-        raise InputError(
-            f"{quantity(anomalies, 'training clip')} labelled as anomaly (machines: "
-            f"{name_list(dict.fromkeys(anomalies))}). Training clips are normal: remove them."
-        )
-    require_normal_names(columns["path"])
+    machines = table.columns["machine"][train]
+    for name, value, what, advice in (
+        (
+            "domain",
+            None,
+            "without a domain",
+            "The criterion compares domains: fill the 'domain' column.",
+        ),
+        ("label", 1, "labelled as anomaly", "Training clips are normal: remove them."),
+    ):
+        wrong = machines[table.columns[name][train] == value].tolist()
+        if wrong:
+            raise InputError(
+                f"{quantity(wrong, 'training clip')} {what} (machines: "
+                f"{name_list(dict.fromkeys(wrong))}). {advice}"
+            )
+    require_normal_names(table.columns["path"][train].tolist())
 
 
 def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
     """A machine's name, with section and year where the name alone is ambiguous."""
     sections = Counter((year, machine) for year, machine, _ in keys)
-    years: dict[str, set[Any]] = {}
-    for year, machine, _ in keys:
-        years.setdefault(machine, set()).add(year)
+    years = Counter(machine for _, machine in sections)
     return [
         machine
         + (f"_{section}" if sections[year, machine] > 1 else "")
-        + (f" ({year})" if len(years[machine]) > 1 and year is not None else "")
+        + (f" ({year})" if years[machine] > 1 and year is not None else "")
         for year, machine, section in keys
     ]
 
 
-def _choice(
-    names: list[str],
-    machine: str,
-    vectors: Any,
-    domains: list[str],
-    balance: Balance | None = None,
-    *,
-    bands: int,
-    n_splits: int,
-    seed: int,
-) -> Choice:
-    """The choice for one machine; a device may have computed the criterion."""
-    return choose_config(
-        vectors,
-        domains,
-        names,
-        bands=bands,
-        n_splits=n_splits,
-        seed=seed,
-        balance=balance,
-    )
-
-
-def _run(
-    pool: Executor | None,
-    work: Callable[..., Choice],
-    items: Iterable[tuple[int, tuple[Any, ...]]],
-    banks: Normals,
-    progress: Progress,
-) -> list[Choice]:
-    """The choices in the order of the machines; an error names all machines that failed."""
-    choices: dict[int, Choice] = {}
-    failures: dict[int, DacoError] = {}
-    progress(0, len(banks))
-    for index, outcome in outcomes(pool, work, items):
-        if isinstance(outcome, DacoError):
-            failures[index] = outcome
-        else:
-            choices[index] = outcome
-        progress(len(choices) + len(failures), len(banks))
-    if failures:
-        order = sorted(failures)
-        if len(banks) == 1:
-            raise failures[0]
-        head = f"{len(failures)} of {len(banks)} machines could not be judged."
-        listed = [f"{banks.titles[index]}: {failures[index]}" for index in order]
-        raise type(failures[order[0]])("\n".join([head, *listed]))
-    return [choices[index] for index in range(len(banks))]
-
-
-def _described(machine: str, sizes: dict[str, int], choice: Choice) -> LabelFreeChoice:
+def _describe(machine: str, sizes: dict[str, int], choice: Choice) -> LabelFreeChoice:
     smallest, noise = choice.criterion.get(choice.smallest), choice.noise or 0.0
-    near = [
+    excluded = {choice.smallest, *choice.vetoed}
+    near = tuple(
         name
         for name, value in choice.criterion.items()
-        if smallest is not None and value - smallest <= noise
-    ]
-    scores = {}
-    if choice.pseudo is not None:
-        pairs = zip(choice.pseudo.configs, choice.pseudo.score.tolist(), strict=True)
-        scores = {name: 100 * score for name, score in pairs}
+        if smallest is not None and value - smallest <= noise and name not in excluded
+    )
+    scores = choice.pseudo and _percent(choice.pseudo.configs, choice.pseudo.score)
     return LabelFreeChoice(
         machine=machine,
         domains=sizes,
@@ -323,12 +255,14 @@ def _described(machine: str, sizes: dict[str, int], choice: Choice) -> LabelFree
         default_criterion=choice.default_criterion,
         floor=choice.floor,
         criteria=choice.criterion,
-        within_noise=tuple(
-            name for name in near if name != choice.smallest and name not in choice.vetoed
-        ),
-        pseudo_scores=scores,
+        within_noise=near,
+        pseudo_scores=scores or {},
         cut=choice.vetoed,
     )
+
+
+def _percent(configs: Sequence[str], scores: Float64s) -> dict[str, float]:
+    return dict(zip(configs, (100 * scores).tolist(), strict=True))
 
 
 def _common(choices: Sequence[Choice], names: list[str]) -> LabelFreeChoice | None:
@@ -341,17 +275,11 @@ def _common(choices: Sequence[Choice], names: list[str]) -> LabelFreeChoice | No
     floors = [choice.floor for choice in known if choice.floor is not None]
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
     viability = viability_veto(pseudo) if pseudo else None
-    choice = choose(
-        names,
-        means,
-        mean_floor(floors, independent=True),
-        viability,
-        default_criterion=default,
-    )
-    found = _described(ALL_MACHINES, {"machines": len(known)}, choice)
+    floor = mean_floor(floors, independent=True)
+    choice = choose(names, means, floor, viability, default_criterion=default)
+    found = _describe(ALL_MACHINES, {"machines": len(known)}, choice)
     if viability is not None:
-        pairs = zip(viability.configs, viability.score.tolist(), strict=True)
-        found.pseudo_scores.update({name: 100 * score for name, score in pairs})
+        found.pseudo_scores.update(_percent(viability.configs, viability.score))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The work of a study on its machines, and its results in files.
+"""The work of a study on its machines.
 
 `score_machine` computes what the grid needs, `examine_machine` what the further experiments need.
 Both use one machine's own clips only and run in worker processes; `run_machines` hands them out.
@@ -7,22 +7,22 @@ Both use one machine's own clips only and run in worker processes; `run_machines
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daco.compute.processes import outcomes
 from daco.embedding.cost import peak_memory
-from daco.errors import DacoError
-from daco.evaluation.metrics import grid_metrics, machine_metrics
+from daco.errors import DacoError, DataError
+from daco.evaluation.metrics import QUANTITIES, grid_metrics
 from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read_arrays
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
@@ -37,12 +37,15 @@ ORACLE = "conf-oracle-m30-k1"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
-_OF_CLIPS = ("names", "labels", "domains", "own_domains", "scores", "own")
-
 _LAYOUT = 2  # of the arrays in a file; files of another layout are computed again
 _NAMED = 20  # machines that failed, in one message
 
-Arrays = dict[str, NDArray[Any]]
+Result = TypeVar("Result")
+Items = Iterable[tuple[int, tuple[Any, ...]]]
+"""The index of a machine, and the arguments of the work on it."""
+Loaded = Iterable[tuple[int, MachineData]]
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, the number of machines done, and their total."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,25 @@ class Settings:
     seed: int = 0
     n_splits: int = CHOICE_SPLITS
 
-    def key(self) -> str:
-        """Text that changes whenever results would."""
-        return f"{self.seed}/{self.n_splits}/{' '.join(self.configs)}"
+    @property
+    def variants(self) -> list[tuple[int, int]]:
+        """Seeds and numbers of splits of the criteria that a study looks at besides its own."""
+        numbers = [(self.seed, n_splits) for n_splits in STABILITY_SPLITS]
+        return list(dict.fromkeys([*numbers, *((s, self.n_splits) for s in STABILITY_SEEDS)]))
 
+    @property
+    def longest_splits(self) -> dict[int, int]:
+        """For each seed of the variants its largest number of splits.
 
-Work = Callable[..., Arrays]
-Loaded = Iterable[tuple[int, MachineData]]
-Prepare = Callable[[Loaded, Settings], Iterable[tuple[int, tuple[Any, ...]]]]
-"""Makes the arguments of the work from machines as they are loaded."""
-Progress = Callable[[str, int, int], None]
-"""Called with the stage, the number of machines done, and their total."""
+        Splits are drawn one after the other, so the first 5 of 200 are those that a run of 5
+        splits draws, and one balance of a seed has all of its numbers of splits.
+        """
+        return {seed: max(n for s, n in self.variants if s == seed) for seed, _ in self.variants}
+
+    def criteria_of(self, balances: Mapping[int, Balance]) -> Float64s:
+        """The criterion under every variant, (variants, C), from balances of `longest_splits`."""
+        splits = {seed: balance.splits for seed, balance in balances.items()}
+        return np.stack([splits[seed][:, :n].mean(axis=1) for seed, n in self.variants])
 
 
 def score_machine(
@@ -82,14 +93,11 @@ def score_machine(
     assert found.balance is not None
     assert found.uniformity is not None
     scores = np.empty((0, len(configs))) if found.scores is None else found.scores
-    metrics = np.full((len(configs), 3), np.nan)
+    metrics = np.full((len(configs), len(QUANTITIES)), np.nan)
     if data.labelled:
         metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values
     arrays = {
-        "split": np.array(data.split),
-        "machine": np.array(data.machine),
-        "section": np.array(data.section),
-        "title": np.array(data.title),
+        **{name: np.array(getattr(data, name)) for name in MACHINE_KEY},
         "configs": np.array(settings.configs),
         "names": data.names,
         "labels": data.labels,
@@ -106,6 +114,17 @@ def score_machine(
     return arrays | {"seconds": np.array(seconds + time.perf_counter() - started)}
 
 
+def _evaluate(
+    data: MachineData, configs: Sequence[ScoreConfig], settings: Settings
+) -> MachineEvaluation:
+    bank = NormalBank(data.X, data.domains, bands=data.bands)
+    # First, because the last bits of band-wise scores depend on what was asked for before.
+    scores = bank.score(data.X_test, configs) if len(data.X_test) else None
+    own = bank.leave_one_out(configs)
+    balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
+    return MachineEvaluation(own, bank.separability(), scores, balance, uniformity)
+
+
 def examine_machine(
     data: MachineData, settings: Settings, criteria: Float64s | None = None
 ) -> Arrays:
@@ -115,13 +134,11 @@ def examine_machine(
     """
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     configs = parse_grid(settings.configs)
-    if criteria is None:
-        criteria = other_criteria(bank, configs, settings)
-    seeds, n_splits = np.array(variants(settings)).T
+    seeds, n_splits = np.array(settings.variants).T
     return {
         "seeds": seeds,
         "n_splits": n_splits,
-        "balances": criteria,
+        "balances": other_criteria(bank, configs, settings) if criteria is None else criteria,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
         **pseudo_arrays(
@@ -130,82 +147,12 @@ def examine_machine(
     }
 
 
-def without_clips(arrays: Arrays) -> Arrays:
-    """What tables of machines need of the arrays of `score_machine`: nothing of single clips."""
-    kept = {name: values for name, values in arrays.items() if name not in _OF_CLIPS}
-    return kept | {"n_normals": np.array(len(arrays["own_domains"]))}
-
-
-def machine_file(folder: Path, data: MachineData) -> Path:
-    """Where a machine's arrays lie; names that no file system takes are escaped."""
-    name = f"{data.split}_{quote(data.machine, safe=' ')}_section_{quote(data.section, safe='')}"
-    return folder / f"{name}.npz"
-
-
-def write_arrays(path: Path, arrays: Arrays, key: str) -> None:
-    """The arrays, and the key of what they were computed from."""
-    with atomic_write(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, key=np.array(key), **arrays)
-
-
-def read_arrays(path: Path, key: str) -> Arrays | None:
-    """The arrays of an earlier run with the same key, or None."""
-    if not path.is_file():
-        return None
-    try:
-        # NumPy leaves a file that it opened itself open when it is damaged.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            if str(file["key"]) != key:
-                return None
-            return {name: file[name] for name in file.files if name != "key"}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        return None  # not a file of ours, or a damaged one: computed again
-
-
-def _evaluate(
-    data: MachineData, configs: Sequence[ScoreConfig], settings: Settings
-) -> MachineEvaluation:
-    """Everything about the machine's clips."""
-    bank = NormalBank(data.X, data.domains, bands=data.bands)
-    # First, because the last bits of band-wise scores depend on what was asked for before.
-    scores = bank.score(data.X_test, configs) if len(data.X_test) else None
-    own = bank.leave_one_out(configs)
-    balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
-    return MachineEvaluation(own, bank.separability(), scores, balance, uniformity)
-
-
-def variants(settings: Settings) -> list[tuple[int, int]]:
-    """Seeds and numbers of splits of the criteria that a study looks at besides its own."""
-    numbers = [(settings.seed, n_splits) for n_splits in STABILITY_SPLITS]
-    return list(dict.fromkeys([*numbers, *((s, settings.n_splits) for s in STABILITY_SEEDS)]))
-
-
 def other_criteria(
     bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
 ) -> Float64s:
     """The criterion under every variant: (variants, C)."""
-    balances = {
-        seed: bank.exact_balance(configs, n_splits, seed)
-        for seed, n_splits in longest_splits(settings).items()
-    }
-    return criteria_of_balances(balances, settings)
-
-
-def longest_splits(settings: Settings) -> dict[int, int]:
-    """For each seed of the variants its largest number of splits.
-
-    Splits are drawn one after the other, so the first 5 of 200 are those that a run of 5 splits
-    draws, and one balance of a seed has all of its numbers of splits.
-    """
-    asked = variants(settings)
-    return {seed: max(n for s, n in asked if s == seed) for seed, _ in asked}
-
-
-def criteria_of_balances(balances: Mapping[int, Balance], settings: Settings) -> Float64s:
-    """(variants, C) from the balances of `longest_splits`."""
-    splits = {seed: balance.splits for seed, balance in balances.items()}
-    asked = variants(settings)
-    return np.stack([splits[seed][:, :n_splits].mean(axis=1) for seed, n_splits in asked])
+    longest = settings.longest_splits.items()
+    return settings.criteria_of({seed: bank.exact_balance(configs, n, seed) for seed, n in longest})
 
 
 def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
@@ -213,16 +160,19 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
     if not data.labelled:
         return {"backends": np.array([], dtype=np.str_), "backend_metrics": np.empty((0, 3))}
     # A covariance of all bands together has more features than clips, and takes minutes.
-    normals, test = (_over_bands(vectors, data.bands) for vectors in (data.X, data.X_test))
+    normals, test = (
+        vectors.reshape(len(vectors), data.bands, -1).mean(axis=1) if data.bands > 1 else vectors
+        for vectors in (data.X, data.X_test)
+    )
     systems = {
         "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
         "sel-maha": selective_mahalanobis(normals, data.domains, test),
         "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
     }
-    metrics = [machine_metrics(s, data.labels, data.test_domains) for s in systems.values()]
-    values = [[m["auc_source"], m["auc_target"], m["pauc"]] for m in metrics]
-    return {"backends": np.array(list(systems)), "backend_metrics": 100 * np.array(values)}
+    scores = np.column_stack(list(systems.values()))
+    metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values
+    return {"backends": np.array(list(systems)), "backend_metrics": metrics}
 
 
 def selective_mahalanobis(X: NDArray[Any], domains: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
@@ -253,11 +203,6 @@ def gaussian_mixture(X: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
     return np.asarray(-mixture.fit(X.astype(np.float64)).score_samples(X_test.astype(np.float64)))
 
 
-def _over_bands(vectors: NDArray[Any], bands: int) -> NDArray[Any]:
-    """The mean of the bands of each vector."""
-    return vectors if bands == 1 else vectors.reshape(len(vectors), bands, -1).mean(axis=1)
-
-
 def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
     """How well clips find their domain, and where anomalies lie above the normals of each."""
     accuracy = above_target = above_source = np.nan
@@ -265,13 +210,12 @@ def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
         normal = data.labels == 0
         weights = bank.domain_weights(data.X_test[normal], HARD)
         assigned = np.array(bank.domains)[weights.argmax(axis=1)]
-        accuracy = float(np.mean(assigned == data.test_domains[normal]))
+        accuracy = np.mean(assigned == data.test_domains[normal])
         own = bank.leave_one_out(RAW_CONFIG)[:, 0]
         anomalies = bank.score(data.X_test[~normal], RAW_CONFIG)[:, 0]
-        limit = own[data.domains == TARGET].max()
-        above_target = 100 * float(np.mean(anomalies > limit))
+        above_target = 100 * np.mean(anomalies > own[data.domains == TARGET].max())
         q90 = np.quantile(own[data.domains == SOURCE], 0.9)
-        above_source = 100 * float(np.mean(anomalies > q90))
+        above_source = 100 * np.mean(anomalies > q90)
     return {
         "assignment_accuracy": np.array(accuracy),
         "above_target_max": np.array(above_target),
@@ -279,8 +223,20 @@ def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
     }
 
 
+def without_clips(arrays: Arrays) -> Arrays:
+    """What tables of machines need of the arrays of `score_machine`: nothing of single clips."""
+    kept = {name: values for name, values in arrays.items() if name not in CLIP_ARRAYS}
+    return kept | {"n_normals": np.array(len(arrays["own_domains"]))}
+
+
+def machine_file(folder: Path, data: MachineData) -> Path:
+    """Where a machine's arrays lie; names that no file system takes are escaped."""
+    name = f"{data.split}_{quote(data.machine, safe=' ')}_section_{quote(data.section, safe='')}"
+    return folder / f"{name}.npz"
+
+
 def run_machines(
-    work: Work,
+    work: Callable[..., Arrays],
     machines: Sequence[MachineData],
     settings: Settings,
     *,
@@ -288,74 +244,100 @@ def run_machines(
     folder: Path | None = None,
     stage: str = "machines",
     progress: Progress | None = None,
-    prepare: Prepare | None = None,
+    prepare: Callable[[Loaded, Settings], Items] | None = None,
     brief: Callable[[Arrays], Arrays] | None = None,
 ) -> list[Arrays]:
     """`work` for every machine, in their order; those filed under the same key are not redone.
 
-    `prepare` makes the arguments of `work`, by default the
-    machine and the settings. `brief` is what is returned of arrays that are filed.
+    `prepare` makes the arguments of `work`, by default the machine and the settings, of machines
+    as they are loaded. `brief` shortens what is returned, not what is filed.
 
     Raises
     ------
     DacoError
         Some machines failed; the message names them. The others are filed.
     """
+    keys: dict[int, str] = {}
     found: dict[int, Arrays] = {}
-    shortened = brief if brief is not None and folder is not None else lambda arrays: arrays
+    shorten = brief or (lambda arrays: arrays)
     files = [None if folder is None else machine_file(folder, m) for m in machines]
     for index, (file, data) in enumerate(zip(files, machines, strict=True)):
         # The key takes all vectors of the machine; without a file they are not read for it.
         if file is not None and file.is_file():
-            earlier = read_arrays(file, _key(data, settings))
+            earlier = _read_filed(file, _key(data, settings))
             if earlier is not None:
-                found[index] = shortened(earlier)
-    report = progress or (lambda stage, done, total: None)
-    report(stage, len(found), len(machines))
-    failures: dict[int, DacoError] = {}
+                found[index] = shorten(earlier)
     todo = [index for index in range(len(machines)) if index not in found]
-    keys: dict[int, str] = {}
 
-    def loaded() -> Iterator[tuple[int, MachineData]]:
+    def loaded() -> Loaded:
         for index in todo:
             data = machines[index].loaded()
             if files[index] is not None:
                 keys[index] = _key(data, settings)
             yield index, data
 
-    for index, outcome in outcomes(pool, work, (prepare or _alone)(loaded(), settings)):
+    def filed(index: int, arrays: Arrays) -> Arrays:
+        # Here, not in the worker: that may be on a computer without this folder.
+        if (file := files[index]) is not None:
+            with atomic_write(file) as temporary, temporary.open("wb") as opened:
+                np.savez(opened, allow_pickle=False, key=np.array(keys.pop(index)), **arrays)
+        return shorten(arrays)
+
+    def advance(done: int) -> None:
+        if progress is not None:
+            progress(stage, len(found) + done, len(machines))
+
+    items = prepare(loaded(), settings) if prepare else ((i, (d, settings)) for i, d in loaded())
+    titles = [f"{machine.split} machine {machine.title}" for machine in machines]
+    tail = "The others are kept; the same command goes on from there." if folder else ""
+    results = collect(pool, work, items, titles, filed, advance=advance, tail=tail)
+    return [(found | results)[index] for index in range(len(machines))]
+
+
+def collect(
+    pool: Executor | None,
+    work: Callable[..., Result],
+    items: Items,
+    titles: Sequence[str],
+    finish: Callable[[int, Result], Result] = lambda index, result: result,
+    *,
+    advance: Callable[[int], None],
+    verb: str = "studied",
+    tail: str = "",
+) -> dict[int, Result]:
+    """Results by index, each as `finish` returns it; an error names the machines that failed."""
+    results: dict[int, Result] = {}
+    failures: dict[int, DacoError] = {}
+    advance(0)
+    for index, outcome in outcomes(pool, work, items):
         if isinstance(outcome, DacoError):
             failures[index] = outcome
         else:
-            # Here, not in the worker: that may be on a computer without this folder.
-            if (file := files[index]) is not None:
-                write_arrays(file, outcome, keys.pop(index))
-            found[index] = shortened(outcome)
-        report(stage, len(found) + len(failures), len(machines))
-    if failures:
-        raise _failed(machines, failures, kept=folder is not None)
-    return [found[index] for index in range(len(machines))]
+            results[index] = finish(index, outcome)
+        advance(len(results) + len(failures))
+    if not failures:
+        return results
+    order = sorted(failures)  # not the one in which they happened to be finished
+    lines = [f"{len(failures)} of {len(titles)} machines could not be {verb}."]
+    lines += [f"{titles[index]}: {failures[index]}" for index in order[:_NAMED]]
+    if len(order) > _NAMED:
+        lines.append(f"... and {len(order) - _NAMED} more.")
+    raise type(failures[order[0]])("\n".join([*lines, tail]).rstrip())
 
 
 def _key(data: MachineData, settings: Settings) -> str:
-    return f"{__version__}/{_LAYOUT}/{settings.key()}/{data.fingerprint}"
+    """Text that changes whenever a machine's results would."""
+    asked = f"{settings.seed}/{settings.n_splits}/{' '.join(settings.configs)}"
+    return f"{__version__}/{_LAYOUT}/{asked}/{data.fingerprint}"
 
 
-def _alone(loaded: Loaded, settings: Settings) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    for index, data in loaded:
-        yield index, (data, settings)
-
-
-def _failed(
-    machines: Sequence[MachineData], failures: dict[int, DacoError], *, kept: bool
-) -> DacoError:
-    order = sorted(failures)  # not the one in which they happened to be finished
-    listed = [
-        f"{machines[i].split} machine {machines[i].title}: {failures[i]}" for i in order[:_NAMED]
-    ]
-    if len(order) > _NAMED:
-        listed.append(f"... and {len(order) - _NAMED} more.")
-    head = f"{len(failures)} of {len(machines)} machines could not be studied."
-    tail = "The others are kept; the same command goes on from there." if kept else ""
-    kind = type(failures[order[0]])
-    return kind("\n".join([head, *listed, tail]).rstrip())
+def _read_filed(path: Path, key: str) -> Arrays | None:
+    """The arrays of an earlier run with the same key, or None."""
+    try:
+        if str(read_arrays(path, ["key"])["key"]) != key:
+            return None
+        arrays = read_arrays(path)
+    except DataError:
+        return None  # not a file of ours, or a damaged one: computed again
+    del arrays["key"]
+    return arrays

@@ -18,20 +18,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.errors import DataError, InputError
-from daco.experiments.analysis import metrics_of, plain
+from daco.experiments.analysis import (
+    complete_column,
+    known_column,
+    metrics_of,
+    plain_rows,
+)
 from daco.experiments.decision import GUARDED, Decision, decide
 from daco.experiments.study_tables import (
     DOCUMENTS,
     MACHINES,
-    OPTIONAL_TABLES,
-    REQUIRED_TABLES,
+    TABLES,
     StudyTables,
     read_json,
 )
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import Floor
-from daco.method.grid_table import Table, column, config_names, numbers
+from daco.method.grid_table import column, config_names
 from daco.method.selection import select_by_dev_score
 from daco.method.viability import Viability
 from daco.version import __version__
@@ -45,16 +49,15 @@ LABEL_FREE = "label_free_veto"
 SETTINGS = ("seed", "n_splits", "readout", "false_alarm_rate", "domains")
 COLUMNS = ("dev_omega", "crit_dev")
 """What a choice may depend on."""
+PARTS = ("frozen", "dev_pick", "default", "settings", "run", "inputs", "grid", "artifacts")
 
-_HASH = "sha256"
 _WHAT = "daco preregistration"
-_PARTS = ("frozen", "dev_pick", "default", "settings", "run", "inputs", "grid", "artifacts")
 
 
 def freeze(
     run: Path | str, *, created: str | None = None, beside: Path | str | None = None
 ) -> dict[str, Any]:
-    """The preregistration of a run, as the contents of ``prereg.json``.
+    """Make the preregistration of a run, the contents of ``prereg.json``.
 
     Parameters
     ----------
@@ -90,18 +93,21 @@ def freeze(
     """
     folder = Path(run)
     result = StudyTables.read(folder)
-    if (folder / MACHINES).is_dir() and not result.provenance:
+    provenance = result.provenance
+    if (folder / MACHINES).is_dir() and not provenance:
         raise DataError(f"The study in {folder} is not finished: it has no run.json. Run it again.")
     artifacts = {
         path.relative_to(folder).as_posix(): {
-            _HASH: sha256_of_file(path),
+            "sha256": sha256_of_file(path),
             "bytes": path.stat().st_size,
         }
         for path in _artifact_paths(folder)
     }
-    recorded = result.provenance.get("artifacts") or {}
+    recorded = provenance.get("artifacts") or {}
     changed = [
-        name for name, each in artifacts.items() if recorded.get(name, each[_HASH]) != each[_HASH]
+        name
+        for name, each in artifacts.items()
+        if recorded.get(name, "") not in ("", each["sha256"])
     ]
     if changed:
         raise DataError(
@@ -110,25 +116,21 @@ def freeze(
         )
     label_free = _label_free(result.selection)
     decision = derive_choice(result.grid, label_free)
-    chosen = result.selection.get("chosen") or {}
-    if chosen and chosen.get("config") != decision.config:
+    chosen = (result.selection.get("chosen") or {}).get("config", decision.config)
+    if chosen != decision.config:
         raise DataError(
-            f"{folder / DOCUMENTS['selection']} chose {chosen.get('config')!r}, and the rule picks "
+            f"{folder / DOCUMENTS['selection']} chose {chosen!r}, and the rule picks "
             f"{decision.config!r} from grid.csv. Freeze what the rule picks: run the study again."
         )
-    provenance = result.provenance
+    dev = complete_column(result.grid, "dev_omega")
     document = {
         "schema": SCHEMA,
         "what": _WHAT,
         "created": _created(created),
         "daco_version": __version__,
-        KNOWN: evaluation_known(result),
-        "frozen": {
-            "config": decision.config,
-            "rule": decision.rule,
-            "reason": decision.reason,
-        },
-        "dev_pick": _dev_pick(result.grid),
+        KNOWN: _evaluation_known(result),
+        "frozen": {"config": chosen, "rule": decision.rule, "reason": decision.reason},
+        "dev_pick": None if dev is None else select_by_dev_score(result.grid["config"], dev),
         "default": DEFAULT_CONFIG,
         "veto": None
         if decision.vetoed is None
@@ -148,7 +150,7 @@ def freeze(
         "grid": grid_rows(result.grid),
         "artifacts": artifacts,
     }
-    return {**document, _HASH: document_hash(document)}
+    return {**document, "sha256": document_hash(document)}
 
 
 def document_hash(document: Mapping[str, Any]) -> str:
@@ -157,7 +159,7 @@ def document_hash(document: Mapping[str, Any]) -> str:
     >>> document_hash({"a": 1, "sha256": "x"}) == document_hash({"a": 1})
     True
     """
-    content = {key: value for key, value in document.items() if key != _HASH}
+    content = {key: value for key, value in document.items() if key != "sha256"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return sha256_of_bytes(text.encode("utf-8"))
 
@@ -177,62 +179,39 @@ def read_preregistration(path: Path | str) -> dict[str, Any]:
     return document
 
 
-def require_complete(document: Mapping[str, Any], path: Path) -> None:
-    """An error where a document, though its hash holds, was not written by :func:`freeze`."""
-    absent = [name for name in _PARTS if name not in document]
-    if absent:
-        raise DataError(f"{path} has no {', '.join(absent)}: 'daco freeze' did not write it.")
-
-
 def is_intact(document: Mapping[str, Any]) -> bool:
     """Whether the document is as it was frozen."""
-    return document.get(_HASH) == document_hash(document)
+    return document.get("sha256") == document_hash(document)
 
 
-def derive_choice(grid: Table, label_free: Mapping[str, Any] | None = None) -> Decision:
+def derive_choice(grid: Any, label_free: Mapping[str, Any] | None = None) -> Decision:
     """What the rule picks from a grid: its dev scores and criteria, nothing else.
 
     ``label_free`` is the part of a document about the label-free veto, where that guarded the
     choice.
     """
     names = config_names(column(grid, "config"))
-    known = {
-        name: numbers(name, grid[name], len(names), allow_nan=True)
-        if name in grid
-        else np.full(len(names), np.nan)
-        for name in COLUMNS
-    }
-    dev = known["dev_omega"] if np.isfinite(known["dev_omega"]).all() else None
+    dev, criterion = complete_column(grid, "dev_omega"), known_column(grid, "crit_dev")
     if label_free is None:
         if dev is None and DEFAULT_CONFIG in names:  # as documents without this part were made
             return Decision(DEFAULT_CONFIG, "fixed default", "Without dev labels: the default.")
-        return decide(names, known["crit_dev"], dev)
-    return decide(
-        names,
-        known["crit_dev"],
-        dev,
-        guard=label_free["guard"],
-        viability=_viability(names, label_free),
-        # a document of an older version has no noise: its rule had none
-        floor=Floor(label_free.get("floor") or 0.0, label_free.get("noise") or 0.0),
-    )
-
-
-def _viability(names: list[str], label_free: Mapping[str, Any]) -> Viability | None:
-    """The veto of a document, as far as a choice reads it; None where it abstained."""
-    if label_free["cut"] is None:
-        return None
-    unknown, excluded = np.full(len(names), np.nan), set(label_free["cut"])
-    return Viability(
-        configs=tuple(names),
-        kept=np.array([name not in excluded for name in names]),
-        score=unknown,
-        median=np.nan,
-        plain=np.nan,
-        limit=float(label_free["limit"]),
-        basis=str(label_free["basis"]),
-        reasons={name: "" for name in names if name in excluded},
-    )
+        return decide(names, criterion, dev)
+    viability = None
+    if (excluded := label_free["cut"]) is not None:  # as far as a choice reads it
+        viability = Viability(
+            configs=tuple(names),
+            kept=~np.isin(names, excluded),
+            score=np.full(len(names), np.nan),
+            median=np.nan,
+            plain=np.nan,
+            limit=float(label_free["limit"]),
+            basis=str(label_free["basis"]),
+            reasons={name: "" for name in names if name in excluded},
+        )
+    # A document of an older version has no noise: its rule had none.
+    floor = Floor(label_free.get("floor") or 0.0, label_free.get("noise") or 0.0)
+    guard = label_free["guard"]
+    return decide(names, criterion, dev, guard=guard, viability=viability, floor=floor)
 
 
 def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -253,22 +232,10 @@ def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def grid_rows(grid: pd.DataFrame) -> list[dict[str, Any]]:
     """The part of a grid that the choice depends on, for JSON."""
-    columns = [name for name in ("config", *COLUMNS) if name in grid]
-    return [
-        {name: plain(value) for name, value in zip(columns, row, strict=True)}
-        for row in grid[columns].itertuples(index=False)
-    ]
+    return plain_rows(grid[[name for name in ("config", *COLUMNS) if name in grid]])
 
 
-def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows of a document's grid as a table; None is nan."""
-    return {
-        name: [float("nan") if row[name] is None else row[name] for row in rows]
-        for name in (rows[0] if rows else ())
-    }
-
-
-def evaluation_known(run: StudyTables) -> bool:
+def _evaluation_known(run: StudyTables) -> bool:
     """Whether the run knows an evaluation score, or labels that would give one."""
     grid, per_machine = run.grid, run.per_machine
     if "eval_omega" in grid and bool(grid["eval_omega"].notna().any()):
@@ -283,16 +250,9 @@ def evaluation_known(run: StudyTables) -> bool:
 
 def _artifact_paths(folder: Path) -> list[Path]:
     """The files that the choice depends on: no pages, pictures and costs."""
-    tables = [*REQUIRED_TABLES.values(), *OPTIONAL_TABLES.values()]
-    tables.remove(OPTIONAL_TABLES["cost"])
-    named = [folder / name for name in (*tables, *DOCUMENTS.values())]
+    names = [*TABLES.values(), *DOCUMENTS.values()]
+    named = [folder / name for name in names if name != TABLES["cost"]]
     return [*(path for path in named if path.is_file()), *sorted((folder / MACHINES).glob("*.npz"))]
-
-
-def _dev_pick(grid: pd.DataFrame) -> str | None:
-    if "dev_omega" not in grid or grid["dev_omega"].isna().any():
-        return None
-    return select_by_dev_score(grid["config"], grid["dev_omega"])
 
 
 def _relative(folder: Path, beside: Path) -> str:
@@ -304,6 +264,7 @@ def _relative(folder: Path, beside: Path) -> str:
 
 
 def _created(date: str | None) -> str:
+    moment = datetime.now(UTC)
     if date is not None:
         try:
             moment = datetime.fromisoformat(date)
@@ -316,6 +277,4 @@ def _created(date: str | None) -> str:
         if not epoch.isdecimal():
             raise InputError(f"SOURCE_DATE_EPOCH must be seconds since 1970. Got {epoch!r}.")
         moment = datetime.fromtimestamp(int(epoch), UTC)
-    else:
-        moment = datetime.now(UTC)
     return moment.astimezone(UTC).isoformat(timespec="seconds")

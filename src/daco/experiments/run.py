@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from daco.compute.processes import SCORING, worker_pool
+from daco.data.lazy_table import StoredTable
+from daco.data.table import EmbeddingTable
 from daco.detector.thresholds import FALSE_ALARM_RATE
+from daco.embedding.cost import read_cost
 from daco.errors import InputError
 from daco.experiments import assembly
 from daco.experiments.analysis import frontier_table
@@ -32,11 +38,11 @@ from daco.experiments.inputs import (
     name_domains,
     read_grid,
     read_table,
+    rows_by,
     with_truth,
     year_of,
 )
 from daco.experiments.machine import (
-    Arrays,
     Progress,
     Settings,
     examine_machine,
@@ -45,7 +51,6 @@ from daco.experiments.machine import (
     score_machine,
     without_clips,
 )
-from daco.experiments.provenance import artifact_hashes, embedding_costs, provenance_of
 from daco.experiments.result import StudyResult
 from daco.experiments.stability import choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
@@ -54,21 +59,23 @@ from daco.experiments.study_tables import (
     EXAMINED,
     MACHINES,
     OPTIONAL_TABLES,
-    REQUIRED_TABLES,
+    TABLES,
+    Arrays,
     FiledScores,
     MachineScores,
-    scores_of,
     write_csv_table,
     write_json,
 )
 from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
-from daco.files.remote import require_local
-from daco.method.config import ScoreConfig, parse_grid
+from daco.files.hashing import sha256_of_file
+from daco.files.remote import parse_location, require_local
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.viability import refuse_oracle
+from daco.version import __version__
 
-if TYPE_CHECKING:
-    import pandas as pd
+SCHEMA = 1
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
 
 
 def study(
@@ -157,10 +164,10 @@ def study(
         grid = parse_grid(grid)
     _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
     require_device(device, engine)
-    folder = None if out is None else _prepared(require_local(out, "A study"))
+    folder = None if out is None else _prepare_folder(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
-        tables = _tables(dev, eval, truth, notes)
+        tables = _read_tables(dev, eval, truth, notes)
         names = name_domains(tables.values())
         configs = _configs(grid, _bands(tables, readout))
         settings = Settings(tuple(config.name for config in configs), seed, n_splits)
@@ -171,82 +178,92 @@ def study(
         ]
         if folder is not None:
             _require_own(folder, machines)
-        systems = [Path(path) for path in _as_list(baselines)]
+        systems = [Path(baselines)] if isinstance(baselines, Path | str) else map(Path, baselines)
+        systems = list(systems)
         years = {role: year_of(table) for role, table in tables.items()}
         others = baseline_rows(systems, machines, years) if systems else []
         fault_tables = fault_sources(faults)
-        examinees, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
+        with_them, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
         notes += fault_notes
         run = partial(run_machines, settings=settings, pool=pool, progress=progress)
         on_cpu = device == "cpu"
         scored = run(
             score_machine,
             machines,
-            folder=None if folder is None else folder / MACHINES,
+            folder=folder and folder / MACHINES,
             stage="scoring",
             prepare=None if on_cpu else on_device(scores_of_machines, device),
-            brief=without_clips,
+            brief=None if folder is None else without_clips,
         )
-        scores: Sequence[MachineScores] = (
-            [scores_of(arrays) for arrays in scored]
-            if folder is None
-            else FiledScores([machine_file(folder / MACHINES, machine) for machine in machines])
-        )
-        scored = [without_clips(arrays) for arrays in scored] if folder is None else scored
-        grid_table, per_machine = assembly.main_tables(scored)
-        _write_tables({"grid": grid_table, "per_machine": per_machine}, folder)
+        scores: Sequence[MachineScores]
+        if folder is None:
+            scores = [MachineScores.from_arrays(arrays) for arrays in scored]
+            scored = [without_clips(arrays) for arrays in scored]
+        else:
+            scores = FiledScores([machine_file(folder / MACHINES, each) for each in machines])
+        found: dict[str, Any] = {
+            "grid": assembly.grid_table(scored),
+            "per_machine": assembly.per_machine_table(scored),
+        }
+        _write_tables(found, folder)
         seconds_to_grid = time.perf_counter() - started
         examined = run(
             examine_machine,
-            examinees,
-            folder=None if folder is None else folder / EXAMINED,
+            with_them,
+            folder=folder and folder / EXAMINED,
             stage="examining",
             prepare=None if on_cpu else on_device(criteria_of_machines, device),
         )
-    work = _Work(machines, settings, scored, examined, scores)
-    found, documents = _derived(work, grid_table, per_machine, others, veto, notes)
+    arrays = [first | second for first, second in zip(scored, examined, strict=True)]
+    documents = _derive(found, arrays, scores, settings, veto, notes)
     sources = {"dev": dev, "eval": eval}
-    found["cost"] = assembly.cost_table(scored, seconds_to_grid, embedding_costs(sources))
-    provenance = provenance_of(tables, sources, names, settings, readout, false_alarm_rate, veto)
-    provenance["device"] = device_facts(device, settings)
+    found["baselines"] = assembly.baselines_table(arrays, others)
+    found["cost"] = assembly.cost_table(arrays, seconds_to_grid, _embedding_costs(sources))
+    provenance = documents["provenance"] = {
+        "schema": SCHEMA,
+        "daco_version": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inputs": [_input_facts(role, table, sources[role]) for role, table in tables.items()],
+        "grid": list(settings.configs),
+        "default": DEFAULT_CONFIG,
+        "readout": readout or tables["dev"].readouts[0],
+        "seed": seed,
+        "n_splits": n_splits,
+        "false_alarm_rate": false_alarm_rate,
+        "veto": veto,
+        "domains": {"source": names.source, "target": names.target},
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": device_facts(device, settings),
+    }
     if systems:
         provenance["baselines"] = baseline_inputs(systems)
     if fault_tables:
         provenance["faults"] = fault_inputs(fault_tables)
     provenance["missing"] = [*assembly.missing_parts(machines, "eval" in tables), *notes]
-    documents["provenance"] = provenance
     if folder is not None:
         _write_tables({name: found[name] for name in OPTIONAL_TABLES}, folder)
         for name in ("selection", "stats"):
             write_json(documents[name], folder / DOCUMENTS[name])
-        provenance["artifacts"] = artifact_hashes(folder)
+        files = [*TABLES.values(), DOCUMENTS["selection"], DOCUMENTS["stats"]]
+        provenance["artifacts"] = {name: sha256_of_file(folder / name) for name in files}
         # Last, because its presence says that the run is finished.
         write_json(provenance, folder / DOCUMENTS["provenance"])
     return StudyResult(**found, **documents, folder=folder, machines=scores)
 
 
-class _Work(NamedTuple):
-    """The machines of a study and what was computed for them."""
-
-    machines: Sequence[MachineData]
-    settings: Settings
-    scored: Sequence[Arrays]
-    examined: Sequence[Arrays]
-    scores: Sequence[MachineScores]
-
-
-def _derived(
-    work: _Work,
-    grid: pd.DataFrame,
-    per_machine: pd.DataFrame,
-    others: Sequence[Mapping[str, Any]],
+def _derive(
+    found: dict[str, Any],
+    machines: Sequence[Arrays],
+    scores: Sequence[MachineScores],
+    settings: Settings,
     guard: str,
     notes: list[str],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables and documents that follow from the work: choice, experiments, statistics."""
-    _, settings, scored, examined, scores = work
-    keys = [(machine.split, machine.title) for machine in work.machines]
-    pseudo = [pseudo_scores_of(arrays, settings.configs) for arrays in examined]
+) -> dict[str, Any]:
+    """Add the tables of choice and experiments to those found, and return the documents."""
+    grid, per_machine = found["grid"], found["per_machine"]
+    keys = [(str(machine["split"]), str(machine["title"])) for machine in machines]
+    pseudo = [pseudo_scores_of(arrays, settings.configs) for arrays in machines]
     veto, veto_notes = study_veto(keys, pseudo)
     notes += veto_notes
     selection = study_choice(
@@ -259,37 +276,57 @@ def _derived(
         n_splits=settings.n_splits,
     )
     chosen = selection["chosen"]
-    balances = assembly.balances_table(scored, examined)
-    stability = stability_table(
+    found |= {
+        "frontier": frontier_table(per_machine),
+        "diagnostics": assembly.diagnostics_table(machines, per_machine),
+        "coverage": assembly.coverage_table(scores, chosen["config"]),
+        "balances": assembly.balances_table(machines),
+        "viability": viability_table(keys, pseudo),
+    }
+    found["stability"] = stability_table(
         per_machine,
-        balances,
+        found["balances"],
         guard=guard,
         viability=None if veto is None else veto.viability,
         floor=noise_of(selection["floor"]),
     )
-    selection["seeds"] = choice_over_seeds(stability, grid, chosen["config"], chosen["rule"])
-    found = {
-        "grid": grid,
-        "per_machine": per_machine,
-        "baselines": assembly.baselines_table(scored, examined, others),
-        "frontier": frontier_table(per_machine),
-        "diagnostics": assembly.diagnostics_table(scored, examined, per_machine),
-        "coverage": assembly.coverage_table(scores, chosen["config"]),
-        "balances": balances,
-        "stability": stability,
-        "viability": viability_table(keys, pseudo),
-    }
+    selection["seeds"] = choice_over_seeds(
+        found["stability"], grid, chosen["config"], chosen["rule"]
+    )
     stats = transfer_statistics(
         grid, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
     )
-    return found, {"selection": selection, "stats": stats}
+    return {"selection": selection, "stats": stats}
 
 
-def _tables(
-    dev: Source,
-    eval: Source | None,
-    truth: Path | str | None,
-    notes: list[str],
+def _embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]]:
+    """What the embedding of each table took, where it was noted beside the table."""
+    found = []
+    for role, source in sources.items():
+        cost = None if source is None or isinstance(source, EmbeddingTable) else read_cost(source)
+        if cost is not None:
+            found.append({"role": role, **cost})
+    return found
+
+
+def _input_facts(role: str, table: Table, source: Source | None) -> dict[str, Any]:
+    path = None
+    if source is not None and not isinstance(source, EmbeddingTable):
+        path = parse_location(source)
+    if isinstance(table, StoredTable):
+        table.require_unchanged()  # or the hash would be of other vectors than the results
+    return {
+        "role": role,
+        "path": path and path.name,
+        "sha256": path and sha256_of_file(path),
+        "n_clips": len(table),
+        "machines": list(table.machines),
+        "metadata": dict(table.metadata),
+    }
+
+
+def _read_tables(
+    dev: Source, eval: Source | None, truth: Path | str | None, notes: list[str]
 ) -> dict[str, Table]:
     tables = {"dev": read_table(dev)}
     if eval is not None:
@@ -298,23 +335,13 @@ def _tables(
         if eval is None:
             raise InputError("'truth' belongs to evaluation clips. Give 'eval' too.")
         tables["eval"] = with_truth(tables["eval"], truth, notes)
-    pairs = [_machine_keys(table) for table in tables.values()]
-    if len(pairs) == 2 and (both := pairs[0] & pairs[1]):
-        name = sorted(machine for _, machine in both)[0]
+    machines = [set(rows_by(table, "year", "machine")) for table in tables.values()]
+    if len(machines) == 2 and (both := machines[0] & machines[1]):
         raise InputError(
-            f"Machine {name!r} is in both the dev and the eval table. Evaluation machines must be "
-            "new to the choice: leave it out of one of them."
+            f"Machine {min(machine for _, machine in both)!r} is in both the dev and the eval "
+            "table. Evaluation machines must be new to the choice: leave it out of one of them."
         )
     return tables
-
-
-def _as_list(paths: Path | str | Iterable[Path | str]) -> Iterable[Path | str]:
-    return [paths] if isinstance(paths, Path | str) else paths
-
-
-def _machine_keys(table: Table) -> set[tuple[Any, str]]:
-    columns = table.columns
-    return set(zip(columns["year"].tolist(), columns["machine"].tolist(), strict=True))
 
 
 def _configs(grid: str | Path | Sequence[ScoreConfig], bands: int = 1) -> list[ScoreConfig]:
@@ -341,7 +368,7 @@ def _require_settings(configs: Sequence[ScoreConfig], rate: float, veto: str) ->
         raise InputError(f"The false-alarm rate must be between 0 and 1. Got {rate!r}.")
 
 
-def _prepared(folder: Path) -> Path:
+def _prepare_folder(folder: Path) -> Path:
     """The run's folder; one of other things is left alone."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file. Choose a folder for the results.")
@@ -368,4 +395,4 @@ def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:
 def _write_tables(tables: Mapping[str, Any], folder: Path | None) -> None:
     if folder is not None:
         for name, table in tables.items():
-            write_csv_table(table, folder / (REQUIRED_TABLES | OPTIONAL_TABLES)[name])
+            write_csv_table(table, folder / TABLES[name])

@@ -39,66 +39,35 @@ def stability_table(
     viability: Viability | None = None,
     floor: Floor | None = None,
 ) -> pd.DataFrame:
-    """Picks under other seeds and numbers of splits, and their scores.
+    """Picks under the seeds and numbers of splits of `balances`, and their scores.
 
-    Parameters
-    ----------
-    per_machine : DataFrame
-        The metrics, as far as they are known; its criterion is not read.
-    balances : DataFrame
-        ``split, machine, config, seed, n_splits, balance_ks``.
-    guard, viability, floor
-        As for :func:`daco.experiments.decision.decide`.
-
-    Returns
-    -------
-    DataFrame
-        ``kind`` (``seeds``: other seeds at one number of splits; ``splits``: the reverse),
-        ``seed, n_splits, criterion_pick, guarded_pick, guarded_eval_omega, blind_eval_omega,
-        rho_criterion``; empty where labels are missing.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from daco.experiments.stability import stability_table
-    >>> cells = {"split": "dev", "machine": "fan", "config": ["raw-k1", "raw-k2"]}
-    >>> balances = pd.concat(
-    ...     pd.DataFrame({**cells, "seed": seed, "n_splits": 10, "balance_ks": [0.5, 0.4 + seed]})
-    ...     for seed in (0, 1)
-    ... )
-    >>> stability_table(pd.DataFrame(cells), balances)["criterion_pick"].tolist()
-    ['raw-k2', 'raw-k1', 'raw-k2']
+    ``kind`` is ``seeds`` for other seeds at one number of splits, ``splits`` for the reverse.
+    Scores are empty where labels are missing; the criterion of `per_machine` is not read.
     """
     import pandas as pd
 
     if balances.empty:
         return pd.DataFrame(columns=list(COLUMNS))
     names = list(dict.fromkeys(balances["config"]))
-    candidates = pool_within(names)
     dev, evaluation = (official_scores(per_machine, split, names) for split in ("dev", "eval"))
-    rows: dict[tuple[int, int], tuple[Any, ...]] = {}
-    variants = set(zip(balances["seed"].tolist(), balances["n_splits"].tolist(), strict=True))
-    for seed, n_splits in sorted(variants):
-        part = balances[(balances["seed"] == seed) & (balances["n_splits"] == n_splits)]
+    rows: dict[tuple[Any, Any], tuple[Any, ...]] = {}
+    for (seed, n_splits), part in balances.groupby(["seed", "n_splits"]):
         criterion = mean_criterion(part, "dev", names)
         pick = None if np.isnan(criterion).all() else select_by_criterion(names, criterion)
+        known_dev = None if np.isnan(dev).any() else dev
         decision = decide(
-            names,
-            criterion,
-            None if np.isnan(dev).any() else dev,
-            guard=guard,
-            viability=viability,
-            floor=floor,
+            names, criterion, known_dev, guard=guard, viability=viability, floor=floor
         )
         guarded = decision.config if decision.rule == GUARDS[guard] else None
         score = np.nan if guarded is None else evaluation[names.index(guarded)]
-        choices = blind_choices(part, candidates, "eval") if candidates else {}
+        choices = blind_choices(part, pool_within(names), "eval")
         blind = blind_score(per_machine, choices, "eval")
         known = np.isfinite(criterion) & np.isfinite(evaluation)
         rho = spearman(-criterion[known], evaluation[known]) if known.any() else np.nan
         rows[seed, n_splits] = (pick, guarded, plain(score), blind, plain(rho))
-    base_splits = _most_frequent([n_splits for _, n_splits in rows])
-    base_seed = _most_frequent([seed for seed, _ in rows])
+    # The settings that were held while the other one changed.
+    [(base_seed, _)] = Counter(seed for seed, _ in rows).most_common(1)
+    [(base_splits, _)] = Counter(n_splits for _, n_splits in rows).most_common(1)
     table = [("seeds", *key, *rows[key]) for key in rows if key[1] == base_splits]
     table += [("splits", *key, *rows[key]) for key in rows if key[0] == base_seed]
     return pd.DataFrame(table, columns=list(COLUMNS))
@@ -107,23 +76,9 @@ def stability_table(
 def choice_over_seeds(
     stability: pd.DataFrame, grid: pd.DataFrame, config: str, rule: str | None
 ) -> dict[str, Any] | None:
-    """How often other seeds choose the same configuration, and the scores of their choices.
+    """How often other seeds choose `config` too, and the mean scores of their choices.
 
-    Parameters
-    ----------
-    stability : DataFrame
-        Of :func:`stability_table`.
-    grid : DataFrame
-        ``config``, and the official scores as far as they are known.
-    config, rule : str
-        The chosen configuration and the rule that chose it.
-
-    Returns
-    -------
-    dict or None
-        ``n_seeds``, ``n_splits``, ``same`` (seeds that choose `config`), ``picks`` (seeds by
-        configuration), ``dev_omega`` and ``eval_omega`` (means over the seeds' choices, None
-        where scores are missing). None where the criterion did not choose.
+    None where the criterion did not choose; a mean is None where scores are missing.
     """
     if stability.empty or rule not in GUARDS.values():
         return None
@@ -133,19 +88,11 @@ def choice_over_seeds(
     picks = table["guarded_pick"].tolist()
     names = grid["config"].tolist()
     rows = [names.index(pick) for pick in picks]
-    means = {}
-    for name in ("dev_omega", "eval_omega"):
-        scores = complete_column(grid, name)
-        means[name] = None if scores is None else float(scores[rows].mean())
+    known = {name: complete_column(grid, name) for name in ("dev_omega", "eval_omega")}
     return {
         "n_seeds": len(picks),
         "n_splits": int(table["n_splits"].iloc[0]),
         "same": picks.count(config),
         "picks": dict(Counter(picks).most_common()),
-        **means,
+        **{name: None if v is None else float(v[rows].mean()) for name, v in known.items()},
     }
-
-
-def _most_frequent(values: list[int]) -> int:
-    """The setting that was held while the other one changed; the first of equals."""
-    return max(dict.fromkeys(values), key=values.count)

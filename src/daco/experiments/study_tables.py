@@ -1,16 +1,4 @@
-"""StudyTables: the tables of a study, in memory or in a run's folder.
-
-A run's folder holds files a person can open; all tables are CSV, scores in percent::
-
-    run.json          inputs, hashes, grid, seeds, versions; what is missing and why
-    machines/         one .npz per machine: scores of all clips and configurations
-    examined/         one .npz per machine: what the further experiments need
-    grid.csv          a row per configuration: config,dev_omega,eval_omega,crit_dev,crit_eval
-    per_machine.csv   split,machine,config,auc_source,auc_target,pauc,balance_ks,...
-    baselines.csv frontier.csv diagnostics.csv fpr_coverage.csv balances.csv stability.csv cost.csv
-    viability.csv     how well every configuration detects pseudo-anomalies, machine by machine
-    selection.json    the pick of each rule, and the choice
-    stats.json        correlations, intervals, permutation tests
+"""StudyTables: the tables of a study, in memory or in a run's folder (docs: files of a run).
 
 Only ``grid.csv`` and ``per_machine.csv`` are required, so a folder with published files of
 those names is a run too.
@@ -19,8 +7,7 @@ those names is a run too.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -33,6 +20,7 @@ from daco.errors import DataError, InputError
 from daco.experiments.analysis import frontier_table, gain_table
 from daco.files.atomic import atomic_write
 from daco.text import quantity
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +36,15 @@ OPTIONAL_TABLES = {
     "cost": "cost.csv",
     "viability": "viability.csv",
 }
+TABLES = REQUIRED_TABLES | OPTIONAL_TABLES
 DOCUMENTS = {"selection": "selection.json", "stats": "stats.json", "provenance": "run.json"}
 MACHINES = "machines"
 EXAMINED = "examined"
+MACHINE_KEY = ("split", "machine", "section", "title")
+CLIP_ARRAYS = ("names", "labels", "domains", "scores", "own_domains", "own")
+"""The arrays in a machine's file with a value for every clip."""
+
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +81,16 @@ class MachineScores:
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
     domains: NDArray[np.str_]
-    scores: NDArray[np.float64]
+    scores: Float64s
     own_domains: NDArray[np.str_]
-    own: NDArray[np.float64]
+    own: Float64s
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """A machine's scores from its arrays."""
+        values: dict[str, Any] = {name: str(arrays[name]) for name in MACHINE_KEY}
+        values |= {name: arrays[name] for name in CLIP_ARRAYS}
+        return cls(**values, configs=tuple(arrays["configs"].tolist()))
 
     @property
     def labelled(self) -> bool:
@@ -98,11 +99,11 @@ class MachineScores:
             (self.labels >= 0).all() and (self.domains != "").all()
         )
 
-    def of(self, config: str) -> NDArray[np.float64]:
+    def of(self, config: str) -> Float64s:
         """Scores of the test clips under one configuration."""
         return self.scores[:, self._column(config)]
 
-    def own_of(self, config: str) -> NDArray[np.float64]:
+    def own_of(self, config: str) -> Float64s:
         """Leave-one-out scores of the training normals under one configuration."""
         return self.own[:, self._column(config)]
 
@@ -128,7 +129,8 @@ class FiledScores(Sequence[MachineScores]):
     def __getitem__(self, at: int | slice) -> MachineScores | FiledScores:
         if isinstance(at, slice):
             return FiledScores(self._files[at])
-        return read_machine(self._files[at])
+        names = (*MACHINE_KEY, "configs", *CLIP_ARRAYS)
+        return MachineScores.from_arrays(read_arrays(self._files[at], names))
 
 
 def _no_table() -> pd.DataFrame:
@@ -164,13 +166,13 @@ class StudyTables:
 
     grid: pd.DataFrame
     per_machine: pd.DataFrame
-    baselines: pd.DataFrame
-    frontier: pd.DataFrame
-    diagnostics: pd.DataFrame
-    coverage: pd.DataFrame
-    balances: pd.DataFrame
-    stability: pd.DataFrame
-    cost: pd.DataFrame
+    baselines: pd.DataFrame = field(default_factory=_no_table)
+    frontier: pd.DataFrame = field(default_factory=_no_table)
+    diagnostics: pd.DataFrame = field(default_factory=_no_table)
+    coverage: pd.DataFrame = field(default_factory=_no_table)
+    balances: pd.DataFrame = field(default_factory=_no_table)
+    stability: pd.DataFrame = field(default_factory=_no_table)
+    cost: pd.DataFrame = field(default_factory=_no_table)
     selection: Mapping[str, Any] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -185,23 +187,23 @@ class StudyTables:
         Nothing is chosen here: without ``selection.json`` the result has no choice.
         """
         folder = Path(folder)
-        tables: dict[str, Any] = {}
-        for name, file in (REQUIRED_TABLES | OPTIONAL_TABLES).items():
-            path = folder / file
-            if path.is_file():
-                tables[name] = read_csv_table(path)
-            elif name in REQUIRED_TABLES:
+        for file in REQUIRED_TABLES.values():
+            if not (folder / file).is_file():
                 raise DataError(
                     f"{folder} is not a finished run: it has no {file}. Run 'daco study' with "
                     f"--out {folder}; an interrupted study goes on where it stopped."
                 )
-            else:
-                tables[name] = _from_machines(name, tables["per_machine"])
-        documents: dict[str, Any] = {
-            name: read_json(folder / file) for name, file in DOCUMENTS.items()
+        found: dict[str, Any] = {
+            name: read_csv_table(folder / file)
+            for name, file in TABLES.items()
+            if (folder / file).is_file()
         }
-        documents["selection"] = _with_two_criteria(documents["selection"])
-        return cls(**tables, **documents, folder=folder)
+        for name, table_of in (("frontier", frontier_table), ("diagnostics", gain_table)):
+            if name not in found:
+                found[name] = table_of(found["per_machine"])
+        found |= {name: read_json(folder / file) for name, file in DOCUMENTS.items()}
+        found["selection"] = _with_two_criteria(found["selection"])
+        return cls(**found, folder=folder)
 
     def __repr__(self) -> str:
         sizes = self.per_machine.groupby("split", sort=False)["machine"].nunique()
@@ -230,19 +232,15 @@ class StudyTables:
             return [m for m in self.machines if (m.split, m.title) in keys]
         if self.folder is None:
             return ()
-        files = {_key_of(path): path for path in sorted((self.folder / MACHINES).glob("*.npz"))}
+        files = {}
+        for path in sorted((self.folder / MACHINES).glob("*.npz")):
+            split, title = read_arrays(path, ("split", "title")).values()
+            files[str(split), str(title)] = path
         listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
         order = {key: row for row, key in enumerate(dict.fromkeys(listed))}
         wanted = [key for key in files if keys is None or key in keys]
         wanted.sort(key=lambda key: order.get(key, len(order)))
         return FiledScores([files[key] for key in wanted])
-
-
-def _from_machines(name: str, per_machine: pd.DataFrame) -> pd.DataFrame:
-    """A table that the folder lacks, as far as the per-machine table has it; else empty."""
-    if name == "frontier":
-        return frontier_table(per_machine)
-    return gain_table(per_machine) if name == "diagnostics" else _no_table()
 
 
 def _with_two_criteria(selection: dict[str, Any]) -> dict[str, Any]:
@@ -302,40 +300,12 @@ def write_json(value: Mapping[str, Any], path: Path) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def scores_of(arrays: Mapping[str, NDArray[Any]]) -> MachineScores:
-    """A machine's scores as a value, from its arrays or the file of them."""
-    return MachineScores(
-        split=str(arrays["split"]),
-        machine=str(arrays["machine"]),
-        section=str(arrays["section"]),
-        title=str(arrays["title"]),
-        configs=tuple(arrays["configs"].tolist()),
-        names=arrays["names"],
-        labels=arrays["labels"],
-        domains=arrays["domains"],
-        scores=arrays["scores"],
-        own_domains=arrays["own_domains"],
-        own=arrays["own"],
-    )
-
-
-def read_machine(path: Path) -> MachineScores:
-    """One machine's file of the folder ``machines``."""
-    with _machine_file(path) as arrays:
-        return scores_of(arrays)
-
-
-def _key_of(path: Path) -> tuple[str, str]:
-    """Split and title of the machine of a file."""
-    with _machine_file(path) as arrays:
-        return str(arrays["split"]), str(arrays["title"])
-
-
-@contextmanager
-def _machine_file(path: Path) -> Iterator[Mapping[str, NDArray[Any]]]:
+def read_arrays(path: Path, names: Sequence[str] | None = None) -> Arrays:
+    """Some or all arrays of a machine's file."""
     try:
+        # NumPy leaves a file that it opened itself open when it is damaged.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            yield file
+            return {name: file[name] for name in names or file.files}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DataError(
             f"{path} is not a machine of a run: {error}. Delete it and run the study again."

@@ -10,28 +10,26 @@ from typing import Any
 import numpy as np
 
 from daco.errors import DacoError, DataError
-from daco.experiments.analysis import official_scores
+from daco.experiments.analysis import known_column, official_scores
 from daco.experiments.choose import compare_scores
 from daco.experiments.prereg import (
     COLUMNS,
     KNOWN,
     LABEL_FREE,
+    PARTS,
     SETTINGS,
-    as_columns,
     derive_choice,
     grid_rows,
     is_intact,
     read_preregistration,
-    require_complete,
 )
 from daco.experiments.study_tables import REQUIRED_TABLES, StudyTables, read_csv_table
 from daco.files.hashing import sha256_of_file
-from daco.method.grid_table import column, numbers
+from daco.method.grid_table import column
 from daco.text import name_list, quantity
 from daco.version import __version__
 
 OK, CHANGED, UNKNOWN = "ok", "changed", "unknown"
-
 _SAME = 1e-6  # percent, or of a criterion: other machines add in another order
 
 
@@ -105,35 +103,30 @@ def verify(
     """
     path = Path(document)
     content = read_preregistration(path)
-    intact = is_intact(content)
+    facts = str(content.get("created")), bool(content.get(KNOWN)), str(content.get("sha256"))
+    if not is_intact(content):
+        edited = Check("document", CHANGED, "edited: its contents do not fit its SHA-256")
+        return Verification("", *facts, (edited,))
+    if absent := [name for name in PARTS if name not in content]:
+        raise DataError(f"{path} has no {', '.join(absent)}: 'daco freeze' did not write it.")
+    names = content["grid"][0] if content["grid"] else ()
+    grid = {name: [row[name] for row in content["grid"]] for name in names}
     checks = [
-        Check("document", OK, "as it was frozen")
-        if intact
-        else Check("document", CHANGED, "edited: its contents do not fit its SHA-256")
+        Check("document", OK, "as it was frozen"),
+        _check_choice(content, grid, "choice"),
+        *_check_frozen_run(content, path, frozen),
     ]
-    scores: tuple[Mapping[str, Any], ...] = ()
-    deltas: tuple[Mapping[str, Any], ...] = ()
-    if intact:
-        require_complete(content, path)
-        checks.append(_follows(content, as_columns(content["grid"]), "choice"))
-        checks += _frozen_run(content, path, frozen)
-        if run is not None:
-            later = StudyTables.read(run)
-            column(later.per_machine, "split")
-            checks += _later_run(content, later)
-            scores, deltas = _scored(content, later)
+    if run is None:
+        return Verification(content["frozen"]["config"], *facts, tuple(checks))
+    later = StudyTables.read(run)
+    column(later.per_machine, "split")
+    checks += _check_later_run(content, later)
     return Verification(
-        config=str(content["frozen"].get("config")) if intact else "",
-        created=str(content.get("created")),
-        evaluation_known=bool(content.get(KNOWN)),
-        sha256=str(content.get("sha256")),
-        checks=tuple(checks),
-        scores=scores,
-        deltas=deltas,
+        content["frozen"]["config"], *facts, tuple(checks), *_score_picks(content, later)
     )
 
 
-def _follows(content: Mapping[str, Any], grid: Any, what: str) -> Check:
+def _check_choice(content: Mapping[str, Any], grid: Any, what: str) -> Check:
     """Whether the rule picks the frozen configuration from a grid."""
     wanted = content["frozen"]["config"]
     try:
@@ -145,13 +138,12 @@ def _follows(content: Mapping[str, Any], grid: Any, what: str) -> Check:
     return Check(what, CHANGED, f"{decision.rule} picks {decision.config}, frozen: {wanted}")
 
 
-def _frozen_run(
+def _check_frozen_run(
     content: Mapping[str, Any], document: Path, given: Path | str | None
 ) -> Iterator[Check]:
-    folder = None if given is None else Path(given)
-    if folder is None and (noted := content["run"].get("folder")):
-        folder = document.parent / noted
-    if folder is None or not folder.is_dir():
+    noted = content["run"].get("folder")
+    folder = Path(given) if given is not None else noted and document.parent / noted
+    if not folder or not folder.is_dir():
         if given is not None:
             raise DataError(f"{given} is not a folder. Give the run that was frozen.")
         yield Check("artifacts", UNKNOWN, "the frozen run is not here; give it with --frozen")
@@ -170,27 +162,27 @@ def _frozen_run(
     grid = folder / REQUIRED_TABLES["grid"]
     if grid.is_file():
         try:
-            yield _follows(content, read_csv_table(grid), "choice from grid.csv")
+            yield _check_choice(content, read_csv_table(grid), "choice from grid.csv")
         except DataError as error:
             yield Check("choice from grid.csv", CHANGED, str(error))
 
 
-def _later_run(content: Mapping[str, Any], later: StudyTables) -> Iterator[Check]:
-    yield _same_grid(content, later)
-    yield _same_numbers(content, later)
-    yield _follows(content, later.grid, "choice on the run")
+def _check_later_run(content: Mapping[str, Any], later: StudyTables) -> Iterator[Check]:
+    yield _check_grid(content, later)
+    yield _check_numbers(content, later)
+    yield _check_choice(content, later.grid, "choice on the run")
     now = later.provenance
     for name in SETTINGS:
-        yield _same(name, content["settings"].get(name), now.get(name))
-    yield _same("daco version", content["run"].get("daco_version"), now.get("daco_version"))
+        yield _compare(name, content["settings"].get(name), now.get(name))
+    yield _compare("daco version", content["run"].get("daco_version"), now.get("daco_version"))
     before = {each.get("role"): each for each in content["inputs"]}
     after = {each.get("role"): each for each in now.get("inputs", [])}
-    for role in before:
-        was, is_now = before[role], after.get(role) or {}
+    for role, was in before.items():
+        is_now = after.get(role) or {}
         for name in ("backbone", "weights_sha256"):
             values = [(each.get("metadata") or {}).get(name) for each in (was, is_now)]
-            yield _same(f"{role} {name}", *values)
-        yield _same(f"{role} input", was.get("sha256"), is_now.get("sha256"))
+            yield _compare(f"{role} {name}", *values)
+        yield _compare(f"{role} input", was.get("sha256"), is_now.get("sha256"))
     added = [str(role) for role in after if role not in before]
     if added and before:
         yield Check("new inputs", OK, f"{name_list(added)}, not there when frozen")
@@ -200,7 +192,7 @@ def _later_run(content: Mapping[str, Any], later: StudyTables) -> Iterator[Check
         )
 
 
-def _same_grid(content: Mapping[str, Any], later: StudyTables) -> Check:
+def _check_grid(content: Mapping[str, Any], later: StudyTables) -> Check:
     before = [row["config"] for row in content["grid"]]
     now = later.grid["config"].astype(str).tolist()
     if before == now:
@@ -215,7 +207,7 @@ def _same_grid(content: Mapping[str, Any], later: StudyTables) -> Check:
     return Check("grid", CHANGED, " and ".join(changes) or "in another order, which breaks ties")
 
 
-def _same_numbers(content: Mapping[str, Any], later: StudyTables) -> Check:
+def _check_numbers(content: Mapping[str, Any], later: StudyTables) -> Check:
     """Dev scores and criteria of the configurations that both have."""
     before, now = (
         {row["config"]: np.array([row.get(name) for name in COLUMNS], float) for row in rows}
@@ -232,7 +224,7 @@ def _same_numbers(content: Mapping[str, Any], later: StudyTables) -> Check:
     return Check("dev scores, criteria", CHANGED, f"differ by up to {furthest:.2g}")
 
 
-def _same(what: str, before: Any, now: Any) -> Check:
+def _compare(what: str, before: Any, now: Any) -> Check:
     if before in (None, "") or now in (None, ""):
         return Check(what, UNKNOWN, "not recorded")
     if before == now:
@@ -245,7 +237,7 @@ def _short(value: Any) -> str:
     return text if len(text) < 40 else f"{text[:12]}..."
 
 
-def _scored(
+def _score_picks(
     content: Mapping[str, Any], later: StudyTables
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
     """Official scores of the frozen pick, the dev pick and the default, and differences."""
@@ -256,17 +248,16 @@ def _scored(
         "fixed default": content["default"],
     }
     picks = {pick: config for pick, config in picks.items() if config in names}
-    if "eval_omega" in later.grid:
-        omega = numbers("eval_omega", later.grid["eval_omega"], len(names), allow_nan=True)
-    else:
+    omega = known_column(later.grid, "eval_omega")
+    if "eval_omega" not in later.grid:
         omega = official_scores(later.per_machine, "eval", names)
     scores = tuple(
         {"pick": pick, "config": config, "eval_omega": float(omega[names.index(config)])}
         for pick, config in picks.items()
         if np.isfinite(omega[names.index(config)])
     )
-    deltas = []
     frozen = picks.pop("frozen pick", None)
+    deltas = []
     for pick, config in picks.items() if frozen else ():
         difference = compare_scores(later.per_machine, frozen, config)
         if difference is not None:

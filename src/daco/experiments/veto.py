@@ -31,17 +31,10 @@ _VALUES = ("auc", "pauc", "by_kind", "plain")
 
 @dataclass(frozen=True, eq=False)
 class StudyVeto:
-    """The label-free veto of a study.
+    """The label-free veto of a study over the ``machines`` (role, name) that count.
 
-    Attributes
-    ----------
-    viability : Viability
-        Over all machines that count.
-    by_role : dict
-        The same of the development and of the evaluation machines alone, each on its own basis.
-    machines : tuple of (role, machine)
-        Those that count.
-    notes : tuple of str
+    ``by_role`` are the vetoes of the development and of the evaluation machines alone, each on
+    its own basis.
     """
 
     viability: Viability
@@ -133,11 +126,6 @@ def study_veto(
     Development and evaluation machines count alike, because no label is read. All of them must
     have one basis: where faults were injected into the machines of one role only, that role
     counts alone, since sounds say more than moved vectors.
-
-    Parameters
-    ----------
-    machines : sequence of (role, machine)
-    scores : sequence of PseudoScores or None
     """
     known = [(key, each) for key, each in zip(machines, scores, strict=True) if each is not None]
     missing = [name for (_, name), each in zip(machines, scores, strict=True) if each is None]
@@ -175,12 +163,11 @@ def viability_table(
     parts = []
     for (role, machine), each in zip(machines, scores, strict=True):
         if each is not None:
-            part: dict[str, Any] = {"split": role, "machine": machine, "config": list(each.configs)}
-            part |= {"basis": each.basis, "pseudo_score": 100 * each.score}
-            for at, domain in enumerate(each.domains):
-                part |= {f"auc_{domain}": 100 * each.auc[:, at]}
-                part |= {f"pauc_{domain}": 100 * each.pauc[:, at]}
-            parts.append(pd.DataFrame(part).reindex(columns=columns))
+            part = pd.DataFrame({"split": role, "machine": machine, "config": list(each.configs)})
+            part["basis"], part["pseudo_score"] = each.basis, 100 * each.score
+            for value in ("auc", "pauc"):
+                part[[f"{value}_{domain}" for domain in each.domains]] = 100 * getattr(each, value)
+            parts.append(part.reindex(columns=columns))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 

@@ -64,31 +64,15 @@ def unpack(
     overwrite: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> dict[PurePosixPath, int]:
-    """Unpack a zip archive into a folder.
+    """Unpack a zip archive into a folder, which is created where it does not exist.
 
     Members are unpacked into a hidden folder beside the destination and moved when all were read
-    and their CRCs are right, so a kill leaves no half archive. Existing folders are merged.
+    and their CRCs are right, so a kill leaves no half archive. Existing folders are merged; files
+    of other content are an error, unless `overwrite`. An archive that is damaged, unsafe or in the
+    way of existing files raises a `DataError`, and nothing was changed.
 
-    Parameters
-    ----------
-    archive : Path
-        The zip file.
-    target : Path
-        Created where it does not exist.
-    overwrite : bool
-        Replace existing files of other content, which are an error otherwise.
-    progress : callable, optional
-        Called with bytes unpacked so far and bytes in all.
-
-    Returns
-    -------
-    dict
-        The relative path of each file and its bytes.
-
-    Raises
-    ------
-    DataError
-        The archive is damaged or unsafe, or collides with existing files; nothing was changed.
+    Returns the relative path of each file and its bytes. `progress` is called with the bytes
+    unpacked so far and in all.
     """
     target.mkdir(parents=True, exist_ok=True)
     staging = target / f".{archive.name}.unpacking"

@@ -42,6 +42,11 @@ Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 16  # of a broken connection, less than this is lost
 _MUCH = 1 << 20
 _BUSY = {408, 425, 429, 500, 502, 503, 504}
+_FAILURES = {  # what requests says, and what to tell the user
+    "Connection refused": "it refuses the connection",
+    "Failed to resolve": "its name cannot be resolved",
+    "imed out": "no answer in time",
+}
 
 
 class HostUnreachableError(DownloadError):
@@ -70,6 +75,16 @@ class WeightSource:
     licence: str
     size: int | None = None
 
+    @property
+    def checksum(self) -> str:
+        """The checksum with its algorithm."""
+        return f"sha256:{self.sha256}"
+
+    @property
+    def path(self) -> Path:
+        """Where it is stored."""
+        return weights_dir() / self.name / self.file_name
+
 
 def weights_dir() -> Path:
     """The folder of downloaded checkpoints: ``$DACO_WEIGHTS_DIR``, else in the user's cache."""
@@ -86,35 +101,34 @@ def download_weights(source: WeightSource, progress: Progress | None = None) -> 
 
     A file directly in the weights folder, as in a mirror filled by hand, counts as well.
     """
-    path, checksum = weights_dir() / source.name / source.file_name, f"sha256:{source.sha256}"
     by_hand = weights_dir() / source.file_name
-    if not path.exists() and _has_checksum(by_hand, checksum):
-        return Fetched(by_hand, size_of(by_hand), checksum, "present")
+    if not source.path.exists() and _has_checksum(by_hand, source.checksum):
+        return Fetched(by_hand, size_of(by_hand), source.checksum, "present")
     advice = (
         f"on a machine without internet, fetch {source.file_name} elsewhere and give it with "
         "--weights FILE, or put it into the folder that DACO_WEIGHTS_DIR names"
     )
-    return fetch(source.urls, path, checksum, source.size, progress, advice)
+    return fetch(source.urls, source.path, source.checksum, source.size, progress, advice)
 
 
 def install_weights(source: WeightSource, file: Path) -> Fetched:
     """Copy a checkpoint that was fetched elsewhere into the weights folder, if it is the one."""
-    path, checksum = weights_dir() / source.name / source.file_name, f"sha256:{source.sha256}"
+    path = source.path
     if not file.is_file():
         raise WeightsError(f"{file} is not a file. Give the path of {source.file_name}.")
-    if _has_checksum(path, checksum):
-        return Fetched(path, size_of(path), checksum, "present")
+    if _has_checksum(path, source.checksum):
+        return Fetched(path, size_of(path), source.checksum, "present")
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         require_space(path.parent, size_of(file), source.file_name)
         with atomic_write(path) as temporary:
             shutil.copyfile(file, temporary)
-            if (actual := checksum_of(temporary, "sha256")) != checksum:
+            if (actual := _checksum(temporary, "sha256")) != source.checksum:
                 raise WeightsError(
-                    f"{file} is not the published {source.file_name}: expected {checksum}, got "
-                    f"{actual}; nothing was installed. Fetch it again from {source.urls[0]}."
+                    f"{file} is not the published {source.file_name}: expected {source.checksum}, "
+                    f"got {actual}; nothing was installed. Fetch it again from {source.urls[0]}."
                 )
-    return Fetched(path, size_of(path), checksum, "installed")
+    return Fetched(path, size_of(path), source.checksum, "installed")
 
 
 def fetch(
@@ -127,24 +141,8 @@ def fetch(
 ) -> Fetched:
     """Bring a file to `path`, from the first of several addresses that has it.
 
-    Parameters
-    ----------
-    urls : sequence of str
-        Addresses of the same bytes, http or https.
-    path : Path
-        Where the file is to be; one with another checksum is moved aside.
-    checksum : str
-        ``"sha256:..."`` or ``"md5:..."``.
-    size : int, optional
-        Its bytes, if known.
-    progress : callable, optional
-        Called with bytes so far and bytes in all.
-    advice : str
-        What to do without a network, as the last part of a sentence.
-
-    Returns
-    -------
-    Fetched
+    One with another checksum (``"sha256:..."`` or ``"md5:..."``) is moved aside. `advice` says
+    what to do without a network, as the last part of a sentence.
     """
     part, note = part_of(path), None
     with explain_write_errors(path):
@@ -179,18 +177,13 @@ def fetch(
 
 
 def _fetch_part(
-    url: str,
-    part: Path,
-    checksum: str,
-    size: int | None,
-    progress: Progress | None,
-    advice: str,
+    url: str, part: Path, checksum: str, size: int | None, progress: Progress | None, advice: str
 ) -> None:
     """Complete and verify the part; one that was put together of pieces gets a second chance."""
     name = part.name.removesuffix(".part")
     for _ in range(2):
         whole = transfer(url, part, name, size, progress, advice)
-        if (actual := checksum_of(part, checksum.partition(":")[0])) == checksum:
+        if (actual := _checksum(part, checksum.partition(":")[0])) == checksum:
             return
         with part.open("rb") as file:
             page = file.read(512).lstrip().lower().startswith((b"<!doctype", b"<html"))
@@ -292,20 +285,12 @@ def _request(url: str, out: Path, size: int | None, progress: Progress | None) -
         except (requests.TooManyRedirects, requests.exceptions.InvalidSchema) as error:
             raise DownloadError(f"{url} redirects to nowhere ({error}).") from None
         except requests.RequestException as error:
-            reason = "the connection broke off" if responses else _connection_failure(error)
+            known = (words for text, words in _FAILURES.items() if text in str(error))
+            reason = "the connection broke off" if responses else next(known, str(error))
             raise _BrokenError(reason, unreachable=not responses) from None
         finally:
             for response in responses:
                 response.close()
-
-
-def _connection_failure(error: Exception) -> str:
-    known = {
-        "Connection refused": "it refuses the connection",
-        "Failed to resolve": "its name cannot be resolved",
-        "imed out": "no answer in time",
-    }
-    return next((words for text, words in known.items() if text in str(error)), str(error))
 
 
 class _ProgressBar:
@@ -342,15 +327,14 @@ def host_of(url: str) -> str:
     return parts.hostname
 
 
-def checksum_of(path: Path, algorithm: str) -> str:
-    """The checksum of a file, as ``algorithm:hex``."""
+def _checksum(path: Path, algorithm: str) -> str:
     import pooch
 
     return f"{algorithm}:{pooch.file_hash(str(path), algorithm)}"
 
 
 def _has_checksum(path: Path, checksum: str) -> bool:
-    return path.is_file() and checksum_of(path, checksum.partition(":")[0]) == checksum
+    return path.is_file() and _checksum(path, checksum.partition(":")[0]) == checksum
 
 
 def part_of(path: Path) -> Path:

@@ -127,18 +127,23 @@ def open_location(path: Location) -> Iterator[Any]:
             raise store_error(str(path), error, "read") from None
 
 
-def file_sizes(root: RemotePath, paths: Iterable[str]) -> Iterator[int | None]:
-    """Bytes of each file below `root`, requested in parallel; None where there is none."""
+def file_sizes(root: Location, paths: Iterable[str]) -> Iterator[int | None]:
+    """Bytes of each file below `root`, None where there is none; remote ones in parallel."""
     from concurrent.futures import ThreadPoolExecutor
 
     def size(path: str) -> int | None:
         try:
             status = (root / path).stat()
-        except FileNotFoundError:
+        except DacoError:
+            raise
+        except (OSError, ValueError):
             return None
         return int(status.st_size) if stat.S_ISREG(status.st_mode) else None
 
     waiting = iter(paths)
+    if isinstance(root, Path):
+        yield from map(size, waiting)
+        return
     with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-remote") as pool:
         # In portions, because the pool would queue a million requests at once.
         while portion := list(islice(waiting, 64 * REMOTE_THREADS)):

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ _MD5 = re.compile(r"md5:[0-9a-f]{32}")
 class Archive:
     """An archive of a data set, and what there is of it in the folder ``root``.
 
-    ``state`` is ``"complete"`` (unpacked, every file there), ``"archive"`` (only to be verified
-    and unpacked), ``"part"`` (to be continued) or ``"missing"``.
+    ``state`` is ``"complete"`` (unpacked), ``"archive"`` (to be unpacked), ``"part"`` (to be
+    continued) or ``"missing"``.
     """
 
     name: str
@@ -104,23 +105,6 @@ def list_record(year: int, split: str) -> list[Archive]:
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
-    document = _fetch_json(url)
-    entries = document.get("files") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
-    newest: dict[str, Archive] = {}
-    for entry in entries:
-        archive = _read_entry(entry, split, api, url)
-        if archive and (
-            archive.machine not in newest or newest[archive.machine].revision < archive.revision
-        ):
-            newest[archive.machine] = archive
-    if not newest:
-        raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
-    return sorted(newest.values(), key=lambda archive: archive.machine.casefold())
-
-
-def _fetch_json(url: str) -> Any:
     advice = (
         f"on a machine without internet, set {ZENODO_API_VARIABLE} to a mirror, or carry the "
         "unpacked folders there"
@@ -129,9 +113,17 @@ def _fetch_json(url: str) -> Any:
         file = Path(folder) / "record.json"
         transfer(url, file, url, advice=advice)
         try:
-            return json.loads(file.read_bytes())
+            document = json.loads(file.read_bytes())
         except (ValueError, RecursionError) as error:
             raise DownloadError(f"The answer of {url} is not JSON ({error}).") from error
+    entries = document.get("files") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
+    archives = [each for entry in entries if (each := _read_entry(entry, split, api, url))]
+    if not archives:
+        raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
+    archives.sort(key=lambda each: (each.machine.casefold(), each.revision))
+    return list({archive.machine: archive for archive in archives}.values())
 
 
 def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
@@ -140,14 +132,14 @@ def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
         name, size, checksum = entry["key"], entry["size"], entry["checksum"]
         address = entry["links"]["self"]
         match = _NAMES[split].fullmatch(name)
-        sound = isinstance(size, int) and size >= 0 and _MD5.fullmatch(checksum)
+        valid = isinstance(size, int) and size >= 0 and _MD5.fullmatch(checksum)
         host_of(address)
     except (KeyError, TypeError, AttributeError, InputError) as error:
         raise DownloadError(
             f"{url} has an entry without name, size, checksum or address ({error!r}). Without its "
             "checksum nothing is fetched."
         ) from error
-    if not sound:
+    if not valid:
         raise DownloadError(f"{url} has an entry of a wrong size or checksum: {name!r}.")
     if match is None:
         return None
@@ -161,21 +153,8 @@ def plan_dataset(
 ) -> list[Archive]:
     """The archives of a year and what is there of each; nothing is fetched but the lists.
 
-    Parameters
-    ----------
-    year : int
-        2023 to 2026.
-    folder : path
-        The data set goes to ``<folder>/dcase<year>t2``, so years do not mix; a folder of that
-        name is taken itself.
-    machines : sequence of str
-        Only these; empty means all.
-    splits : sequence of {"dev", "train", "test"}
-        Development, additional training, evaluation test.
-
-    Returns
-    -------
-    list of Archive
+    The data set goes to ``<folder>/dcase<year>t2``, so years do not mix; a folder of that name is
+    taken itself. No `machines` are all of them.
     """
     root = Path(folder).expanduser()
     if root.resolve().name != f"dcase{year}t2":
@@ -224,22 +203,8 @@ def download_dataset(
     """Fetch, verify and unpack what a plan says is not complete.
 
     One archive that fails does not stop the others, unless the host cannot be reached. A second
-    call continues where the first ended.
-
-    Parameters
-    ----------
-    plan : sequence of Archive
-        From :func:`plan_dataset`.
-    keep_archives : bool
-        Leave the zip files in ``archives/`` after unpacking.
-    overwrite : bool
-        Replace existing files of other content.
-    progress : callable, optional
-        Called with the archive, ``"fetch"`` or ``"unpack"``, bytes so far and bytes in all.
-
-    Returns
-    -------
-    DatasetReport
+    call continues where the first ended. `progress` is called with the archive, ``"fetch"`` or
+    ``"unpack"``, bytes so far and bytes in all.
     """
     todo = [archive for archive in plan if archive.state != "complete"]
     present = tuple(archive.name for archive in plan if archive.state == "complete")
@@ -273,9 +238,7 @@ def _download(
     progress: Callable[[Archive, str, int, int | None], None] | None,
 ) -> None:
     def report(phase: str) -> Progress | None:
-        if progress is None:
-            return None
-        return lambda have, total: progress(archive, phase, have, total)
+        return None if progress is None else partial(progress, archive, phase)
 
     advice = "what is complete stays, so run the same command again with a network"
     with explain_write_errors(archive.receipt):
@@ -283,13 +246,13 @@ def _download(
         with hold_lock(archive.receipt, LOCK_WAIT):
             if _is_unpacked(archive):  # by another process, while this one waited
                 return
-            url, file = archive.url, archive.file
-            fetch([url], file, archive.checksum, archive.size, report("fetch"), advice)
+            file, size = archive.file, archive.size
+            fetch([archive.url], file, archive.checksum, size, report("fetch"), advice)
             files = unpack(file, archive.target, overwrite, report("unpack"))
             contents = {
                 "archive": archive.name,
                 "checksum": archive.checksum,
-                "files": [[str(path), size] for path, size in files.items()],
+                "files": [[str(path), length] for path, length in files.items()],
             }
             with atomic_write(archive.receipt) as temporary:
                 temporary.write_text(json.dumps(contents), encoding="utf-8")

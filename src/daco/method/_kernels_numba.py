@@ -135,6 +135,31 @@ def _count_below(large, small, below, up_to):  # type: ignore[no-untyped-def]
             up_to[row, column] = count
 
 
+def count_below_sorted(ascending: Float64s, points: Float64s) -> tuple[Indices, Indices]:
+    """As the NumPy kernel."""
+    below = np.empty(points.shape, np.int64)
+    up_to = np.empty(points.shape, np.int64)
+    _count_below_sorted(ascending, points, np.argsort(points, axis=-1), below, up_to)
+    return below, up_to
+
+
+@njit(cache=True, nogil=True)
+def _count_below_sorted(ascending, points, order, below, up_to):  # type: ignore[no-untyped-def]
+    n = ascending.shape[1]
+    for row in range(ascending.shape[0]):
+        values = ascending[row]
+        less = not_above = 0
+        for column in order[row]:  # in ascending order both counts only grow
+            point = points[row, column]
+            while less < n and values[less] < point:
+                less += 1
+            not_above = max(not_above, less)
+            while not_above < n and values[not_above] <= point:
+                not_above += 1
+            below[row, column] = less
+            up_to[row, column] = not_above
+
+
 def map_quantiles(
     knots: Float64s, levels: Float64s, scale: Float64s, scores: Float64s, order: Indices
 ) -> Float64s:

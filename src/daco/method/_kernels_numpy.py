@@ -337,11 +337,10 @@ def count_below(large: Float64s, small: Float64s) -> tuple[Indices, Indices]:
     return below, up_to
 
 
-def count_below_sorted(large: Float64s, small: Float64s) -> tuple[Indices, Indices]:
-    """The same by sorting."""
-    large = np.sort(large, axis=1)
-    below = [np.searchsorted(x, y, "left") for x, y in zip(large, small, strict=True)]
-    up_to = [np.searchsorted(x, y, "right") for x, y in zip(large, small, strict=True)]
+def count_below_sorted(ascending: Float64s, points: Float64s) -> tuple[Indices, Indices]:
+    """How many of ``ascending`` are < and <= each of some points, row by row, by searching."""
+    below = [np.searchsorted(x, y, "left") for x, y in zip(ascending, points, strict=True)]
+    up_to = [np.searchsorted(x, y, "right") for x, y in zip(ascending, points, strict=True)]
     return np.array(below), np.array(up_to)
 
 

@@ -304,10 +304,10 @@ def count_below(large: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:
     return below, torch.stack([(large <= point[..., None]).sum(-1) for point in points], -1)
 
 
-def count_below_sorted(large: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by sorting."""
-    large = large.sort(-1).values
-    return torch.searchsorted(large, small), torch.searchsorted(large, small, right=True)
+def count_below_sorted(ascending: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of ``ascending`` are < and <= each of some points, row by row, by searching."""
+    below = torch.searchsorted(ascending, points)
+    return below, torch.searchsorted(ascending, points, right=True)
 
 
 def count_below_self(small: Tensor) -> tuple[Tensor, Tensor]:

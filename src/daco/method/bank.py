@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.bases import Base
-from daco.method.batch import BankBatch
+from daco.method.batch import BankBatch, Examined
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import (
     CHOICE_SPLITS,
@@ -25,20 +24,22 @@ from daco.method.criterion import (
 from daco.method.distances import MEMORY_BUDGET, unit_rows
 from daco.method.domains import oracle_weights
 from daco.method.kernels import Array, device_memory, kernels, load, require_device
+from daco.method.scorers import clips_needed
+from daco.method.views import ONE_VIEW, Bands, join_views
+from daco.method.vote import members_of
 from daco.validation import (
     Bools,
     Float64s,
     Floats,
     Indices,
-    as_embeddings,
     encode_domains,
-    flat_bands,
     match_domains,
-    split_bands,
 )
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
 Domains = Sequence[Hashable] | NDArray[Any]
+Clips = ArrayLike | Mapping[str, ArrayLike]
+"""Embeddings, one row per clip, or those of several views by name."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,16 @@ class Examination:
         Row of the most similar normal.
     distance : (n,)
         Its cosine distance.
+    normal_scores : (n, members) or None
+        What each member of a vote says, where the first configuration is a vote: one view after
+        the other, in the order of `NormalBank.members`.
     """
 
     scores: Float64s
     weights: Float64s
     nearest: Indices
     distance: Float64s
+    normal_scores: Float64s | None = None
 
 
 class NormalBank:
@@ -73,15 +78,18 @@ class NormalBank:
 
     Parameters
     ----------
-    X : (N, D) float32 or float64
+    X : (N, D) float32 or float64, or {name: such an array}
         One embedding per normal clip. Distances are computed in this precision.
-        An array (N, F, D) has F bands.
+        An array (N, F, D) has F bands. A mapping has several views of each clip: configurations
+        such as ``vote`` use all of them, all others, domain weights and nearest normals the first.
     domains : N labels, optional
         The domain of each clip, ``"source"`` or ``"target"`` in the paper; any number of
         domains, any hashable labels. None: one domain, the pooled map calibrates.
-    bands : int
+    bands : int or Views
         Vectors are that many bands of equal length, one after the other. Only ``beam``
-        configurations see them; with 1 the whole vector is the band.
+        configurations see them; with 1 the whole vector is the band. A
+        :class:`daco.method.views.Views` divides an array into views; a mapping has the bands of
+        each view.
     memory_budget : int
         Bytes the N x N distances may take. A larger bank computes them block by block,
         more than once. Results agree to rounding. On a GPU at least a quarter of the free
@@ -111,58 +119,74 @@ class NormalBank:
 
     def __init__(
         self,
-        X: ArrayLike,
+        X: Clips,
         domains: Domains | None = None,
         *,
-        bands: int | None = None,
+        bands: Bands | Mapping[str, int] | None = None,
         memory_budget: int = MEMORY_BUDGET,
         device: str = "cpu",
     ) -> None:
-        X, self.bands = split_bands(X, bands)
+        rows, self._views = join_views(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
             raise InputError(f"memory_budget must be a number of bytes. Got {memory_budget!r}.")
         require_device(device)
         self.device = device
         self._memory_budget = memory_budget
-        self.domains, codes = encode_domains(domains, len(X))
+        self.domains, codes = encode_domains(domains, len(rows))
         # Clips are kept grouped by domain, so that a domain is a slice everywhere below.
         self._order = np.argsort(codes, kind="stable")
         self.clip_domains = codes
         sizes = np.bincount(codes, minlength=len(self.domains))
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
         grouped = (np.diff(self._order) == 1).all()
-        self._unit = unit_rows(X, None if grouped else self._order)
+        order = None if grouped else self._order
+        self._units = [unit_rows(part, order) for part in self._views.split(rows)]
 
     @cached_property
     def _batch(self) -> BankBatch:
-        unit, budget = self._on_device(self._unit), self._memory_budget
+        units, budget = self._on_device(self._units), self._memory_budget
         if self.device != "cpu":
-            budget = max(budget, device_memory(unit.device) // 4)
-        return BankBatch(unit, self._starts, self.bands, budget)
+            budget = max(budget, device_memory(units[0].device) // 4)
+        return BankBatch(units, self._starts, self._views.bands, budget)
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = () if self.device == "cpu" else ("_batch",)  # what is on a device stays there
         return {name: value for name, value in self.__dict__.items() if name not in dropped}
 
     def __len__(self) -> int:
-        return len(self._unit)
+        return len(self._units[0])
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{size} {name}" for name, size in self.domain_sizes.items())
-        dim = f"{self.dim}-d" if self.bands == 1 else f"{self.bands} bands, {self.dim}-d"
-        return f"NormalBank({len(self)} clips: {parts}; {dim} {self._unit.dtype})"
+        views = zip(self.views, self._views.sizes, self._views.bands, strict=True)
+        dims = [
+            f"{name} {size}-d" if bands == 1 else f"{name} {bands} bands, {size}-d"
+            for name, size, bands in views
+        ]
+        dim = dims[0].removeprefix(f"{ONE_VIEW} ") if len(dims) == 1 else " + ".join(dims)
+        return f"NormalBank({len(self)} clips: {parts}; {dim} {self._units[0].dtype})"
 
     @property
     def dim(self) -> int:
-        """Features per embedding."""
-        return int(self._unit.shape[1])
+        """Features per clip, of all views together."""
+        return self._views.dim
+
+    @property
+    def bands(self) -> Bands:
+        """Equal bands of each embedding; of several views, how they divide it."""
+        return self._views if len(self.views) > 1 else self._views.bands[0]
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of the views; a bank of one array has one, ``"embedding"``."""
+        return self._views.names
 
     @property
     def domain_sizes(self) -> dict[Any, int]:
         """Clips per domain."""
         return dict(zip(self.domains, np.diff(self._starts).tolist(), strict=True))
 
-    def score(self, X: ArrayLike, grid: Grid, *, domains: Domains | None = None) -> Float64s:
+    def score(self, X: Clips, grid: Grid, *, domains: Domains | None = None) -> Float64s:
         """Score clips of unknown domain: (n, len(grid)), higher is more anomalous.
 
         ``domains``, the true ones, are read only by ``oracle`` configurations.
@@ -170,13 +194,30 @@ class NormalBank:
         configs = parse_grid(grid)
         require_clips(configs, len(self))
         query = self._query(X)
-        oracle = self._oracle(configs, domains, len(query))
+        oracle = self._oracle(configs, domains, len(query[0]))
         with self._batch.exact_products():
             scores = self._batch.score(self._on_device(query), configs, oracle)
             return _on_host(scores)[:, 0].T
 
+    def members(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
+        """The configurations that take part in a vote, for each view."""
+        return self._members(config, 0)
+
+    def left_out(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
+        """The configurations that the bank has too few clips for, for each view."""
+        return self._members(config, 1)
+
+    def _members(self, config: str | ScoreConfig, part: int) -> dict[str, tuple[str, ...]]:
+        base = ScoreConfig.parse(config).base
+        if not base.is_vote:
+            raise InputError(f"{str(config)!r} is no vote. Use 'vote' or 'vote-paper'.")
+        return {
+            name: tuple(each.name for each in members_of(base, bands, len(self))[part])
+            for name, bands in zip(self.views, self._views.bands, strict=True)
+        }
+
     def examine(
-        self, X: ArrayLike, grid: Grid, weights_by: str | ScoreConfig | None = None
+        self, X: Clips, grid: Grid, weights_by: str | ScoreConfig | None = None
     ) -> Examination:
         """Scores, domain weights and the nearest normal of clips, from one block of distances.
 
@@ -197,9 +238,13 @@ class NormalBank:
         require_clips([*configs, by], len(self))
         query = self._on_device(self._query(X))
         with self._batch.exact_products():
-            scores, weights, nearest = self._batch.examine(query, configs, by, with_nearest=True)
+            found = self._batch.examine(query, configs, by, with_nearest=True)
+            normal = found.normal_scores
             return Examination(
-                _on_host(scores)[:, 0].T, _on_host(weights)[0].T, *self._rows_of(nearest)
+                _on_host(found.scores)[:, 0].T,
+                _on_host(found.weights)[0].T,
+                *self._rows_of(found),
+                None if normal is None else _on_host(normal)[:, 0].T,
             )
 
     def leave_one_out(self, grid: Grid) -> Float64s:
@@ -247,19 +292,19 @@ class NormalBank:
         assert uniformity is not None
         return balance, uniformity
 
-    def domain_weights(self, X: ArrayLike, config: str | ScoreConfig = DEFAULT_CONFIG) -> Float64s:
+    def domain_weights(self, X: Clips, config: str | ScoreConfig = DEFAULT_CONFIG) -> Float64s:
         """How strongly each clip is assigned to each of ``bank.domains``: (n, G)."""
         by = _assigning(config)
         require_clips([by], len(self))
         query = self._on_device(self._query(X))
         with self._batch.exact_products():
-            return _on_host(self._batch.examine(query, [], by)[1])[0].T
+            return _on_host(self._batch.examine(query, [], by).weights)[0].T
 
-    def nearest(self, X: ArrayLike) -> tuple[Indices, Float64s]:
+    def nearest(self, X: Clips) -> tuple[Indices, Float64s]:
         """The most similar normal of each clip: its row in the bank, and its cosine distance."""
         query = self._on_device(self._query(X))
         with self._batch.exact_products():
-            return self._rows_of(self._batch.examine(query, [], with_nearest=True)[2])
+            return self._rows_of(self._batch.examine(query, [], with_nearest=True))
 
     def separability(self) -> float:
         """Balanced accuracy of the 1-NN domain of the bank's clips, each left out."""
@@ -278,18 +323,20 @@ class NormalBank:
             balance = Balance(_on_host(counts)[:, 0], denominators)
             return balance, None if uniformity is None else _on_host(uniformity)[:, 0]
 
-    def _query(self, X: ArrayLike) -> Floats:
-        """Unit rows in the bank's precision, scaled in the wider of the two: no overflow."""
-        X = as_embeddings(flat_bands(X)[0], dim=self.dim)
-        dtype = self._unit.dtype
-        return unit_rows(X.astype(np.result_type(X, dtype), copy=False)).astype(dtype, copy=False)
+    def _query(self, X: Clips) -> list[Floats]:
+        """Unit rows of each view in the bank's precision, scaled in the wider of the two."""
+        rows = self._views.rows(X)
+        dtype = self._units[0].dtype
+        rows = rows.astype(np.result_type(rows, dtype), copy=False)  # so that nothing overflows
+        return [unit_rows(part).astype(dtype, copy=False) for part in self._views.split(rows)]
 
-    def _on_device(self, rows: Floats) -> Array:
-        return rows if self.device == "cpu" else load([rows], self.device)
+    def _on_device(self, views: Sequence[Floats]) -> list[Array]:
+        return [rows if self.device == "cpu" else load([rows], self.device) for rows in views]
 
-    def _rows_of(self, nearest: Any) -> tuple[Indices, Float64s]:
+    def _rows_of(self, found: Examined) -> tuple[Indices, Float64s]:
         """Rows of the bank as it was given, and distances, of the nearest normals."""
-        index, distance = (_on_host(values).reshape(-1) for values in nearest)
+        pair = (found.nearest, found.distance)
+        index, distance = (_on_host(values).reshape(-1) for values in pair)
         return self._order[index], distance.astype(np.float64)
 
     def _oracle(
@@ -337,7 +384,7 @@ def require_clips(
     available = n if n_left is None else n_left
     for config in configs:
         alone = config.calibration is None and config.scorer == "knn"
-        needed, why = _least_clips(config.base, spare if alone else 1)
+        needed, why = clips_needed(config.base, spare if alone else 1)
         if available < needed:
             half = f" once half of each domain is held out (of {n})" if n_left is not None else ""
             raise NotEnoughClipsError(
@@ -350,18 +397,6 @@ def require_clips(
 def _on_host(array: Array) -> NDArray[Any]:
     hosted: NDArray[Any] = kernels(array).to_host(array)
     return hosted
-
-
-def _least_clips(base: Base, spare: int) -> tuple[int, str]:
-    """The fewest clips that a base score can do with, and what for."""
-    needs = []
-    for part in base.parts():
-        n = part.neighbours
-        if part.scorer.startswith("dldn") or not n:
-            needs.append((1 + spare, "each with a neighbour"))
-        else:
-            needs.append((n + spare, f"each with {n} neighbour{'s' * (n > 1)}"))
-    return max(needs)
 
 
 def _assigning(config: str | ScoreConfig) -> ScoreConfig:

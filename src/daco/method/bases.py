@@ -15,6 +15,8 @@ A base is a scorer with its number, taken on whole vectors or band by band::
     beam-<one of ldn-, varmin-, dldn->    that score in every band, averaged over bands
     genrep                       nearest normal per domain, standardised
     zmin-<base>+<base>+...       smallest of two to eight scores, each standardised
+    vote, vote-paper             mean over all configurations of the frontier grid, or the paper's,
+                                 each on the scale of its normals (:mod:`daco.method.vote`)
 """
 
 from __future__ import annotations
@@ -68,10 +70,15 @@ SCORERS = {
         "", True, False, "its distance to the nearest normal, standardised in each domain"
     ),
     "zmin": Scorer("", True, False, "the smallest of {n} standardised scores"),
+    "vote": Scorer("", True, False, "the mean over all configurations of the frontier grid"),
+    "vote-paper": Scorer("", True, False, "the mean over the paper's 51 configurations"),
 }
 """All scorers, in the order of the grammar."""
 
 BANDWISE = "beam"
+
+VOTES = ("vote", "vote-paper")
+"""Scorers that are votes of configurations."""
 
 _LOCAL = re.compile(
     r"(beam-)?(ldn-ratio|ldn-diff|ldn-mean|ldn-log|varmin-log|varmin|dldn-ratio|dldn-mean)"
@@ -141,6 +148,11 @@ class Base:
         return f"{BANDWISE}-{self.scorer}" if self.bandwise else self.scorer
 
     @property
+    def is_vote(self) -> bool:
+        """Whether it is a vote of configurations, which depend on the bank."""
+        return self.scorer in VOTES
+
+    @property
     def signed(self) -> bool:
         """Scores may be negative, so that nothing can be divided by their median."""
         return SCORERS[self.scorer].signed
@@ -174,13 +186,13 @@ def parse_base(code: str) -> Base | None:
         return Base("ldn-ratio", int(match[1]))
     if match := _LOCAL.fullmatch(code):
         return Base(match[2], int(match[3]), bandwise=bool(match[1]))
-    if code == "genrep":
+    if code in ("genrep", *VOTES):
         return Base(code)
     if code.startswith("zmin-"):
         codes = code.removeprefix("zmin-").split("+")
         members = [parse_base(part) for part in codes] if len(codes) <= MAX_FUSED else []
         known = tuple(member for member in members if member is not None)
-        simple = all(member.scorer != "zmin" for member in known)
+        simple = all(member.scorer not in ("zmin", *VOTES) for member in known)
         if len(members) == len(known) == len(set(known)) >= 2 and simple:
             return Base("zmin", members=known)
     return None

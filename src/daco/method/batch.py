@@ -7,24 +7,24 @@ machines; what depends on the difference is in :mod:`daco.method.kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daco.method.bases import Base
 from daco.method.calibration import (
     CalibrationInput,
+    Support,
     assignment_weights,
-    calibrate_grid,
     temperature_base,
 )
-from daco.method.config import ScoreConfig
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.criterion import ks_of_domains, uniformity_ks
 from daco.method.domains import oracle_weights, separability
-from daco.method.geometry import Views
+from daco.method.geometry import Spaces
 from daco.method.kernels import Array, kernels
 from daco.method.scorers import (
     WHOLE,
@@ -36,7 +36,23 @@ from daco.method.scorers import (
     scores_against,
     scores_within,
 )
+from daco.method.vote import Vote, fit_votes, grid_scores, members_of
 from daco.validation import Bools, Float64s, Indices
+
+
+class Examined(NamedTuple):
+    """What a batch says about n clips; None is what was not asked for.
+
+    ``scores`` (C, M, n), ``weights`` (M, G, n), ``nearest`` and ``distance`` (M, n) of the most
+    similar normal, and where the first configuration is a vote the ``normal_scores`` of its
+    members, of one view after the other (members, M, n).
+    """
+
+    scores: Array
+    weights: Array
+    nearest: Array
+    distance: Array
+    normal_scores: Array
 
 
 class BankBatch:
@@ -44,21 +60,26 @@ class BankBatch:
 
     Parameters
     ----------
-    unit : (N, D) array, or (M, N, D) tensor
+    units : one (N, D) array, or (M, N, D) tensor, for each view
         Unit rows, grouped by domain.
     starts : (G + 1,)
         Domain g is rows ``starts[g]:starts[g + 1]``.
-    bands : int
-        Parts of equal length of every row.
+    bands : one int for each view
+        Parts of equal length of its rows.
     memory_budget : int
         Bytes that distances between normals may take.
     """
 
-    def __init__(self, unit: Array, starts: Indices, bands: int, memory_budget: int) -> None:
+    def __init__(
+        self, units: Sequence[Array], starts: Indices, bands: Sequence[int], memory_budget: int
+    ) -> None:
         self.starts = starts
-        self._unit = unit
-        self._views = Views(unit, bands, memory_budget)
-        self._own = SubsetScores()
+        self._unit = units[0]
+        budget = memory_budget // len(units)
+        self._views = [Spaces(*view, budget) for view in zip(units, bands, strict=True)]
+        self._own = [SubsetScores() for _ in units]
+        self._supports: list[dict[Base, Support]] = [{} for _ in units]
+        self._votes: dict[Base, Vote] = {}
 
     @property
     def _kernels(self) -> Any:
@@ -68,82 +89,133 @@ class BankBatch:
         """A context for all computations: products in the precision of the rows."""
         return self._kernels.exact_products(self._unit)
 
+    def members(self, base: Base, clips: int | None = None) -> list[list[ScoreConfig]]:
+        """The members of a vote in each view; ``clips`` of the bank, by default all."""
+        count = int(self.starts[-1]) if clips is None else clips
+        return [members_of(base, view.bands, count)[0] for view in self._views]
+
     def score(
-        self, query: Array, configs: Sequence[ScoreConfig], oracle: Float64s | None = None
+        self, query: Sequence[Array], configs: Sequence[ScoreConfig], oracle: Float64s | None = None
     ) -> Array:
-        """Scores (C, M, n) of new clips, unit rows (..., n, D)."""
-        return self.examine(query, configs, oracle=oracle)[0]
+        """Scores (C, M, n) of new clips, unit rows (..., n, D) of each view."""
+        return self.examine(query, configs, oracle=oracle).scores
 
     def examine(
         self,
-        query: Array,
+        query: Sequence[Array],
         configs: Sequence[ScoreConfig],
         weights_by: ScoreConfig | None = None,
         with_nearest: bool = False,
         oracle: Float64s | None = None,
-    ) -> tuple[Array, Array | None, tuple[Array, Array] | None]:
-        """Scores (C, M, n), domain weights (M, G, n) and nearest normals, from the same distances.
+    ) -> Examined:
+        """Scores, domain weights and nearest normals, from the same distances.
 
-        ``oracle`` are weights (G, n) of the true domains.
+        ``oracle`` are weights (G, n) of the true domains. Weights and nearest normals are those of
+        the first view.
         """
         K = self._kernels
+        votes = self._fitted_votes(configs)
+        n = query[0].shape[-2]
+        step = max(1, K.QUERY_BYTES // (self._unit.itemsize * _size(self._unit)))
+        parts = []
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            true = None if oracle is None else K.from_host(oracle[None, :, rows], query[0])
+            given, nearest = [], None
+            for view in range(len(self._views) if votes else 1):
+                asked = self._asked(configs, votes, view)
+                by = weights_by if view == 0 else None
+                one, found = self._against(
+                    view, query[view][..., rows, :], asked, by, with_nearest and view == 0, true
+                )
+                given.append(one)
+                nearest = nearest or found
+            scores, normal = grid_scores(configs, given, votes) if configs else (None, {})
+            weights = None if weights_by is None else assignment_weights(weights_by, given[0])
+            of_first = normal.get(configs[0].base) if with_nearest and configs else None
+            normals = None if of_first is None else K.xp.concatenate(of_first, 0)
+            parts.append((scores, weights, *(nearest or (None, None)), normals))
+        return Examined(
+            *(
+                None if values[0] is None else K.xp.concatenate(values, -1)
+                for values in map(list, zip(*parts, strict=True))
+            )
+        )
+
+    def _against(
+        self,
+        view: int,
+        query: Array,
+        configs: Sequence[ScoreConfig],
+        weights_by: ScoreConfig | None,
+        with_nearest: bool,
+        oracle: Array | None,
+    ) -> tuple[CalibrationInput, tuple[Array, Array] | None]:
+        """What the calibration of new clips needs in one view, and their nearest normals."""
         bases = _bases(configs)
-        expect(self._views, bases)
+        expect(self._views[view], bases)
         calibrated, geometries = _calibrated(configs)
         if weights_by is not None:
             calibrated = [*calibrated, temperature_base(weights_by.base)]
             geometries = [*geometries, geometry_of(weights_by.base)]
         standardised, measured = required(base for base in bases if needs_own(base))
-        own = self._leave_one_out([*calibrated, *standardised], measured)
-        n = query.shape[-2]
-        step = max(1, K.QUERY_BYTES // (self._unit.itemsize * _size(self._unit)))
-        parts: list[tuple[Any, ...]] = []
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
-            computed = scores_against(
-                self._views,
-                query[..., rows, :],
-                self.starts,
-                bases,
-                own,
-                geometries,
-                with_nearest,
-            )
-            given = CalibrationInput(
-                calibration=own.scores,
-                scores=computed.scores,
-                domain_starts=self.starts,
-                domain_distance=computed.domain,
-                oracle=None if oracle is None else K.from_host(oracle[None, :, rows], query),
-            )
-            scores = calibrate_grid(configs, given) if configs else None
-            weights = None if weights_by is None else assignment_weights(weights_by, given)
-            parts.append((scores, weights, *(computed.nearest or (None, None))))
-        joined = [
-            None if values[0] is None else K.xp.concatenate(values, -1)
-            for values in map(list, zip(*parts, strict=True))
-        ]
-        return joined[0], joined[1], None if joined[2] is None else (joined[2], joined[3])
+        own = self._leave_one_out(view, [*calibrated, *standardised], measured)
+        computed = scores_against(
+            self._views[view], query, self.starts, bases, own, geometries, with_nearest
+        )
+        given = CalibrationInput(
+            calibration=own.scores,
+            scores=computed.scores,
+            domain_starts=self.starts,
+            domain_distance=computed.domain,
+            oracle=oracle,
+            supports=self._supports[view],
+        )
+        return given, computed.nearest
 
     def leave_one_out(self, configs: Sequence[ScoreConfig]) -> Array:
         """Scores (C, M, N) of the normals, each scored by all the others."""
+        votes = self._fitted_votes(configs)
+        views = range(len(self._views) if votes else 1)
+        given = [self._own_input(view, self._asked(configs, votes, view)) for view in views]
+        return grid_scores(configs, given, votes)[0]
+
+    def _own_input(self, view: int, configs: Sequence[ScoreConfig]) -> CalibrationInput:
+        """What the calibration of the bank's own clips, each left out, needs in one view."""
         calibrated, geometries = _calibrated(configs)
-        own = self._leave_one_out([*_bases(configs), *calibrated], geometries)
+        own = self._leave_one_out(view, [*_bases(configs), *calibrated], geometries)
         codes = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         oracle = oracle_weights(codes, len(self.starts) - 1)[None]
-        given = CalibrationInput(
+        return CalibrationInput(
             calibration=own.scores,
             scores=own.scores,
             domain_starts=self.starts,
             domain_distance=own.domain,
             oracle=self._kernels.from_host(oracle, self._unit),
+            supports=self._supports[view],
         )
-        return calibrate_grid(configs, given)
+
+    def _fitted_votes(self, configs: Sequence[ScoreConfig]) -> dict[Base, Vote]:
+        """The votes among configurations; what they need of the bank is computed once."""
+        bases = [base for base in _bases(configs) if base.is_vote]
+        missing = {base: self.members(base) for base in bases if base not in self._votes}
+        if missing:
+            own = [
+                self._own_input(view, [c for by_view in missing.values() for c in by_view[view]])
+                for view in range(len(self._views))
+            ]
+            self._votes |= fit_votes(missing, own)
+        return {base: self._votes[base] for base in bases}
+
+    def _asked(
+        self, configs: Sequence[ScoreConfig], votes: Mapping[Base, Vote], view: int
+    ) -> list[ScoreConfig]:
+        return _with_members(configs, {base: vote.members for base, vote in votes.items()}, view)
 
     def separability(self) -> Array:
         """(M,): how well normals, each left out, find their domain by the nearest other."""
         codes = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        return separability(self._leave_one_out([], [WHOLE]).domain[WHOLE], codes)
+        return separability(self._leave_one_out(0, [], [WHOLE]).domain[WHOLE], codes)
 
     def criterion(
         self, configs: Sequence[ScoreConfig], held: Bools, with_uniformity: bool = False
@@ -179,14 +251,16 @@ class BankBatch:
         """Scores (C, M s, n_held) of the held-out halves, several splits at a time."""
         K = self._kernels
         machines, n = K.machine_count(self._unit), self._unit.shape[-2]
-        bases = _bases(configs)
-        calibrated, geometries = _calibrated(configs)
-        step = K.splits_at_once(8 * (len(configs) * int(held_starts[-1]) + len(bases) * n))
+        left = int((~held[0]).sum())
+        votes = {base: self.members(base, left) for base in _bases(configs) if base.is_vote}
+        views = range(len(self._views) if votes else 1)
+        asked = [_with_members(configs, votes, view) for view in views]
+        bytes_per_split = 8 * sum(
+            len(each) * int(held_starts[-1]) + len(_bases(each)) * n for each in asked
+        )
+        step = K.splits_at_once(bytes_per_split)
         for start in range(0, len(held), step):
             away = held[start : start + step]
-            computed = scores_within(
-                self._views, self.starts, [*bases, *calibrated], ~away, geometries
-            )
             # Masks have equally many clips in every split, so both sides are rectangular.
             inside, outside = (
                 K.from_host(
@@ -194,24 +268,42 @@ class BankBatch:
                 )
                 for mask in (~away, away)
             )
-            given = CalibrationInput(
-                calibration={b: K.take_along(computed.scores[b], inside) for b in calibrated},
-                scores={b: K.take_along(computed.scores[b], outside) for b in bases},
-                domain_starts=self.starts - held_starts,
-                domain_distance={
-                    name: K.take_along(computed.domain[name], outside[:, None])
-                    for name in geometries
-                },
-            )
-            yield calibrate_grid(configs, given)
+            given, own = [], []
+            for view in views:
+                bases = _bases(asked[view])
+                calibrated, geometries = _calibrated(asked[view])
+                computed = scores_within(
+                    self._views[view], self.starts, [*bases, *calibrated], ~away, geometries
+                )
+                supports: dict[Base, Support] = {}
+                by_side = [
+                    CalibrationInput(
+                        calibration={
+                            b: K.take_along(computed.scores[b], inside) for b in calibrated
+                        },
+                        scores={b: K.take_along(computed.scores[b], side) for b in bases},
+                        domain_starts=self.starts - held_starts,
+                        domain_distance={
+                            name: K.take_along(computed.domain[name], side[:, None])
+                            for name in geometries
+                        },
+                        supports=supports,
+                    )
+                    for side in ((outside, inside) if votes else (outside,))
+                ]
+                given.append(by_side[0])
+                own.append(by_side[-1])
+            yield grid_scores(configs, given, fit_votes(votes, own) if votes else {})[0]
 
-    def _leave_one_out(self, bases: Iterable[Base], geometries: Iterable[str] = ()) -> SubsetScores:
-        """Leave-one-out base scores, (M, N) each, computed once per base."""
-        own = self._own
+    def _leave_one_out(
+        self, view: int, bases: Iterable[Base], geometries: Iterable[str] = ()
+    ) -> SubsetScores:
+        """Leave-one-out base scores of one view, (M, N) each, computed once per base."""
+        own = self._own[view]
         missing = [base for base in dict.fromkeys(bases) if base not in own.scores]
         unknown = [name for name in dict.fromkeys(geometries) if name not in own.domain]
         if missing or unknown:
-            computed = scores_within(self._views, self.starts, missing, None, unknown)
+            computed = scores_within(self._views[view], self.starts, missing, None, unknown)
             own.scores.update(computed.scores)
             own.domain.update(computed.domain)
         return own
@@ -234,3 +326,15 @@ def _calibrated(configs: Iterable[ScoreConfig]) -> tuple[list[Base], list[str]]:
     scales = [temperature_base(base) for base in soft]
     geometries = list(dict.fromkeys(geometry_of(base) for base in bases))
     return list(dict.fromkeys([*bases, *scales])), geometries
+
+
+def _with_members(
+    configs: Sequence[ScoreConfig],
+    votes: Mapping[Base, Sequence[Sequence[ScoreConfig]]],
+    view: int,
+) -> list[ScoreConfig]:
+    """What has to be computed in one view: in the first one also configurations without a vote."""
+    plain = [c for c in configs if not c.base.is_vote] if view == 0 else []
+    if view == 0 and any(config.calibration and config.base.is_vote for config in configs):
+        plain.append(ScoreConfig.parse(DEFAULT_CONFIG))  # has the domains' weights of votes
+    return list(dict.fromkeys([*plain, *(c for by_view in votes.values() for c in by_view[view])]))

@@ -8,7 +8,7 @@ axis ``S``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -145,6 +145,8 @@ class CalibrationInput:
         bases that are calibrated.
     oracle : (S, G, n) or None
         Weights of the true domain, for ``oracle`` configurations.
+    supports : dict
+        Of the same bank, where some are known.
     """
 
     calibration: Mapping[Base, Array]
@@ -152,6 +154,44 @@ class CalibrationInput:
     domain_starts: Indices
     domain_distance: Mapping[str, Array]
     oracle: Array | None = None
+    supports: dict[Base, Support] = field(default_factory=dict)
+
+    def support(self, base: Base) -> Support:
+        """What the calibrations of a base score need of the bank, computed once."""
+        if base not in self.supports:
+            self.supports[base] = Support(self.calibration[base], self.domain_starts)
+        return self.supports[base]
+
+
+class Support:
+    """Leave-one-out scores (S, N) of one base: sorted, and summarised by domain."""
+
+    def __init__(self, scores: Array, domain_starts: Indices) -> None:
+        K = kernels(scores)
+        self.pooled = K.sort(K.double(scores))
+        """Sorted scores of all domains."""
+        self.domains = [K.sort(K.double(scores[:, a:b])) for a, b in pairwise(domain_starts)]
+        """Sorted scores of each domain."""
+
+    @cached_property
+    def typical(self) -> Array:
+        """The median of all scores, (S,)."""
+        return _median(self.pooled)[:, 0]
+
+    @cached_property
+    def medians(self) -> Array:
+        """The median of each domain, (S, G, 1)."""
+        return kernels(self.pooled).xp.stack([_median(part) for part in self.domains], 1)
+
+    @cached_property
+    def means_and_spreads(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of each domain, (S, G, 1)."""
+        stack = kernels(self.pooled).xp.stack
+        means = stack([part.mean(-1) for part in self.domains], 1)
+        # One clip has no spread of its own: the pooled spread stands in for it.
+        parts = [part if part.shape[1] > 1 else self.pooled for part in self.domains]
+        spreads = stack([_spread(part) for part in parts], 1) + _SPREAD_FLOOR
+        return means[..., None], spreads[..., None]
 
 
 def temperature_base(base: Base) -> Base:
@@ -171,9 +211,7 @@ def assignment_weights(config: ScoreConfig, given: CalibrationInput) -> Array:
         return hard_weights(distance)
     # The temperature is a median of leave-one-out scores. The LDN ratio's is about 1, as
     # published, which leaves the weights nearly uniform.
-    K = kernels(distance)
-    typical = K.sort(K.double(given.calibration[temperature_base(config.base)]))
-    return soft_weights(distance, _median(typical)[:, 0])
+    return soft_weights(distance, given.support(temperature_base(config.base)).typical)
 
 
 def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Array:
@@ -242,47 +280,35 @@ class _Calibrated:
         return self._shrunk_maps[strength]
 
     @cached_property
+    def _support(self) -> Support:
+        return self._given.support(self._base)
+
+    @cached_property
     def _over_median(self) -> Array:
-        medians = self._kernels.xp.stack([_median(part) for part in self._domains], 1)
-        return self._scores[:, None] / medians.clip(min=_SPREAD_FLOOR)
+        return self._scores[:, None] / self._support.medians.clip(min=_SPREAD_FLOOR)
 
     @cached_property
     def _standardised(self) -> Array:
-        stack = self._kernels.xp.stack
-        means = stack([part.mean(-1) for part in self._domains], 1)
-        # One clip has no spread of its own: the pooled spread stands in for it.
-        parts = [part if part.shape[1] > 1 else self._pooled for part in self._domains]
-        spreads = stack([_spread(part) for part in parts], 1) + _SPREAD_FLOOR
-        return (self._scores[:, None] - means[..., None]) / spreads[..., None]
+        means, spreads = self._support.means_and_spreads
+        return (self._scores[:, None] - means) / spreads
 
     @cached_property
     def _domain_maps(self) -> Array:
-        return self._kernels.xp.stack([self._map_of(part) for part in self._domains], 1)
+        maps = [self._map_of(part) for part in self._support.domains]
+        return self._kernels.xp.stack(maps, 1)
 
     def _map_of(self, support: Array) -> Array:
         return quantile_maps(support, self._scores, self._order, signed=self._base.signed)
 
     @cached_property
     def _pooled_map(self) -> Array:
-        if len(self._domains) == 1:
+        if len(self._support.domains) == 1:
             return self._domain_maps[:, 0]
-        return self._map_of(self._pooled)
+        return self._map_of(self._support.pooled)
 
     @cached_property
     def _order(self) -> Array:
         return self._kernels.sorting_order(self._scores)
-
-    @cached_property
-    def _pooled(self) -> Array:
-        """Sorted calibration scores of all domains."""
-        return self._kernels.sort(self._kernels.double(self._given.calibration[self._base]))
-
-    @cached_property
-    def _domains(self) -> list[Array]:
-        """Sorted calibration scores of each domain."""
-        scores = self._kernels.double(self._given.calibration[self._base])
-        starts = self._given.domain_starts
-        return [self._kernels.sort(scores[:, a:b]) for a, b in pairwise(starts)]
 
 
 def _empty(n_configs: int, scores: Array) -> Array:

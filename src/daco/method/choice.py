@@ -28,6 +28,7 @@ from daco.method.viability import (
     refuse_oracle,
     viability_veto,
 )
+from daco.method.views import Bands
 from daco.text import quantity
 from daco.validation import Bools
 
@@ -191,7 +192,7 @@ def choose_config(
     domains: Domains | None = None,
     pool: Iterable[str | ScoreConfig] | None = None,
     *,
-    bands: int = 1,
+    bands: Bands = 1,
     n_splits: int = CHOICE_SPLITS,
     seed: int = 0,
     veto: bool = True,
@@ -207,8 +208,8 @@ def choose_config(
     domains : N labels, optional
     pool : iterable of str or ScoreConfig, optional
         The candidates; :func:`daco.method.config.blind_pool` by default.
-    bands : int
-        Equal consecutive parts of a vector.
+    bands : int or Views
+        How a vector is divided.
     n_splits, seed : int
         Of the criterion; the seed also draws the pseudo-anomalies.
     veto : bool

@@ -150,10 +150,13 @@ def ks_counts(a: Array, b: Array) -> Array:
         a, b = b, a
     n, m = a.shape[-1], b.shape[-1]
     large, small = a.reshape(-1, n), K.sort(b.reshape(-1, m))
-    count = K.count_below if m <= _COUNT_UP_TO else K.count_below_sorted
+    if m <= _COUNT_UP_TO:
+        counts = K.count_below(large, small)
+    else:
+        counts = K.count_below_sorted(K.sort(large), small)
     gaps = [
         K.xp.amax(abs(of_large * m - of_small * n), -1)
-        for of_large, of_small in zip(count(large, small), K.count_below_self(small), strict=True)
+        for of_large, of_small in zip(counts, K.count_below_self(small), strict=True)
     ]
     return K.xp.maximum(*gaps).reshape(a.shape[:-1])
 

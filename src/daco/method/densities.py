@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from daco.method.bases import Base
-from daco.method.geometry import View
+from daco.method.geometry import Space
 from daco.method.kernels import Array, kernels
 from daco.method.neighbours import (
     DENSITY_FLOOR,
@@ -32,7 +32,7 @@ _DIVIDING = ("ldn-ratio", "ldn-log", "varmin-log", "dldn-ratio")
 
 
 def local_within(
-    view: View,
+    space: Space,
     domain_starts: Indices,
     bases: Sequence[Base],
     members: Bools | None,
@@ -43,26 +43,26 @@ def local_within(
     Returns {base: (S, N)} and the distance to the nearest member of each domain, (S, G, N);
     no domains (G = 0) where they were not asked for.
     """
-    lists = view.lists(max([base.neighbours for base in bases], default=1))
+    lists = space.lists(max([base.neighbours for base in bases], default=1))
     orders = _orders(bases)
     if members is None:
-        members = np.ones((1, len(view)), np.bool_)
+        members = np.ones((1, len(space)), np.bool_)
         sums, first = lists.sums(orders), lists.nearest()
     else:
         farthest = max((base.neighbours for base in bases if base.scorer == "knn"), default=0)
         outside = sum(order <= farthest for order in orders)
-        sums, first = lists.subset_sums(view.distances, members, orders, outside)
+        sums, first = lists.subset_sums(space.distances, members, orders, outside)
     sum_of = {order: sums[:, column] for column, order in enumerate(orders)}
     scores: BaseScores = {
         b: sum_of[b.neighbours] / b.neighbours for b in bases if b.scorer == "knn"
     }
-    density = Densities(view, lists, domain_starts, members, sum_of, first)
+    density = Densities(space, lists, domain_starts, members, sum_of, first)
     dividing, subtracting = _corrected(bases)
     if not (dividing or subtracting or with_domains):
-        return scores, kernels(sums).full((len(sums), 0, len(view)), 0, sums)
+        return scores, kernels(sums).full((len(sums), 0, len(space)), 0, sums)
     minima = dense_minima(
-        view.distances.blocks(),
-        len(view),
+        space.distances.blocks(),
+        len(space),
         members,
         domain_starts,
         density.stacked(dividing),
@@ -73,7 +73,7 @@ def local_within(
 
 
 def local_against(
-    view: View,
+    space: Space,
     distances: Array,
     domain_starts: Indices,
     bases: Sequence[Base],
@@ -89,27 +89,32 @@ def local_against(
     dividing, subtracting = _corrected(bases)
     if not (dividing or subtracting or with_domains):
         return scores, K.full((1, 0, distances.shape[-1]), 0, distances)
-    shift: dict[Base, Array] = {}
-    machines = K.machine_count(view.unit)
-    over = less = K.full((machines, 0, len(view)), 0, view.unit)
-    if dividing or subtracting:
-        density = whole_bank_densities(view, domain_starts, [*dividing, *subtracting])
-        over, less = density.stacked(dividing), density.stacked(subtracting)
-        shift = density.shift
-    n, everyone = distances.shape[-1], np.ones((1, len(view)), np.bool_)
-    block = slice(0, len(view)), slice(0, n), distances
+    asked = (*dividing, *subtracting)
+    if asked not in space.densities:
+        space.densities[asked] = whole_bank_densities(space, domain_starts, dividing, subtracting)
+    over, less, shift = space.densities[asked]
+    n, everyone = distances.shape[-1], np.ones((1, len(space)), np.bool_)
+    block = slice(0, len(space)), slice(0, n), distances
     minima = dense_minima([block], n, everyone, domain_starts, over, less, with_domains)
     return scores | _named(dividing, subtracting, minima, shift), minima.domain
 
 
-def whole_bank_densities(view: View, domain_starts: Indices, bases: Sequence[Base]) -> Densities:
-    """What the bases divide by or subtract when the whole bank is the bank."""
-    lists = view.lists(max(base.neighbours for base in bases))
+def whole_bank_densities(
+    space: Space, domain_starts: Indices, dividing: Sequence[Base], subtracting: Sequence[Base]
+) -> tuple[Array, Array, dict[Base, Array]]:
+    """What the bases divide by and subtract when the whole bank is the bank, and their shift."""
+    bases = [*dividing, *subtracting]
+    if not bases:
+        K = kernels(space.unit)
+        none = K.full((K.machine_count(space.unit), 0, len(space)), 0, space.unit)
+        return none, none, {}
+    lists = space.lists(max(base.neighbours for base in bases))
     orders = _orders(bases)
     sums = lists.sums(orders)
     sum_of = {order: sums[:, column] for column, order in enumerate(orders)}
-    everyone = np.ones((1, len(view)), np.bool_)
-    return Densities(view, lists, domain_starts, everyone, sum_of, lists.nearest())
+    everyone = np.ones((1, len(space)), np.bool_)
+    density = Densities(space, lists, domain_starts, everyone, sum_of, lists.nearest())
+    return density.stacked(dividing), density.stacked(subtracting), density.shift
 
 
 class Densities:
@@ -117,16 +122,16 @@ class Densities:
 
     def __init__(
         self,
-        view: View,
+        space: Space,
         lists: NeighbourLists,
         domain_starts: Indices,
         members: Bools,
         sum_of: dict[int, Array],
         first: Array,
     ) -> None:
-        self._kernels = kernels(view.unit)
-        self._machines = self._kernels.machine_count(view.unit)
-        self._view, self._lists, self._starts = view, lists, domain_starts
+        self._kernels = kernels(space.unit)
+        self._machines = self._kernels.machine_count(space.unit)
+        self._space, self._lists, self._starts = space, lists, domain_starts
         self._subsets = members
         self._sum_of, self._first = sum_of, first
         self._in_domain: dict[int, Array] = {}
@@ -135,8 +140,8 @@ class Densities:
 
     def stacked(self, bases: Sequence[Base]) -> Array:
         """(S, len(bases), N)."""
-        shape = self._machines * len(self._subsets), len(bases), len(self._view)
-        stacked = self._kernels.full(shape, 0, self._view.unit)
+        shape = self._machines * len(self._subsets), len(bases), len(self._space)
+        stacked = self._kernels.full(shape, 0, self._space.unit)
         for column, base in enumerate(bases):
             stacked[:, column] = self._of(base)
         return stacked
@@ -159,7 +164,7 @@ class Densities:
     def _members(self) -> Array:
         """(S, N) masks of all machines."""
         masks = np.tile(self._subsets, (self._machines, 1))
-        return self._kernels.from_host(masks, self._view.unit)
+        return self._kernels.from_host(masks, self._space.unit)
 
     def _powers(self, base: Base, mean: Array) -> Array:
         """Densities to the power of VarMin's slope in logarithms, relative to the typical one.
@@ -199,9 +204,9 @@ class Densities:
     def _domain_wise(self, K: int) -> Array:
         """Mean distance to the K nearest members of the same domain, fewer where it has fewer."""
         if K not in self._in_domain:
-            view, (subsets, n) = self._view, self._subsets.shape
+            space, (subsets, n) = self._space, self._subsets.shape
             shape = self._machines, subsets, n
-            density = self._kernels.full(shape, float("inf"), view.unit)
+            density = self._kernels.full(shape, float("inf"), space.unit)
             for start, stop in pairwise(self._starts):
                 inside = np.zeros(n, np.bool_)
                 inside[start:stop] = True
@@ -211,7 +216,7 @@ class Densities:
                     # A clip alone in its domain has no neighbour there: any normal's counts.
                     among, reach = (part, reach) if reach > 0 else (member, 1)
                     if reach > 0 and part.any() and member.sum() > 1:
-                        sums, _ = self._lists.subset_sums(view.distances, among[None], [reach], 0)
+                        sums, _ = self._lists.subset_sums(space.distances, among[None], [reach], 0)
                         clips = np.flatnonzero(part)
                         density[:, s, clips] = sums[:, 0, clips] / reach
             self._in_domain[K] = density.reshape(-1, n)

@@ -1,4 +1,4 @@
-"""Geometries of a bank: whole vectors, and one for every band of them.
+"""Spaces of a bank: whole vectors, and one for every band of them.
 
 The cosine of two band-preserving vectors weighs their bands by energy; BEAM and its relatives
 look at every band by itself. Both are the same work on other rows.
@@ -23,7 +23,7 @@ from daco.method.kernels import Array, kernels
 from daco.method.neighbours import NeighbourLists
 
 
-class View:
+class Space:
     """Unit rows of one geometry, their distances and neighbour lists, each made when needed."""
 
     def __init__(self, unit: Array, memory_budget: int) -> None:
@@ -31,6 +31,8 @@ class View:
         self._memory_budget = memory_budget
         self._expected = 1
         self._lists: NeighbourLists | None = None
+        self.densities: dict[Any, Any] = {}
+        """Of the normals, by the base scores that were asked for."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Distances are computed again where they are needed; scoring does not need them.
@@ -59,41 +61,41 @@ class View:
         return self._lists
 
 
-class Views:
-    """The views of one bank; ``bands`` of 1 means that the one band is the whole vector."""
+class Spaces:
+    """The spaces of one bank; ``bands`` of 1 means that the one band is the whole vector."""
 
     def __init__(self, unit: Array, bands: int, memory_budget: int) -> None:
         self.bands = bands
-        # All views share the budget: a bank of 8 bands has 9 distance matrices.
+        # All spaces share the budget: a bank of 8 bands has 9 distance matrices.
         self._budget = memory_budget // (bands + 1 if bands > 1 else 1)
-        self.whole = View(unit, self._budget)
+        self.whole = Space(unit, self._budget)
 
     @cached_property
-    def by_band(self) -> Sequence[View]:
-        """One view per band."""
+    def by_band(self) -> Sequence[Space]:
+        """One space per band."""
         if self.bands == 1:
             return [self.whole]
-        return [View(rows, self._budget) for rows in band_rows(self.whole.unit, self.bands)]
+        return [Space(rows, self._budget) for rows in band_rows(self.whole.unit, self.bands)]
 
     def together(self) -> None:
         """Bands and whole vectors will both be asked for: their products are the same."""
         unit = self.whole.unit
-        begun = any("distances" in view.__dict__ for view in (self.whole, *self.by_band))
+        begun = any("distances" in space.__dict__ for space in (self.whole, *self.by_band))
         if self.bands == 1 or begun or not fits(unit, self._budget):
             return
         lengths = band_lengths(unit, self.bands)
         if lengths.min() > _faint(unit):
             bands, whole = distances_of_bands(unit, lengths)
             self.whole.distances = PairwiseDistances(unit, self._budget, whole)
-            for view, kept in zip(self.by_band, bands, strict=True):
-                view.distances = PairwiseDistances(view.unit, self._budget, kept)
+            for space, kept in zip(self.by_band, bands, strict=True):
+                space.distances = PairwiseDistances(space.unit, self._budget, kept)
 
-    def of(self, bandwise: bool) -> Sequence[View]:
-        """The views that a base score is averaged over."""
+    def of(self, bandwise: bool) -> Sequence[Space]:
+        """The spaces that a base score is averaged over."""
         return self.by_band if bandwise else [self.whole]
 
     def rows_of(self, unit: Array, bandwise: bool) -> Sequence[Array]:
-        """New clips, unit rows, as seen by the same views."""
+        """New clips, unit rows, as seen by the same spaces."""
         return band_rows(unit, self.bands) if bandwise and self.bands > 1 else [unit]
 
 

@@ -30,6 +30,8 @@ from daco.method.kernels import (
     require_torch,
 )
 from daco.method.neighbours import list_length
+from daco.method.views import ONE_VIEW, Bands, Views
+from daco.method.vote import members_of
 from daco.validation import Float64s, Floats, Indices, as_embeddings, encode_domains, require_whole
 
 _WORKSPACE = {"cuda": 8 * 2**30}
@@ -37,7 +39,7 @@ _WORKSPACE_ELSEWHERE = 256 * 2**20
 _SPLITS_AT_ONCE = 16
 
 T = TypeVar("T")
-Work = Callable[[BankBatch, Array], dict[str, Array]]
+Work = Callable[[BankBatch, list[Array] | None], dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def evaluate_machines(
     n_splits: int | None = CHOICE_SPLITS,
     seed: int = 0,
     *,
-    bands: int = 1,
+    bands: Bands = 1,
     device: str = "cuda",
     chunk: int | None = None,
     skip_errors: bool = False,
@@ -102,7 +104,7 @@ def evaluate_machines(
         None that reads true domains.
     n_splits : int or None
         Of the criterion; None leaves it out. All machines share the splits of ``seed``.
-    bands : int
+    bands : int or Views
         As of ``NormalBank``.
     device : str
         A torch device with float64, such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
@@ -135,7 +137,7 @@ def evaluate_machines(
         if n_splits is not None:
             held, denominators = halves(configs, group.domain_names, group.starts, n_splits, seed)
 
-        def work(batch: BankBatch, query: Array) -> dict[str, Array]:
+        def work(batch: BankBatch, query: list[Array] | None) -> dict[str, Array]:
             computed = {
                 "own": batch.leave_one_out(configs).permute(1, 2, 0),
                 "separability": batch.separability(),
@@ -172,7 +174,7 @@ def machine_balances(
     grid: Grid,
     splits: Sequence[tuple[int, int]] = ((CHOICE_SPLITS, 0),),
     *,
-    bands: int = 1,
+    bands: Bands = 1,
     device: str = "cuda",
     chunk: int | None = None,
     skip_errors: bool = False,
@@ -193,7 +195,7 @@ def machine_balances(
     def balances(group: _Group) -> list[list[Balance]]:
         drawn = [halves(configs, group.domain_names, group.starts, *each) for each in splits]
 
-        def work(batch: BankBatch, query: Array) -> dict[str, Array]:
+        def work(batch: BankBatch, query: list[Array] | None) -> dict[str, Array]:
             return {
                 f"counts {number}": batch.criterion(configs, held)[0].swapaxes(0, 1)
                 for number, (held, _) in enumerate(drawn)
@@ -232,7 +234,7 @@ def _groups(
     X: Sequence[ArrayLike],
     domains: Sequence[Domains | None],
     X_test: Sequence[ArrayLike | None] | None,
-    bands: int,
+    bands: Bands,
 ) -> list[_Group]:
     """Machines by shape: clips, features, precision, test clips, domain sizes."""
     banks = _machine_arrays(X, "X")
@@ -243,7 +245,9 @@ def _groups(
     shapes: dict[Hashable, list[int]] = {}
     encoded = []
     for m, (bank, test) in enumerate(zip(banks, tests, strict=True)):
-        if bank.shape[1] % require_whole(bands, "bands"):
+        if isinstance(bands, Views):
+            bands.rows(bank[:1], f"Machine {m}: X")
+        elif bank.shape[1] % require_whole(bands, "bands"):
             raise InputError(
                 f"Machine {m}: bands must divide the {bank.shape[1]} features. Got {bands}."
             )
@@ -296,7 +300,7 @@ def _compute(
     group: _Group,
     work: Work,
     configs: list[ScoreConfig],
-    bands: int,
+    bands: Bands,
     device: str,
     chunk: int | None,
 ) -> dict[str, NDArray[Any]]:
@@ -331,7 +335,9 @@ def _compute(
                 batch = _batch(group, part, rows, bands)
                 query = None
                 if tests is not None and group.tests is not None:
-                    query = _unit(group, tests, group.tests, part, "X_test").to(rows.dtype)
+                    views = _views(bands, rows.shape[-1])
+                    units = _units(group, tests, group.tests, part, "X_test", views)
+                    query = [unit.to(rows.dtype) for unit in units]
                 # Copied as they will lie in memory: a device transposes faster than the host.
                 arrays = {name: each.contiguous() for name, each in work(batch, query).items()}
             for earlier in going:
@@ -342,27 +348,40 @@ def _compute(
     return results
 
 
-def _batch(group: _Group, part: slice, rows: Array, bands: int) -> BankBatch:
-    unit = _unit(group, rows, group.banks, part, "X")
+def _batch(group: _Group, part: slice, rows: Array, bands: Bands) -> BankBatch:
+    views = _views(bands, rows.shape[-1])
+    units = _units(group, rows, group.banks, part, "X", views)
     if group.orders is not None:
-        order = kernels(unit).from_host(group.orders[part], unit)
-        unit = unit.gather(1, order[..., None].expand_as(unit))
-    kept = len(unit) * unit.shape[1] ** 2 * unit.itemsize * (bands + 1)
-    budget = kept if len(unit) > 1 else device_memory(unit.device) // 4
-    return BankBatch(unit, group.starts, bands, budget)
+        order = kernels(rows).from_host(group.orders[part], rows)
+        units = [unit.gather(1, order[..., None].expand_as(unit)) for unit in units]
+    kept = len(rows) * rows.shape[1] ** 2 * rows.itemsize * _matrices(views)
+    budget = kept if len(rows) > 1 else device_memory(rows.device) // 4
+    return BankBatch(units, group.starts, views.bands, budget)
 
 
-def _unit(group: _Group, rows: Array, arrays: list[Floats], part: slice, name: str) -> Array:
-    """Unit rows on the device; NaN and inf are detected here, where it costs little."""
-    unit = unit_rows(rows)
-    finite = unit.sum(-1).isfinite().all(-1)
-    if not bool(finite.all()):
-        row = part.start + int((~finite).long().argmax())
-        as_embeddings(arrays[row], f"Machine {group.members[row]}: {name}")
-    return unit
+def _units(
+    group: _Group, rows: Array, arrays: list[Floats], part: slice, name: str, views: Views
+) -> list[Array]:
+    """Unit rows of each view; NaN and inf are detected here, where it costs little."""
+    units = [unit_rows(each) for each in views.split(rows)]
+    for unit in units:
+        finite = unit.sum(-1).isfinite().all(-1)
+        if not bool(finite.all()):
+            row = part.start + int((~finite).long().argmax())
+            as_embeddings(arrays[row], f"Machine {group.members[row]}: {name}")
+    return units
 
 
-def _chunk_size(group: _Group, configs: list[ScoreConfig], bands: int, device: str) -> int:
+def _views(bands: Bands, dim: int) -> Views:
+    return bands if isinstance(bands, Views) else Views((ONE_VIEW,), (dim,), (bands,))
+
+
+def _matrices(views: Views) -> int:
+    """Distance matrices between the normals of a machine."""
+    return sum(bands + 1 if bands > 1 else 1 for bands in views.bands)
+
+
+def _chunk_size(group: _Group, configs: list[ScoreConfig], bands: Bands, device: str) -> int:
     """Machines whose work fits the memory of the device."""
     import torch
 
@@ -370,11 +389,14 @@ def _chunk_size(group: _Group, configs: list[ScoreConfig], bands: int, device: s
     n, dim = group.banks[0].shape
     n_test = 0 if group.tests is None else len(group.tests[0])
     itemsize = group.banks[0].itemsize
-    views = 1 if bands == 1 else bands + 1
-    reach = max(part.neighbours for config in configs for part in config.base.parts())
-    each = itemsize * (4 * (n + n_test) * dim + (4 + views) * n * n + 3 * n_test * n)
-    each += 40 * n * list_length(max(reach, 1))
-    each += 8 * (2 * len(configs) + 40) * max(n + n_test, _SPLITS_AT_ONCE * n // 2)
-    each += 16 * len(configs) * n_test
+    views = _views(bands, dim)
+    votes = {config.base for config in configs if config.base.is_vote}
+    members = [members_of(base, b, n)[0] for base in votes for b in views.bands]
+    computed = [*configs, *(member for view in members for member in view)]
+    reach = max(part.neighbours for config in computed for part in config.base.parts())
+    each = itemsize * (4 * (n + n_test) * dim + (4 + _matrices(views)) * n * n + 3 * n_test * n)
+    each += 40 * n * list_length(max(reach, 1)) * len(views.names)
+    each += 8 * (2 * len(computed) + 40) * max(n + n_test, _SPLITS_AT_ONCE * n // 2)
+    each += 16 * len(computed) * n_test
     allowed = _WORKSPACE.get(place.type, _WORKSPACE_ELSEWHERE)
     return max(1, min(allowed, device_memory(place)) // each)

@@ -14,7 +14,7 @@ import numpy as np
 
 from daco.method.bases import SCORERS, Base
 from daco.method.densities import BaseScores, local_against, local_within
-from daco.method.geometry import Views
+from daco.method.geometry import Spaces
 from daco.method.kernels import Array, kernels
 from daco.validation import Bools, Indices
 
@@ -54,7 +54,7 @@ def required(bases: Iterable[Base]) -> tuple[list[Base], set[str]]:
 
 
 def scores_within(
-    views: Views,
+    spaces: Spaces,
     domain_starts: Indices,
     bases: Collection[Base],
     members: Bools | None = None,
@@ -71,22 +71,22 @@ def scores_within(
     """
     parts, needed = required(bases)
     needed |= set(geometries)
-    everyone = np.ones((1, len(views.whole)), np.bool_) if members is None else members
+    everyone = np.ones((1, len(spaces.whole)), np.bool_) if members is None else members
     result = SubsetScores()
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
-            by_view = (
-                local_within(view, domain_starts, local, members, geometry in needed)
-                for view in views.of(bandwise)
+            by_space = (
+                local_within(space, domain_starts, local, members, geometry in needed)
+                for space in spaces.of(bandwise)
             )
-            _add_mean(result, by_view, geometry if geometry in needed else None)
+            _add_mean(result, by_space, geometry if geometry in needed else None)
     _add_derived(result, result, everyone, domain_starts, bases)
     return result
 
 
 def scores_against(
-    views: Views,
+    spaces: Spaces,
     query: Array,
     domain_starts: Indices,
     bases: Collection[Base],
@@ -101,40 +101,40 @@ def scores_against(
     """
     parts, needed = required(bases)
     needed |= set(geometries)
-    distances = views.whole.distances_to(query) if with_nearest else None
+    distances = spaces.whole.distances_to(query) if with_nearest else None
     result = SubsetScores(nearest=None if distances is None else kernels(query).nearest(distances))
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
-            rows_by_view = zip(views.of(bandwise), views.rows_of(query, bandwise), strict=True)
-            by_view = (
+            rows_by_space = zip(spaces.of(bandwise), spaces.rows_of(query, bandwise), strict=True)
+            by_space = (
                 local_against(
-                    view,
+                    space,
                     distances
-                    if distances is not None and view is views.whole
-                    else view.distances_to(rows),
+                    if distances is not None and space is spaces.whole
+                    else space.distances_to(rows),
                     domain_starts,
                     local,
                     geometry in needed,
                 )
-                for view, rows in rows_by_view
+                for space, rows in rows_by_space
             )
-            _add_mean(result, by_view, geometry if geometry in needed else None)
-    everyone = np.ones((1, len(views.whole)), np.bool_)
+            _add_mean(result, by_space, geometry if geometry in needed else None)
+    everyone = np.ones((1, len(spaces.whole)), np.bool_)
     _add_derived(result, own, everyone, domain_starts, bases)
     return result
 
 
-def expect(views: Views, bases: Iterable[Base]) -> None:
+def expect(spaces: Spaces, bases: Iterable[Base]) -> None:
     """Announce bases that will be asked for one after the other: neighbours are sought once."""
     local = [base for base in required(bases)[0] if _is_local(base)]
     geometries = {base.bandwise for base in local}
     if len(geometries) == 2:
-        views.together()
+        spaces.together()
     for bandwise in geometries:
         reach = max(base.neighbours for base in local if base.bandwise == bandwise)
-        for view in views.of(bandwise):
-            view.expect(reach)
+        for space in spaces.of(bandwise):
+            space.expect(reach)
 
 
 def needs_own(base: Base) -> bool:
@@ -142,19 +142,34 @@ def needs_own(base: Base) -> bool:
     return bool(base.members) or base.scorer == "genrep"
 
 
+def clips_needed(base: Base, spare: int) -> tuple[int, str]:
+    """The fewest clips of a bank that a base score can do with, and what for.
+
+    ``spare`` is 1 where each clip is left out once.
+    """
+    needs = []
+    for part in base.parts():
+        n = part.neighbours
+        if part.scorer.startswith("dldn") or not n:
+            needs.append((1 + spare, "each with a neighbour"))
+        else:
+            needs.append((n + spare, f"each with {n} neighbour{'s' * (n > 1)}"))
+    return max(needs)
+
+
 def _is_local(base: Base) -> bool:
     return SCORERS[base.scorer].local
 
 
 def _add_mean(
-    result: SubsetScores, by_view: Iterable[tuple[BaseScores, Array]], geometry: str | None
+    result: SubsetScores, by_space: Iterable[tuple[BaseScores, Array]], geometry: str | None
 ) -> None:
-    """Average the scores of the views of one geometry, one view at a time."""
-    views = iter(by_view)
-    scores, domain = next(views)
+    """Average the scores of the spaces of one geometry, one space at a time."""
+    spaces = iter(by_space)
+    scores, domain = next(spaces)
     count = 1
-    for more, more_domain in views:
-        if count == 1:  # one view alone keeps its precision
+    for more, more_domain in spaces:
+        if count == 1:  # one space alone keeps its precision
             K = kernels(domain)
             scores = {base: K.double(values) for base, values in scores.items()}
             domain = K.double(domain)

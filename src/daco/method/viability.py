@@ -20,6 +20,7 @@ from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.bank import Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
+from daco.method.views import Bands
 from daco.validation import Bools, Float64s, Floats, Indices, as_embeddings, encode_domains
 
 CHANCE = 0.5
@@ -146,7 +147,7 @@ def pseudo_scores(
     anomalies: PseudoAnomalies,
     configs: Grid,
     *,
-    bands: int = 1,
+    bands: Bands = 1,
 ) -> PseudoScores:
     """Score pseudo-anomalies of one machine with every configuration of a grid.
 
@@ -239,7 +240,7 @@ def _scored_parts(
     held: Indices,
     judged: Sequence[int],
     sizes: Indices,
-    bands: int,
+    bands: Bands,
 ) -> list[_Part]:
     """Scores of held-out clips and pseudo-anomalies, turn by turn and domain by domain."""
     moved, clean = as_embeddings(anomalies.vectors), as_embeddings(anomalies.clean)

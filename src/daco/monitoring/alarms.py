@@ -23,17 +23,6 @@ _RULE = re.compile(r"(\d{1,4}) ?(?:/|of) ?(\d{1,4})", re.ASCII)
 class AlarmRule:
     """k anomalous clips among the last n open an alarm, consecutive normal clips close it.
 
-    Parameters
-    ----------
-    k : int
-        Anomalous clips that open an alarm.
-    n : int
-        Clips among which they are counted.
-    recovery : int, optional
-        Normal clips in a row that close an open alarm; `n` by default.
-    every : bool
-        An open alarm does not keep the next k clips from opening another one.
-
     Examples
     --------
     >>> rule = AlarmRule.parse("3/5")
@@ -43,10 +32,10 @@ class AlarmRule:
     True
     """
 
-    k: int = 3
-    n: int = 5
-    recovery: int | None = None
-    every: bool = False
+    k: int = 3  #: anomalous clips that open an alarm
+    n: int = 5  #: clips among which they are counted
+    recovery: int | None = None  #: normal clips in a row that close it; `n` by default
+    every: bool = False  #: an open alarm does not keep the next k clips from opening another one
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.n <= MOST_CLIPS:
@@ -56,8 +45,8 @@ class AlarmRule:
             )
         if self.recovery is not None and not 1 <= self.recovery <= MOST_CLIPS:
             raise InputError(
-                "The 'recovery' of an alarm rule must be between 1 and "
-                f"{MOST_CLIPS} clips. Got {self.recovery!r} instead."
+                f"The 'recovery' of an alarm rule must be between 1 and {MOST_CLIPS} clips. "
+                f"Got {self.recovery!r} instead."
             )
 
     @classmethod
@@ -98,29 +87,24 @@ class Decision(NamedTuple):
     anomalous: bool
 
 
-class Opened(NamedTuple):
-    """An opened alarm: the completing clip, and all contributing clips, oldest first."""
+class Opening(NamedTuple):
+    """An alarm opens: the completing clip, and all contributing clips, oldest first."""
 
     clip: int
     contributing: tuple[int, ...]
 
 
-class Recovered(NamedTuple):
-    """A closed alarm: the last of enough normal clips in a row."""
+class Recovery(NamedTuple):
+    """An alarm is over: the last of enough normal clips in a row."""
 
     clip: int
 
 
 @dataclass(frozen=True)
 class AlarmState:
-    """What the next decision depends on.
+    """What the next decision depends on: whether an alarm is open, and the recent clips.
 
-    Parameters
-    ----------
-    recent : tuple of Decision
-        Oldest first, since the last opening, recovery or acknowledgement.
-    is_open : bool
-        An alarm is open.
+    They are the clips since the last opening, recovery or acknowledgement, oldest first.
     """
 
     recent: tuple[Decision, ...] = ()
@@ -129,7 +113,7 @@ class AlarmState:
 
 def advance(
     rule: AlarmRule, state: AlarmState, decision: Decision
-) -> tuple[AlarmState, Opened | Recovered | None]:
+) -> tuple[AlarmState, Opening | Recovery | None]:
     """The state after one more clip, and the alarm that it opened or closed.
 
     Examples
@@ -139,15 +123,15 @@ def advance(
     ...     state, event = advance(rule, state, Decision(clip, anomalous))
     ...     if event:
     ...         print(event)
-    Opened(clip=2, contributing=(0, 2))
-    Recovered(clip=6)
+    Opening(clip=2, contributing=(0, 2))
+    Recovery(clip=6)
     """
     recent = (*state.recent, decision)[-rule.memory - 1 :]
     if decision.anomalous and (rule.every or not state.is_open):
         contributing = tuple(clip for clip, anomalous in recent[-rule.n :] if anomalous)
         if len(contributing) >= rule.k:
-            return AlarmState(is_open=True), Opened(decision.clip, contributing)
+            return AlarmState(is_open=True), Opening(decision.clip, contributing)
     last = [anomalous for _, anomalous in recent[-rule.normals_to_close :]]
     if state.is_open and len(last) == rule.normals_to_close and not any(last):
-        return AlarmState(), Recovered(decision.clip)
+        return AlarmState(), Recovery(decision.clip)
     return AlarmState(recent, state.is_open), None

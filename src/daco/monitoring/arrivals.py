@@ -26,12 +26,7 @@ class Stamp(NamedTuple):
     ctime_ns: int
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Stamp:
-        """The stamp of a file as it is now."""
-        return cls.read(os.stat(path))
-
-    @classmethod
-    def read(cls, status: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> Stamp:
         """The stamp in the result of ``os.stat``."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -65,10 +60,7 @@ class ProcessedFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Recordings of a folder with their stamps, and a sentence per obstacle.
-
-    It is complete if every folder could be opened.
-    """
+    """Recordings of a folder, a sentence per obstacle, and whether every folder could be opened."""
 
     files: dict[str, Stamp]
     obstacles: tuple[str, ...]
@@ -84,7 +76,7 @@ def list_recordings(folder: Path) -> Listing:
     """
     scan = scan_folder(folder)
     files = {
-        path: Stamp.read(status)
+        path: Stamp.of(status)
         for path, status in scan.files.items()
         if stat.S_ISREG(status.st_mode)
     }
@@ -103,17 +95,6 @@ class _Waiting:
 class Arrivals:
     """Decides from one listing to the next which files are new and complete.
 
-    Parameters
-    ----------
-    settle : float
-        Seconds without a change after which a file is complete.
-    patience : float
-        Seconds without a change after which a file that could not be used is tried once more,
-        for the last time until it changes: a slow copy may only have paused.
-    recall : callable
-        Called with the paths of files that were not listed before; returns those that were
-        processed earlier, by path.
-
     Examples
     --------
     >>> arrivals = Arrivals(settle=2)
@@ -122,13 +103,16 @@ class Arrivals:
     ([], [])
     >>> arrivals.ready(whole, now=3.9)
     ['a.wav']
-    >>> arrivals.done("a.wav", ProcessedFile(whole["a.wav"]))
+    >>> arrivals.record("a.wav", ProcessedFile(whole["a.wav"]))
     >>> arrivals.ready(whole, now=60)
     []
     """
 
-    settle: float
+    settle: float  #: seconds without a change after which a file is complete
+    #: seconds after which a file that could not be used is tried once more, for the last time
+    #: until it changes: a slow copy may only have paused
     patience: float = 20.0
+    #: called with paths that were not listed before; returns those that were processed earlier
     recall: Callable[[Sequence[str]], Mapping[str, ProcessedFile]] = lambda paths: {}
     processed: dict[str, ProcessedFile] = field(default_factory=dict, init=False)
     _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
@@ -140,28 +124,19 @@ class Arrivals:
     def ready(self, files: Mapping[str, Stamp], now: float) -> list[str]:
         """Paths to process now, in the order in which the files were written.
 
-        Parameters
-        ----------
-        files : mapping
-            Of a listing; files that are no longer listed are forgotten.
-        now : float
-            Of a clock that only goes forward.
+        Files that are no longer listed are forgotten. `now` is of a clock that only goes forward.
         """
         new = [path for path in files if path not in self.processed and path not in self._waiting]
         if new:
             self.processed.update(self.recall(new))
-        present: dict[str, ProcessedFile] = {}
-        waiting: dict[str, _Waiting] = {}
+        self.processed = {path: self.processed[path] for path in files if path in self.processed}
+        waiting = {}
         for path, stamp in files.items():
-            processed = self.processed.get(path)
-            if processed is not None:
-                present[path] = processed
-                if processed.stamp == stamp:
-                    continue
-            before = self._waiting.get(path)
-            unchanged = before is not None and before.stamp == stamp
-            waiting[path] = before if before and unchanged else _Waiting(stamp, now)
-        self.processed, self._waiting = present, waiting
+            if path not in self.processed or self.processed[path].stamp != stamp:
+                before = self._waiting.get(path)
+                unchanged = before is not None and before.stamp == stamp
+                waiting[path] = before if before and unchanged else _Waiting(stamp, now)
+        self._waiting = waiting
         due = [path for path, each in waiting.items() if self._is_due(each, now)]
         return sorted(due, key=lambda path: (waiting[path].stamp.mtime_ns, path))
 
@@ -183,12 +158,12 @@ class Arrivals:
         """The stamp of a waiting file."""
         return self._waiting[path].stamp
 
-    def failed(self, path: str) -> bool:
+    def record_failure(self, path: str) -> bool:
         """Record that a file could not be used; True when that was the last try."""
         self._waiting[path].tries += 1
         return self._waiting[path].tries > 1
 
-    def done(self, path: str, processed: ProcessedFile) -> None:
+    def record(self, path: str, processed: ProcessedFile) -> None:
         """Record that a file was processed."""
         self.processed[path] = processed
         self._waiting.pop(path, None)

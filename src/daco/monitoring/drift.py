@@ -30,9 +30,6 @@ CAUTION = (
     "A rising rate may also be real faults: listen to the flagged clips before adding normals."
 )
 
-Judged = tuple[bool, Mapping[str, float]]
-"""Whether a clip was called anomalous, and its domain weights."""
-
 
 @dataclass(frozen=True)
 class DomainDrift:
@@ -48,32 +45,19 @@ class DomainDrift:
 class Drift:
     """Recent decisions against the nominal rate.
 
-    Attributes
-    ----------
-    n : int
-        Clips looked at.
-    nominal, realised : float
-        The model's false-alarm rate, and the share of the clips called anomalous.
-    bound : float
-        The largest share that chance explains: at the nominal rate a larger one has a
-        probability of at most `LEVEL`, by the binomial distribution.
-    by_domain : dict of DomainDrift
-        Each domain, tested at `LEVEL` divided by the number of domains.
-    stale : bool
-        The total or a domain is above its bound, on at least `FEWEST` clips.
-    sentence, remedy, caution : str
-        For a person: the finding, the command that helps, and when not to use it.
+    The bound is the largest share that chance explains: at the nominal rate a larger one has a
+    probability of at most `LEVEL`, by the binomial distribution.
     """
 
-    n: int
-    nominal: float
-    realised: float
+    n: int  #: clips looked at
+    nominal: float  #: the model's false-alarm rate
+    realised: float  #: the share of the clips called anomalous
     bound: float
-    by_domain: Mapping[str, DomainDrift]
-    stale: bool
-    sentence: str
-    remedy: str
-    caution: str = CAUTION
+    by_domain: Mapping[str, DomainDrift]  #: tested at `LEVEL` divided by the number of domains
+    stale: bool  #: the total or a domain is above its bound, on at least `FEWEST` clips
+    sentence: str  #: the finding
+    remedy: str  #: the command that helps
+    caution: str = CAUTION  #: when not to use it
 
     # It is also part of the API's response models, which allow no other fields.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -84,7 +68,7 @@ class Drift:
 
 
 def drift_of(
-    judged: Sequence[Judged],
+    decisions: Sequence[tuple[bool, Mapping[str, float]]],
     nominal: float,
     *,
     domains: Sequence[str] | Mapping[str, int] = (),
@@ -94,7 +78,7 @@ def drift_of(
 
     Parameters
     ----------
-    judged : sequence of (bool, mapping)
+    decisions : sequence of (bool, mapping)
         Whether each clip was called anomalous, and its domain weights.
     nominal : float in (0, 1)
         The model's false-alarm rate.
@@ -117,8 +101,8 @@ def drift_of(
     Examples
     --------
     >>> from daco.monitoring.drift import drift_of
-    >>> judged = [(row % 5 == 0, {"source": 0.9, "target": 0.1}) for row in range(200)]
-    >>> drift = drift_of(judged, 0.1, model="press.daco")
+    >>> decisions = [(row % 5 == 0, {"source": 0.9, "target": 0.1}) for row in range(200)]
+    >>> drift = drift_of(decisions, 0.1, model="press.daco")
     >>> drift.stale, drift.realised, drift.bound
     (True, 0.2, 0.17)
     >>> print(drift.sentence)
@@ -127,29 +111,30 @@ def drift_of(
     daco update press.daco NEW_NORMALS --domain source
     """
     require_rate(nominal)
-    if not judged:
+    if not decisions:
         return None
-    names = list(domains) or sorted({name for _, weights in judged for name in weights})
+    flags = [bool(anomalous) for anomalous, _ in decisions]
+    names = list(domains) or sorted({name for _, weights in decisions for name in weights})
     of_domain: dict[str, list[bool]] = {name: [] for name in names}
-    for anomalous, weights in judged:
+    for flag, (_, weights) in zip(flags, decisions, strict=True):
         if weights:
-            closest = max(weights, key=lambda name: weights[name])
-            of_domain.setdefault(closest, []).append(bool(anomalous))
+            of_domain.setdefault(max(weights, key=lambda name: weights[name]), []).append(flag)
     level = LEVEL / max(1, len(of_domain))
-    by_domain = {name: _domain_drift(flags, nominal, level) for name, flags in of_domain.items()}
-    n, count = len(judged), sum(bool(anomalous) for anomalous, _ in judged)
-    bound = largest_by_chance(n, nominal) / n
-    total_stale = n >= FEWEST and count / n > bound
-    stale_domains = [name for name, each in by_domain.items() if each.stale]
+    by_domain = {name: _domain_drift(each, nominal, level) for name, each in of_domain.items()}
+    total = _domain_drift(flags, nominal, LEVEL)
+    assert total.realised is not None
+    assert total.bound is not None
+    stale = [name for name, each in by_domain.items() if each.stale]
+    most = max(stale or of_domain, key=lambda name: sum(of_domain[name]), default="DOMAIN")
     return Drift(
-        n=n,
+        n=total.n,
         nominal=float(nominal),
-        realised=count / n,
-        bound=bound,
+        realised=total.realised,
+        bound=total.bound,
         by_domain=by_domain,
-        stale=total_stale or bool(stale_domains),
-        sentence=_sentence(n, count / n, nominal, total_stale, stale_domains, by_domain),
-        remedy=_remedy(model, stale_domains, of_domain),
+        stale=total.stale or bool(stale),
+        sentence=_sentence(total, nominal, {name: by_domain[name] for name in stale}),
+        remedy=f"daco update {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
     )
 
 
@@ -176,35 +161,18 @@ def _domain_drift(flags: Sequence[bool], nominal: float, level: float) -> Domain
     return DomainDrift(n, realised, bound, stale=n >= FEWEST and realised > bound)
 
 
-def _sentence(
-    n: int,
-    realised: float,
-    nominal: float,
-    total_stale: bool,
-    stale_domains: Sequence[str],
-    by_domain: Mapping[str, DomainDrift],
-) -> str:
-    rates = "realised false-alarm rate {:.2f} at nominal {} over the last {} clips"
+def _sentence(total: DomainDrift, nominal: float, stale: Mapping[str, DomainDrift]) -> str:
     promised = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
-    if total_stale:
-        return "calibration is stale: " + rates.format(realised, promised, n)
-    if stale_domains:
-        name = stale_domains[0]
-        part = by_domain[name]
-        assert part.realised is not None
-        return (
-            f"calibration is stale in domain {name}: "
-            f"{rates.format(part.realised, promised, part.n)} of that domain"
-        )
-    if n < FEWEST:
-        return f"too few clips to hold the calibration against: {n}, {FEWEST} are needed"
-    return "calibration holds: " + rates.format(realised, promised, n)
 
+    def rates(part: DomainDrift) -> str:
+        realised = f"realised false-alarm rate {part.realised:.2f} at nominal {promised}"
+        return f"{realised} over the last {part.n} clips"
 
-def _remedy(
-    model: str, stale_domains: Sequence[str], of_domain: Mapping[str, Sequence[bool]]
-) -> str:
-    """The command that adds normals to the domain that needs them most."""
-    among = stale_domains or list(of_domain)
-    most = max(among, key=lambda name: sum(of_domain[name]), default="DOMAIN")
-    return f"daco update {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}"
+    if total.stale:
+        return f"calibration is stale: {rates(total)}"
+    if stale:
+        name, part = next(iter(stale.items()))
+        return f"calibration is stale in domain {name}: {rates(part)} of that domain"
+    if total.n < FEWEST:
+        return f"too few clips to hold the calibration against: {total.n}, {FEWEST} are needed"
+    return f"calibration holds: {rates(total)}"

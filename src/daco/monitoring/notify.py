@@ -76,14 +76,10 @@ class Webhook:
                     raise InputError("The webhook's secret is not base64 after whsec_.") from None
         return cls(url, host, key, timeout)
 
-    def send(self, delivery: Delivery, now: float | None = None) -> None:
+    def send(self, delivery: Delivery) -> None:
         """One attempt; a NotDeliveredError where the answer was not a 2xx."""
-        request = urllib.request.Request(
-            self.url,
-            delivery.body.encode(),
-            self.headers(delivery, time.time() if now is None else now),
-            method="POST",
-        )
+        headers = self.headers(delivery, time.time())
+        request = urllib.request.Request(self.url, delivery.body.encode(), headers, method="POST")
         try:
             with _OPENER.open(request, timeout=self.timeout):
                 return
@@ -126,17 +122,9 @@ _OPENER = urllib.request.build_opener(_NoRedirects)
 class WebhookSender:
     """A thread that delivers the messages of an outbox, and tries failed ones again.
 
-    Parameters
-    ----------
-    outbox : Outbox
-        Of a store or of one machine.
-    webhook : Webhook
-        The address.
-    say : callable
-        Called with a sentence when the address stops answering and when it answers again.
-    first_wait : float
-        Seconds after a first failure, doubled with each further one: of a message up to an
-        hour, of the address up to five minutes. No message is given up.
+    `say` is called with a sentence when the address stops answering and when it answers again. The
+    wait after a failure, `first_wait` seconds, is doubled with each further one: of a message up
+    to an hour, of the address up to five minutes. No message is given up.
     """
 
     def __init__(
@@ -198,14 +186,14 @@ class WebhookSender:
         except NotDeliveredError as error:
             self._failures += 1
             again = self._doubled(delivery.attempt)
-            self.outbox.failed(delivery, str(error), max(again, error.wait))
+            self.outbox.put_back(delivery, str(error), max(again, error.wait))
             if self._failures == 1:
                 self.say(
                     f"The webhook at {self.webhook.host} does not take messages ({error}). "
                     "They are kept and sent later."
                 )
             return min(max(self._doubled(self._failures), error.wait), _LONGEST_REST)
-        self.outbox.delivered(delivery)
+        self.outbox.mark_delivered(delivery)
         if self._failures:
             self.say(f"The webhook at {self.webhook.host} takes messages again.")
         self._failures = 0

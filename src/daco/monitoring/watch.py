@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from daco.audio.decode import probe
 from daco.detector.model import MachineModel
@@ -22,17 +22,17 @@ from daco.embedding.frontend import Listener
 from daco.errors import AudioError, DacoError, InputError
 from daco.files.hashing import sha256_of_file
 from daco.monitoring.arrivals import Arrivals, Listing, ProcessedFile, Stamp, list_recordings
-from daco.monitoring.store import Added, NewClip, Store, StoreError
+from daco.monitoring.store import Addition, NewClip, Store, StoreError
 from daco.monitoring.store.records import KEY, TEXT
 from daco.text import quantity
 
 
 @dataclass(frozen=True)
-class ScoredRecording:
+class NewVerdict:
     """A recording that was judged and stored."""
 
     verdict: Verdict
-    added: Added
+    added: Addition
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,14 @@ class Remark:
     text: str
 
 
-Event = ScoredRecording | UnusableFile | Remark
+Event = NewVerdict | UnusableFile | Remark
 
 
 class ModelInUse:
     """The last good content of a model file; loaded again when the file changes.
 
-    Parameters
-    ----------
-    path : Path
-        The file; its name without the ending names the machine, as in ``daco serve``.
-    options : ScoreOptions
-
-    Raises
-    ------
-    DacoError
-        The file cannot be used at the start.
+    The file's name without the ending names the machine, as in ``daco serve``. A file that cannot
+    be used at the start raises a DacoError.
     """
 
     def __init__(self, path: Path, options: ScoreOptions) -> None:
@@ -114,7 +106,7 @@ class Watcher:
     settle : float
         Seconds without a change after which a file is complete.
     clock : callable
-        Seconds that only grow.
+        Returns seconds that only grow.
     """
 
     def __init__(
@@ -165,15 +157,9 @@ class Watcher:
     ) -> Iterator[Event]:
         """List the folder once, and process what has arrived, oldest first.
 
-        The iteration can be left at any point: what was yielded is stored, the rest waits for the
-        next poll.
-
-        Parameters
-        ----------
-        second_try : bool
-            Try a file that cannot be used once more at a later poll before it is reported.
-        stop : callable
-            Called before each recording.
+        The iteration can be left at any point, and `stop` is called before each recording: what
+        was yielded is stored, the rest waits for the next poll. With `second_try`, a file that
+        cannot be used is tried once more at a later poll before it is reported.
         """
         started = self._clock()
         listing = list_recordings(self.folder)
@@ -202,37 +188,45 @@ class Watcher:
             self._store_failed = True
 
     def _forget(self, listing: Listing) -> None:
-        if self._forget_at_next_poll and listing.files and listing.is_complete:
-            is_removed, start = _removed_files(self.folder, listing), len(self._prefix)
-            self.store.forget_sources(
-                self.model.machine, self._prefix, lambda key: is_removed(key[start:])
-            )
-            self._forget_at_next_poll = False
+        if not (self._forget_at_next_poll and listing.files and listing.is_complete):
+            return
+        nonempty = {str(up) for path in listing.files for up in PurePosixPath(path).parents}
+
+        def is_removed(key: str) -> bool:
+            """Whether a file was removed, and not only the drive that holds it."""
+            path = key.removeprefix(self._prefix)
+            # A listing leaves out broken links, and files that cannot be read at the moment.
+            if path in listing.files or _may_exist(self.folder / path):
+                return False
+            folders = PurePosixPath(path).parents
+            present = next((up for up in folders if (self.folder / up).is_dir()), None)
+            return str(present) in nonempty
+
+        self.store.forget_sources(self.model.machine, self._prefix, is_removed)
+        self._forget_at_next_poll = False
 
     def _process(self, path: str, second_try: bool) -> Event | None:
         stamp, file = self._arrivals.stamp_of(path), self.folder / path
+        key, machine = self._prefix + path, self.model.machine
         before = self._arrivals.processed.get(path)
         known = None if before is None else before.sha256
-        verdict = None
+        verdict, added = None, None
         try:
-            if len(self._prefix + path) > KEY:
+            if len(key) > KEY:
                 raise InputError(f"its path is longer than {KEY} characters.")
             probe(file)  # before all of it is read: it may not be a recording, or too large
             sha256 = sha256_of_file(file)
             if sha256 != known:
                 verdict = self.model.judge(file, path)
         except (AudioError, InputError, OSError) as error:
-            if not _is_unchanged(file, stamp) or (not self._arrivals.failed(path) and second_try):
+            if not _is_unchanged(file, stamp):
+                return None
+            if not self._arrivals.record_failure(path) and second_try:
                 return None
             return self._reject(path, ProcessedFile(stamp, known), error)
         if not _is_unchanged(file, stamp):
             return None  # written to, or removed, since it was listed
-        processed, key, machine = (
-            ProcessedFile(stamp, sha256),
-            self._prefix + path,
-            self.model.machine,
-        )
-        added = None
+        processed = ProcessedFile(stamp, sha256)
         if verdict is None:
             self.store.restamp(machine, key, processed.text())
         else:
@@ -248,9 +242,9 @@ class Watcher:
                     stamp=processed.text(),
                 )
             )
-        self._arrivals.done(path, processed)
+        self._arrivals.record(path, processed)
         # None: another watcher was faster, or an earlier commit succeeded whose answer was lost.
-        return None if added is None or verdict is None else ScoredRecording(verdict, added)
+        return None if added is None or verdict is None else NewVerdict(verdict, added)
 
     def _reject(self, path: str, processed: ProcessedFile, error: Exception) -> Event:
         reason = error.reason if isinstance(error, DacoError) else str(error)
@@ -266,29 +260,8 @@ class Watcher:
                 reason=reason[:TEXT],
                 at=datetime.now(UTC),
             )
-        self._arrivals.done(path, processed)
+        self._arrivals.record(path, processed)
         return UnusableFile(path, reason)
-
-
-def _removed_files(folder: Path, listing: Listing) -> Callable[[str], bool]:
-    """A test whether the file of a path was removed, and not only the drive that holds it."""
-    nonempty: set[str] = set()  # folders with a recording in or below them
-    for path in listing.files:
-        parent = _parent(path)
-        while parent not in nonempty:
-            nonempty.add(parent)
-            parent = _parent(parent)
-
-    def is_removed(path: str) -> bool:
-        # A listing leaves out broken links, and files that cannot be read at the moment.
-        if path in listing.files or _may_exist(folder / path):
-            return False
-        parent = _parent(path)
-        while parent and not os.path.isdir(folder / parent):
-            parent = _parent(parent)
-        return parent in nonempty
-
-    return is_removed
 
 
 def _may_exist(path: Path) -> bool:
@@ -301,13 +274,9 @@ def _may_exist(path: Path) -> bool:
     return True
 
 
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0]
-
-
 def _is_unchanged(path: Path, stamp: Stamp) -> bool:
     try:
-        return Stamp.of(path) == stamp
+        return Stamp.of(path.stat()) == stamp
     except OSError:
         return False
 

@@ -225,12 +225,9 @@ def synth_factory(
         Whose conventions to follow. 2026 has two channels: near and far microphone.
     split : {"dev", "eval", "both"}
         ``"both"`` makes the first half of the machines development, the others evaluation.
-    n_source, n_target, n_test : int
-        Clips per machine; the test clips are a quarter each of domain and label.
-    n_supplemental : int
-        2025 only: clips of the clean machine, or of the bare background, one kind per machine.
-    seconds, sample_rate : float, int
-        Of every clip.
+    n_source, n_target, n_test, n_supplemental : int
+        Clips per machine; the test clips are a quarter each of domain and label. Supplemental
+        ones, 2025 only, are of the clean machine or of the bare background.
     severity : float
         How bad the faults are: 0 makes anomalies normal, 1 is hard, 3 is easy.
     seed : int

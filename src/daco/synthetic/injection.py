@@ -16,7 +16,7 @@ import numpy as np
 from daco.audio.decode import Decoder, Sound, naming, resample
 from daco.audio.microphones import NEAR, needs_both, parse_channel
 from daco.backbones.protocol import Backbone
-from daco.data.clips import COLUMNS, ClipTable
+from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.frontend import BATCH_SIZE, decoder_of, embed_equal
 from daco.embedding.provenance import check_readouts, origin_of
@@ -108,15 +108,12 @@ def inject_recordings(
     chosen : ClipTable
         As `choose_recordings` gives it. All of it is used, and only one recording at a time is
         in memory.
-    net : Backbone
-    plan : Plan, optional
-    readouts : sequence of str, optional
-        By default the network's own.
+    net, plan, readouts
+        The network, the faults, and the readouts, by default the network's own.
     channel : int or str
         As in :func:`daco.embedding.embed.embed_clips`. In a recording of several channels the fault
         is at the first, whose level counts, and leaks to the others
         (:data:`daco.synthetic.faults.FAR_DB`), whichever of them the policy hears.
-    batch_size : int
     progress : callable, optional
         Called with the recordings done and in all.
 
@@ -146,7 +143,14 @@ def inject_recordings(
     matrices = {name: _concatenate(name, vectors) for name, vectors in parts.items()}
     faults = {"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}
     origin = origin_of(net, names, policy) | {"faults": json.dumps(faults)}
-    return _table(chosen, matrices, plan, origin)
+    kinds, levels = zip(*plan.versions * len(chosen), strict=True)
+    columns: dict[str, Any] = {
+        name: [value for value in values for _ in plan.versions]
+        for name, values in chosen.columns().items()
+    }
+    columns |= {"split": "supplemental", "label": [int(kind != "") for kind in kinds]}
+    columns |= {"fault": kinds, "level_db": [None if x is None else f"{x:g}" for x in levels]}
+    return EmbeddingTable.from_arrays(matrices, metadata=origin, **columns)
 
 
 def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterator[Float32s]:
@@ -185,23 +189,3 @@ def _concatenate(name: str, parts: list[Float32s]) -> Float32s:
             "of different lengths. Give recordings of one length."
         )
     return np.concatenate(parts)
-
-
-def _table(
-    chosen: ClipTable,
-    matrices: dict[str, Float32s],
-    plan: Plan,
-    metadata: dict[str, str],
-) -> EmbeddingTable:
-    versions = plan.versions
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for clip in chosen:
-        for name in COLUMNS:
-            columns[name] += [getattr(clip, name)] * len(versions)
-    columns["split"] = ["supplemental"] * len(columns["split"])
-    columns["label"] = [0 if fault == "" else 1 for _ in chosen for fault, _ in versions]
-    levels = [None if level is None else f"{level:g}" for _ in chosen for _, level in versions]
-    faults = [fault for _ in chosen for fault, _ in versions]
-    return EmbeddingTable.from_arrays(
-        matrices, metadata=metadata, fault=faults, level_db=levels, **columns
-    )

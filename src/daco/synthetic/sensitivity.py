@@ -75,28 +75,13 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """Detection rates of a model by kind of fault, domain and level.
+    """Detection rates of a model by kind of fault, domain and (ascending) level.
 
-    Attributes
-    ----------
-    machine, config, model_sha256, threshold, false_alarm_rate
-        Of the model.
-    kinds, domains : tuple of str
-    levels : tuple of float
-        Ascending.
-    caught : (kinds, domains, levels) int
-        Recordings above the threshold.
-    false_alarms : (domains,) int
-        The same recordings without a fault above the threshold.
-    clips : (domains,) int
-        Recordings behind every number.
-    detect : float
-        The share that counts as caught.
-    in_model : int
-        How many of the recordings are among the model's normals, and were left out of it.
-    seed : int
-    recorded : tuple of str
-        What the machine of the recordings is called, where that is not the model's.
+    ``caught`` counts recordings above the threshold, of shape (kinds, domains, levels),
+    ``false_alarms`` the same recordings without a fault and ``clips`` all of them, by domain.
+    ``detect`` is the share that counts as caught, ``in_model`` how many recordings are among the
+    model's normals and were left out of it, and ``recorded`` what the machine of the recordings is
+    called, where that is not the model's name.
     """
 
     machine: str
@@ -166,10 +151,10 @@ class Sensitivity:
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
                 low = Rate(clips, clips).interval[0]
+                stand = "recordings stand" if clips > 1 else "recording stands"
                 yield (
-                    f"{clips} {domain} recording{'s stand' if clips > 1 else ' stands'} behind "
-                    "each rate there: "
-                    f"even {clips} of {clips} caught may be a true rate of {low:.2f}."
+                    f"{clips} {domain} {stand} behind each rate there: even {clips} of {clips} "
+                    f"caught may be a true rate of {low:.2f}."
                 )
         for domain in self.domains:
             alarms = self.false_alarm(domain)
@@ -224,18 +209,16 @@ def measure_sensitivity(
 
     Parameters
     ----------
-    model : MachineModel
+    model, listener : MachineModel, Listener
+        The model, and its network.
     recordings : ClipTable
         Training normals of the machine; others in it are passed over.
-    listener : Listener
-        Of the model.
     kinds, levels : sequences
         What is injected; each recording gets the same fault at every level.
     per_domain : int
         Recordings of each domain, drawn by `seed` where there are more.
     detect : float in (0, 1]
         The share that counts as caught.
-    seed : int
     progress : callable, optional
         Called with the recordings done and in all.
     """
@@ -243,14 +226,9 @@ def measure_sensitivity(
         raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")
     plan = Plan(tuple(kinds), tuple(levels), seed)
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, seed)
-    frontend = listener.frontend
+    readouts, channel = [listener.frontend.readout], listener.frontend.channel
     faults = inject_recordings(
-        chosen,
-        listener.net,
-        plan,
-        readouts=[frontend.readout],
-        channel=frontend.channel,
-        progress=progress,
+        chosen, listener.net, plan, readouts=readouts, channel=channel, progress=progress
     )
     return detection_rates(model, faults, detect=detect)
 
@@ -268,27 +246,21 @@ def detection_rates(
     steps = [float(level) for level in faults.columns["level_db"] if level is not None]
     levels, level_of = np.unique(steps, return_inverse=True)
     at = kind_of, domain_of[anomalies.origin], level_of
-    caught = np.zeros((len(kinds), len(domains), len(levels)), np.int64)
-    versions = np.zeros_like(caught)
+    caught, versions = np.zeros((2, len(kinds), len(domains), len(levels)), np.int64)
     np.add.at(caught, at, flagged)
     np.add.at(versions, at, 1)
-    clips = np.bincount(domain_of, minlength=len(domains))
+    clips = np.bincount(domain_of)
     if (versions != clips[None, :, None]).any():
         raise DataError("The table of faults lacks some versions of some recordings.")
     pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
     known = any(model.machine in (name, machine_title(year, name)) for year, name in pairs)
-    false_alarms = np.bincount(domain_of, weights=clean_flagged, minlength=len(domains))
     return Sensitivity(
-        machine=model.machine,
-        config=model.config,
-        model_sha256=model.sha256,
-        threshold=model.threshold,
-        false_alarm_rate=model.false_alarm_rate,
+        *(model.machine, model.config, model.sha256, model.threshold, model.false_alarm_rate),
         kinds=kinds,
         domains=domains,
         levels=tuple(levels.tolist()),
         caught=caught,
-        false_alarms=false_alarms.astype(int),
+        false_alarms=np.bincount(domain_of, weights=clean_flagged).astype(int),
         clips=clips,
         detect=detect,
         in_model=sum(bool(len(rows)) for rows in same),

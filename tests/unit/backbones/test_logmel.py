@@ -43,7 +43,7 @@ def test_ten_seconds_follow_the_recipe():
 
 def test_every_readout_has_its_shape_and_dtype():
     net, wave = LogMel(), waves(3)
-    sizes = {"mod": 112, "mean": 128, "meanstd": 256}
+    sizes = {"mod": 112, "mean": 128, "meanstd": 256, "env": 640, "cep": 40, "mod60": 192}
     assert set(net.readouts) == set(sizes)
     for readout, vectors in net.embed_many(wave, net.readouts).items():
         assert vectors.shape == (3, sizes[readout])
@@ -58,6 +58,14 @@ def test_a_long_clip_is_cut_into_blocks_without_a_seam():
     net = LogMel()
     inner = net.grid(wave[:, 512 * 1000 :])
     np.testing.assert_allclose(net.grid(wave)[:, 1000:], inner, atol=1e-3)
+
+
+def test_views_of_the_waveform_name_the_shortest_clip_they_take():
+    net = LogMel()
+    assert net.embed(waves(1, 0.512), "cep").shape == (1, 40)
+    for readout in ("env", "cep", "mod60"):
+        with pytest.raises(AudioError, match="at least 8192 samples"):
+            net.embed_many(waves(1, 0.5), ["mod", readout])
 
 
 def test_silence_is_finite():
@@ -75,17 +83,19 @@ def test_int16_and_torch_waveforms_are_taken_as_they_are():
     net = LogMel()
     pcm = (waves() * 20000).astype(np.int16)
     floats = pcm.astype(np.float32) / 32768
-    np.testing.assert_allclose(net.embed(pcm), net.embed(floats), atol=1e-5)  # as float32 rounds
+    for name, vectors in net.embed_many(pcm, net.readouts).items():
+        np.testing.assert_allclose(vectors, net.embed(floats, name), atol=1e-5)  # float32 rounds
     np.testing.assert_array_equal(net.embed(torch.from_numpy(floats)), net.embed(floats))
 
 
 @pytest.mark.parametrize("rate", [1000, 4000, 8000, 11025, 22050, 44100, 48000, 96000])
 @pytest.mark.parametrize("seconds", [1, 3.3])
-def test_any_rate_and_length_give_112_values(rate, seconds):
+def test_any_rate_and_length_give_as_many_values(rate, seconds):
     net = LogMel(sample_rate=rate)
-    vectors = net.embed(waves(1, seconds, rate))
-    assert vectors.shape == (1, 112)
-    assert np.isfinite(vectors).all()
+    sizes = {"mod": 112, "env": 640, "cep": 40, "mod60": 192}
+    for name, vectors in net.embed_many(waves(1, seconds, rate), list(sizes)).items():
+        assert vectors.shape == (1, sizes[name])
+        assert np.isfinite(vectors).all()
     assert abs(net.frame_rate - 31.25) < 0.3
 
 

@@ -306,8 +306,8 @@ class TestDamage:
 class TestTheHeader:
     def test_of_a_newer_schema_is_refused_by_name(self, parts):
         header, body = parts
-        header["__metadata__"]["schema"] = "4"
-        message = r"made by a newer daco \(schema 4, this one reads up to 3\): upgrade"
+        header["__metadata__"]["schema"] = "5"
+        message = r"made by a newer daco \(schema 5, this one reads up to 4\): upgrade"
         refused(put_together(header, body), message)
         # whatever else a newer one may look like
         other = {"__metadata__": {"format": "daco-model", "schema": "7"}, "x": []}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import daco
 from daco.errors import ConfigError
-from daco.method.bases import SCORERS, Base, parse_base
+from daco.method.bases import SCORERS, VOTES, Base, parse_base
 from daco.method.config import (
     ASSIGNMENTS,
     CALIBRATIONS,
@@ -19,7 +19,7 @@ from daco.method.config import (
 
 @st.composite
 def simple_bases(draw):
-    scorer = draw(st.sampled_from([name for name in SCORERS if name != "zmin"]))
+    scorer = draw(st.sampled_from([name for name in SCORERS if name not in ("zmin", *VOTES)]))
     facts = SCORERS[scorer]
     number = draw(st.integers(1, 999)) if facts.letter else 0
     return Base(scorer, number, bandwise=facts.local and draw(st.booleans()))

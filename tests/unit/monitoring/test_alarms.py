@@ -12,8 +12,8 @@ from daco.monitoring.alarms import (
     AlarmRule,
     AlarmState,
     Decision,
-    Opened,
-    Recovered,
+    Opening,
+    Recovery,
     advance,
 )
 
@@ -58,10 +58,10 @@ def textbook(rule, history):
         normals = rule.n if rule.recovery is None else rule.recovery
         last = [anomalous for _, anomalous in counted[-normals:]]
         if happened and len(loud) >= rule.k and (rule.every or not is_open):
-            events.append(Opened(clip, tuple(loud)))
+            events.append(Opening(clip, tuple(loud)))
             since, is_open = clip + 1, True
         elif is_open and last == [False] * normals:
-            events.append(Recovered(clip))
+            events.append(Recovery(clip))
             since, is_open = clip + 1, False
     return events
 
@@ -85,15 +85,15 @@ def test_the_memory_of_a_rule_is_all_that_a_decision_needs(rule, history):
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_off_makes_every_anomalous_clip_an_alarm_of_its_own(history):
-    opened = [event for event in replay(EVERY_CLIP, history) if isinstance(event, Opened)]
-    assert opened == [Opened(clip, (clip,)) for clip, loud in enumerate(history) if loud]
+    opened = [event for event in replay(EVERY_CLIP, history) if isinstance(event, Opening)]
+    assert opened == [Opening(clip, (clip,)) for clip, loud in enumerate(history) if loud]
 
 
 def test_after_an_acknowledgement_old_clips_do_not_open_it_again_but_new_ones_do():
     rule = AlarmRule(3, 5)
-    assert replay(rule, [True] * 4 + [ACKNOWLEDGED] + [True] * 2) == [Opened(2, (0, 1, 2))]
+    assert replay(rule, [True] * 4 + [ACKNOWLEDGED] + [True] * 2) == [Opening(2, (0, 1, 2))]
     opened = replay(rule, [True] * 4 + [ACKNOWLEDGED] + [True] * 3)
-    assert opened == [Opened(2, (0, 1, 2)), Opened(7, (5, 6, 7))]
+    assert opened == [Opening(2, (0, 1, 2)), Opening(7, (5, 6, 7))]
 
 
 @pytest.mark.parametrize("text", ["3/5", " 3 of 5 ", "3 / 5"])

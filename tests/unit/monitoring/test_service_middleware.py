@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+from unittest.mock import patch
 
 import httpx
 import pytest
 
 from daco.monitoring.service import middleware
-from daco.monitoring.service.metrics import Metrics
 from daco.monitoring.service.middleware import (
     COOKIE,
     SMALL_BODY,
     Guard,
+    Metrics,
     new_session,
     session_cookie,
 )
 from daco.monitoring.service.settings import Settings
 
 TOKEN = "a token of some length".replace(" ", "-")
+with patch("time.time", return_value=0):
+    ENDED = new_session(TOKEN)
 
 
 async def echo(scope, receive, send):
@@ -114,7 +117,7 @@ class TestToken:
             {"Cookie": f"{COOKIE}=1.2"},
             {"Cookie": f"{COOKIE}=99999999999.{'0' * 64}"},
             {"Cookie": f"{COOKIE}={TOKEN}"},
-            {"Cookie": f"{COOKIE}={new_session(TOKEN, now=0)}"},
+            {"Cookie": f"{COOKIE}={ENDED}"},
             {"Cookie": f"{COOKIE}={new_session(TOKEN + 'x')}"},
             {"Cookie": b"\x80=;;;"},
         ],

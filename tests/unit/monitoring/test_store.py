@@ -9,18 +9,13 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 
 import pytest
-from stores import BACKENDS, START, add, new_url, verdict
+from stores import START, add, verdict
 
 from daco.errors import InputError
-from daco.monitoring.alarms import EVERY_CLIP, AlarmRule, AlarmState, Decision, Opened, advance
+from daco.monitoring.alarms import EVERY_CLIP, AlarmRule, AlarmState, Decision, Opening, advance
 from daco.monitoring.store import NewClip, Store
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(params=BACKENDS)
-def url(request, tmp_path):
-    return new_url(request.param, tmp_path)
 
 
 @pytest.fixture
@@ -181,7 +176,7 @@ def test_alarms_are_those_of_the_rule_however_the_clips_are_batched(url, rule):
         state, expected = AlarmState(), []
         for clip, each in zip(ids, decisions, strict=True):
             state, event = advance(rule, state, Decision(clip, each))
-            expected += [event] if isinstance(event, Opened) else []
+            expected += [event] if isinstance(event, Opening) else []
         stored = store.alarms("press", limit=1000)[::-1]
         assert [(each.clip_id, each.clip_ids) for each in stored] == expected
         assert {each.clip_id: each.id for each in stored} == opened

@@ -13,7 +13,7 @@ from watched import record, save_model
 
 from daco.detector.verdict import ScoreOptions
 from daco.monitoring.store import Store, database
-from daco.monitoring.watch import ModelInUse, Remark, ScoredRecording, Watcher
+from daco.monitoring.watch import ModelInUse, NewVerdict, Remark, Watcher
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_every_recording_is_judged_once_and_stays_known(watched):
         os.utime(watched.inbox / f"{index}.wav", ns=(0, 10**18 + index))
     record(watched.inbox / "deep" / "er" / "Gehäuse 圧力 🛠.flac", 7, format="FLAC")
     events = watched.settled()
-    assert all(isinstance(event, ScoredRecording) for event in events)
+    assert all(isinstance(event, NewVerdict) for event in events)
     assert [event.verdict.alarm for event in events] == [False, False, True, False, False]
     assert watched.stored == [*(f"{i}.wav" for i in range(4)), "deep/er/Gehäuse 圧力 🛠.flac"]
     assert watched.look(60) == []
@@ -100,7 +100,7 @@ def test_a_copy_that_pauses_is_neither_judged_nor_complained_about(watched, tmp_
         assert watched.settled() == []
         assert watched.look(10) == []
     target.write_bytes(whole)
-    assert [type(event) for event in watched.settled()] == [ScoredRecording]
+    assert [type(event) for event in watched.settled()] == [NewVerdict]
 
 
 def test_a_recording_that_is_moved_in_is_judged_at_once(watched, tmp_path):
@@ -108,7 +108,7 @@ def test_a_recording_that_is_moved_in_is_judged_at_once(watched, tmp_path):
     old = ready.stat().st_mtime_ns - 5 * 10**9
     os.utime(ready, ns=(old, old))
     ready.rename(watched.inbox / "a.wav")
-    assert [type(event) for event in watched.look()] == [ScoredRecording]
+    assert [type(event) for event in watched.look()] == [NewVerdict]
 
 
 def test_an_overwritten_file_is_a_new_recording_and_a_touched_one_is_not(watched):
@@ -146,7 +146,7 @@ def test_what_is_no_recording_is_told_once_and_tried_again_when_it_changes(watch
     (watched.inbox / "empty.wav").write_bytes(b"")
     (watched.inbox / "text.flac").write_text("not sound")
     record(watched.inbox / "good.wav", 1)
-    assert [type(event) for event in watched.settled()] == [ScoredRecording]
+    assert [type(event) for event in watched.settled()] == [NewVerdict]
     assert watched.look(17) == []
     told = {event.name: event.reason for event in watched.look(1)}
     assert set(told) == {"cut.wav", "empty.wav", "text.flac"}

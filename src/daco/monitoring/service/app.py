@@ -11,13 +11,13 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
 
 from daco.errors import InputError
-from daco.monitoring.service import operation, reading, scoring
-from daco.monitoring.service.context import running
-from daco.monitoring.service.events import Hub
-from daco.monitoring.service.metrics import Metrics
-from daco.monitoring.service.middleware import Guard, bounded_protocol
+from daco.monitoring.service import routes, scoring
+from daco.monitoring.service.context import run_service
+from daco.monitoring.service.middleware import Guard, Metrics, bounded_protocol
+from daco.monitoring.service.overview import Hub
 from daco.monitoring.service.recordings import Recordings
 from daco.monitoring.service.schemas import busy
 from daco.monitoring.service.settings import Settings
@@ -50,7 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        async with running(settings, metrics, hub) as service:
+        async with run_service(settings, metrics, hub) as service:
             app.state.service = service
             yield
 
@@ -62,9 +62,9 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # their scripts come from other sites; this works offline
         redoc_url=None,
     )
-    for tag, module in (("scoring", scoring), ("reading", reading), ("operation", operation)):
-        app.include_router(module.router, tags=[tag])
-    app.mount("/static", operation.static_files(), name="static")
+    for router in (scoring.router, routes.reading, routes.operation):
+        app.include_router(router)
+    app.mount("/static", StaticFiles(directory=routes.PAGE / "static"), name="static")
     app.add_exception_handler(StoreError, _store_failed)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_middleware(
@@ -117,10 +117,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Serve on a socket until SIGTERM or SIGINT; running requests are finished.
 
-    Raises
-    ------
-    DacoError
-        The database or the folder for recordings cannot be used.
+    A database or folder for recordings that cannot be used raises a DacoError at the start.
     """
     Store.open(settings.database).close()  # fail here with a sentence, not in uvicorn
     if settings.clips is not None:

@@ -5,42 +5,45 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import queue
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from fastapi import Depends, Request
 from fastapi import Path as PathParameter
-from fastapi import Request
 
-from daco.monitoring.service.events import Feed, Hub
-from daco.monitoring.service.metrics import Metrics
-from daco.monitoring.service.overview import Overview, Readiness
+from daco.monitoring.service.middleware import Metrics
+from daco.monitoring.service.overview import Feed, Hub, Overview
 from daco.monitoring.service.recordings import Recordings
 from daco.monitoring.service.registry import Machine, Registry
 from daco.monitoring.service.schemas import busy, not_found
 from daco.monitoring.service.settings import MACHINE_ID, Settings
-from daco.monitoring.service.spectrograms import SpectrogramCache
 from daco.monitoring.service.workers import WorkerPool
-from daco.monitoring.service.writer import Writer
-from daco.monitoring.store import Store
+from daco.monitoring.store import Addition, NewClip, Store, StoreError
 
 PRUNE_SECONDS = 3600.0
 """Between two removals of clips that are older than `Settings.keep_days`."""
 
+FRESH_SECONDS, ANSWER_SECONDS = 1.0, 2.0
+"""How long the answer of a database check is used again, and in which it must arrive."""
+
+MOST_AT_ONCE = 256
+"""Clips of one commit."""
+
+MOST_PICTURES, MOST_WAITING = 128, 16
+"""Spectrograms that are kept, and requests that may wait for one."""
+
 UPLOADS = "http:"
 """Prefix of the uploads' keys among the store's sources."""
 
-MachineId = Annotated[
-    str,
-    PathParameter(
-        pattern=f"^{MACHINE_ID.pattern}$",
-        description="The stem of the model's file.",
-        examples=["press"],
-    ),
-]
+_Outcome = Addition | Exception | None
+_Answer = asyncio.Future[Addition | None]
 
 log = logging.getLogger("daco.monitoring.service")
 
@@ -79,6 +82,102 @@ class Admission:
             self.bytes -= held
 
 
+class Writer:
+    """A thread that commits all waiting clips together; `on_commit` is called in the event loop.
+
+    A request is answered only after its clip was committed, so that a 200 survives the death of
+    the process. Committing many clips at once makes that affordable.
+    """
+
+    def __init__(self, store: Store, on_commit: Callable[[], None] = lambda: None) -> None:
+        self._store, self._on_commit = store, on_commit
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[tuple[NewClip, _Answer] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued(self) -> int:
+        """Clips that wait to be committed."""
+        return self._queue.qsize()
+
+    async def add(self, clip: NewClip) -> Addition | None:
+        """Commit a clip; None if it was stored before, a StoreError if it was not committed."""
+        answer: _Answer = self._loop.create_future()
+        self._queue.put((clip, answer))
+        return await answer
+
+    async def close(self) -> None:
+        """Commit what is waiting, then end."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch = [self._queue.get()]
+            while len(batch) < MOST_AT_ONCE and not self._queue.empty():
+                batch.append(self._queue.get())
+            waiting = [each for each in batch if each is not None]
+            ended = len(waiting) < len(batch)
+            if waiting:
+                outcome = self._commit([clip for clip, _ in waiting])
+                answers = [answer for _, answer in waiting]
+                self._loop.call_soon_threadsafe(self._answer, answers, outcome)
+
+    def _commit(self, clips: Sequence[NewClip]) -> list[_Outcome]:
+        try:
+            return list(self._store.add_many(clips))
+        except StoreError as error:
+            log.error("clips could not be stored: %s", error)
+            return [error] * len(clips)
+        except Exception as error:
+            log.exception("clips could not be stored")
+            if len(clips) == 1:
+                return [error]
+        # One of them is at fault: store the others one by one.
+        return [outcome for clip in clips for outcome in self._commit([clip])]
+
+    def _answer(self, answers: Sequence[_Answer], outcome: Sequence[_Outcome]) -> None:
+        for answer, result in zip(answers, outcome, strict=True):
+            if answer.done():  # the client has gone; the clip is stored
+                continue
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+        self._on_commit()
+
+
+class SpectrogramCache:
+    """Has one picture drawn at a time, so that they take little from scoring, and keeps them."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+        self._kept: OrderedDict[tuple[Path, int, str, int], bytes] = OrderedDict()
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def get(self, path: Path, changed_ns: int, theme: str, sample_rate: int) -> bytes:
+        """The PNG of a recording on disk that was last changed at `changed_ns`."""
+        key = (path, changed_ns, theme, sample_rate)
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        if self._waiting >= MOST_WAITING:
+            raise busy()
+        self._waiting += 1
+        try:
+            async with self._turn:
+                if key not in self._kept:
+                    self._kept[key] = await self._pool.draw(path, theme, sample_rate)
+                    while len(self._kept) > MOST_PICTURES:
+                        self._kept.popitem(last=False)
+                return self._kept[key]
+        finally:
+            self._waiting -= 1
+
+
 class Service:
     """The parts of a running service; made in its event loop."""
 
@@ -100,35 +199,79 @@ class Service:
         )
         self.overview = Overview(store, self.registry, self.recordings, settings)
         self.feed = Feed(self.overview, hub)
-        self.spectrograms = SpectrogramCache(self.pool.draw, busy)
-        self.readiness = Readiness(store, self._obstacle)
+        self.spectrograms = SpectrogramCache(self.pool)
         self.admission = Admission(settings.uploads, settings.buffered_bytes)
         self.writer = Writer(store, self.feed.wake)
+        self._check: asyncio.Task[None] | None = None
+        self._checked_at = -FRESH_SECONDS
+        self._store_failed = False
+        gauge = metrics.add_gauge
+        gauge("daco_queue_depth", "Recordings that wait for a worker.", lambda: self.pool.queued)
+        gauge("daco_workers_busy", "Workers that do a job.", lambda: self.pool.busy)
+        gauge("daco_write_queue", "Clips that wait for a commit.", lambda: self.writer.queued)
+        gauge("daco_uploads", "Uploads being received or scored.", lambda: self.admission.uploads)
+        gauge("daco_upload_bytes", "Bytes they hold.", lambda: self.admission.bytes)
+        gauge("daco_event_streams", "Event streams.", lambda: hub.streams)
+        gauge("daco_models", "Models in use.", lambda: len(self.registry.snapshot.machines))
+        if (kept := self.recordings) is not None:
+            gauge("daco_kept_audio_bytes", "Bytes of kept recordings.", lambda: kept.bytes)
 
-    def _obstacle(self) -> str | None:
+    async def obstacle(self) -> str | None:
+        """Why recordings cannot be scored now, without naming a path, a host or a database.
+
+        However often it is asked, the database is checked by one thread at a time.
+        """
         if self.hub.is_closed:
             return "The service is ending."
         if not self.registry.is_loaded:
             return "The models are not loaded yet."
-        return None if self.pool.is_ready else "There is no worker."
+        if not self.pool.is_ready:
+            return "There is no worker."
+        if time.monotonic() - self._checked_at >= FRESH_SECONDS:
+            if self._check is None or self._check.done():
+                self._check = asyncio.create_task(self._check_database())
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await asyncio.shield(self._check)
+            except TimeoutError:  # the check goes on, and the next request waits for the same
+                return f"The database did not answer within {ANSWER_SECONDS:g} s."
+        return "The database cannot be used." if self._store_failed else None
 
+    async def _check_database(self) -> None:
+        failed = False
+        try:
+            await asyncio.to_thread(self.store.check)
+        except StoreError as error:
+            failed = True
+            if not self._store_failed:
+                log.error("not ready: %s", error)
+        if self._store_failed and not failed:
+            log.info("ready: the database can be used again")
+        self._store_failed, self._checked_at = failed, time.monotonic()
 
-def service_of(request: Request) -> Service:
-    """The service that a request is for."""
-    service: Service = request.app.state.service
-    return service
+    async def prune(self, days: float) -> None:
+        """Remove clips and recordings that are older than so many days, again and again."""
+        while True:
+            try:
+                oldest = time.time() - days * 86400
+                pruned = await asyncio.to_thread(self.store.prune, keep_days=days)
+                await asyncio.to_thread(self._forget_uploads)
+                if self.recordings is not None:
+                    await asyncio.to_thread(self.recordings.remove, pruned.audio_paths, oldest)
+                if pruned.clips:
+                    log.info("%d old clips were removed", pruned.clips)
+            except Exception as error:
+                log.warning("old clips could not be removed: %s", error)
+            await asyncio.sleep(PRUNE_SECONDS)
 
-
-def machine_of(service: Service, machine: str) -> Machine:
-    """A machine that is served now; a Problem if there is none of that id."""
-    known = service.registry.get(machine)
-    if known is None:
-        raise not_found(f"There is no machine {machine!r}.")
-    return known
+    def _forget_uploads(self) -> None:
+        """The key of an upload is known for as long as its clip."""
+        for each in self.store.machines_summary():
+            self.store.forget_sources(each.machine, UPLOADS, lambda key: True)
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterator[Service]:
+async def run_service(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterator[Service]:
     """A service with its workers, its writer and its background tasks."""
     store = await asyncio.to_thread(Store.open, settings.database, rule=settings.rule)
     scratch = Path(tempfile.mkdtemp(prefix="daco-serve-"))
@@ -136,10 +279,9 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
     tasks: list[asyncio.Task[None]] = []
     try:
         await service.registry.refresh()
-        _add_gauges(service)
         background = [service.registry.watch(), service.feed.run()]
         if settings.keep_days is not None:
-            background.append(_prune(service, settings.keep_days))
+            background.append(service.prune(settings.keep_days))
         tasks = [asyncio.create_task(each) for each in background]
         yield service
     finally:
@@ -153,37 +295,33 @@ async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterat
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _add_gauges(service: Service) -> None:
-    gauge = service.metrics.add_gauge
-    gauge("daco_queue_depth", "Recordings that wait for a worker.", lambda: service.pool.queued)
-    gauge("daco_workers_busy", "Workers that do a job.", lambda: service.pool.busy)
-    gauge("daco_write_queue", "Clips that wait for a commit.", lambda: service.writer.queued)
-    gauge("daco_uploads", "Uploads being received or scored.", lambda: service.admission.uploads)
-    gauge("daco_upload_bytes", "Bytes they hold.", lambda: service.admission.bytes)
-    gauge("daco_event_streams", "Event streams.", lambda: service.hub.streams)
-    gauge("daco_models", "Models in use.", lambda: len(service.registry.snapshot.machines))
-    recordings = service.recordings
-    if recordings is not None:
-        gauge("daco_kept_audio_bytes", "Bytes of kept recordings.", lambda: recordings.bytes)
+async def service_of(request: Request) -> Service:
+    """The service that a request is for."""
+    service: Service = request.app.state.service
+    return service
 
 
-async def _prune(service: Service, days: float) -> None:
-    """Remove clips and recordings that are older than so many days, again and again."""
-    while True:
-        try:
-            oldest = time.time() - days * 86400
-            pruned = await asyncio.to_thread(service.store.prune, keep_days=days)
-            await asyncio.to_thread(_forget_uploads, service.store)
-            if service.recordings is not None:
-                await asyncio.to_thread(service.recordings.remove, pruned.audio_paths, oldest)
-            if pruned.clips:
-                log.info("%d old clips were removed", pruned.clips)
-        except Exception as error:
-            log.warning("old clips could not be removed: %s", error)
-        await asyncio.sleep(PRUNE_SECONDS)
+TheService = Annotated[Service, Depends(service_of)]
+"""A parameter of a route: the service."""
 
 
-def _forget_uploads(store: Store) -> None:
-    """The key of an upload is known for as long as its clip."""
-    for each in store.machines_summary():
-        store.forget_sources(each.machine, UPLOADS, lambda key: True)
+async def machine_of(
+    service: TheService,
+    machine: Annotated[
+        str,
+        PathParameter(
+            pattern=f"^{MACHINE_ID.pattern}$",
+            description="The stem of the model's file.",
+            examples=["press"],
+        ),
+    ],
+) -> Machine:
+    """The machine in a request's path; a Problem if it is not served now."""
+    known = service.registry.get(machine)
+    if known is None:
+        raise not_found(f"There is no machine {machine!r}.")
+    return known
+
+
+TheMachine = Annotated[Machine, Depends(machine_of)]
+"""A parameter of a route: the machine in its path."""

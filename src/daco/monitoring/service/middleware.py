@@ -1,4 +1,7 @@
-"""Checks around every request: connection, host, token, origin, size and time; headers after it."""
+"""Checks around every request: connection, host, token, origin, size and time; headers after it.
+
+Requests are also counted here: `Metrics` holds the service's counters and gauges for Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import h11
-from starlette.datastructures import Headers
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from daco.monitoring.service.metrics import Metrics
 from daco.monitoring.service.schemas import RETRY_SECONDS, Problem, busy, too_large
 from daco.monitoring.service.settings import Settings, is_loopback
 
@@ -33,6 +37,9 @@ WRITE_SECONDS = 30.0
 
 OPEN_PATHS = ("/", "/healthz", "/login")
 """Paths that need no token; the page itself holds no data."""
+
+MOST_MACHINES, OTHER = 200, "other"
+"""Machines with counters of their own, and the label of all the others."""
 
 SECURITY_HEADERS = [
     (
@@ -50,6 +57,7 @@ SECURITY_HEADERS = [
 ]
 
 _SAFE = ("GET", "HEAD")
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0, 30.0)
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Content-Length: 46\r\nConnection: close\r\nRetry-After: %d\r\n\r\n"
@@ -57,6 +65,63 @@ _FULL = (
 )
 
 log = logging.getLogger("daco.monitoring.service")
+
+
+class Metrics:
+    """The service's own collectors, in a registry of its own; label values are bounded."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(name, description, labels, registry=registry)
+
+        self.requests = counter(
+            "daco_http_requests", "Requests by route and status.", "method", "route", "status"
+        )
+        self.latency = Histogram(
+            "daco_http_request_seconds",
+            "Time from the head of a request to the end of its answer.",
+            ["route"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.clips = counter("daco_clips_scored", "Clips scored.", "machine")
+        self.anomalous = counter("daco_clips_anomalous", "Clips above their threshold.", "machine")
+        self.refused = counter("daco_uploads_refused", "Uploads not scored.", "reason")
+        self.worker_restarts = counter(
+            "daco_worker_restarts", "Workers that ended and were replaced."
+        )
+        self.events_dropped = counter(
+            "daco_event_clients_dropped", "Event streams closed because the client was too slow."
+        )
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._machines: set[str] = set()
+
+    def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is read at each scrape."""
+        Gauge(name, description, registry=self.registry).set_function(value)
+
+    def count_request(self, scope: Scope, status: int | None, seconds: float) -> None:
+        """Count an answered request, and its time unless it was a stream."""
+        route = getattr(scope.get("route"), "path", OTHER)
+        method = scope["method"] if scope["method"] in (*_SAFE, "POST") else OTHER
+        self.requests.labels(method, route, str(status or OTHER)).inc()
+        if route != "/v1/events":  # which lasts as long as its client
+            self.latency.labels(route).observe(seconds)
+
+    def count_clip(self, machine: str, anomalous: bool) -> None:
+        """Count a clip."""
+        if machine not in self._machines and len(self._machines) >= MOST_MACHINES:
+            machine = OTHER
+        self._machines.add(machine)
+        self.clips.labels(machine).inc()
+        self.anomalous.labels(machine).inc(anomalous)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' format."""
+        return generate_latest(self.registry)
 
 
 def same_token(given: str, token: str) -> bool:
@@ -68,22 +133,22 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def new_session(token: str, now: float | None = None) -> str:
+def new_session(token: str) -> str:
     """The value of a session's cookie: when it ends, signed with the token.
 
     Nothing is stored: a session lasts through restarts, and ends when the token is changed.
     """
-    ends = str(int((time.time() if now is None else now) + SESSION_SECONDS))
+    ends = str(int(time.time()) + SESSION_SECONDS)
     return f"{ends}.{_signature(ends, token)}"
 
 
-def is_session(value: str, token: str, now: float | None = None) -> bool:
+def is_session(value: str, token: str) -> bool:
     """Whether a cookie's value is that of a session that has not ended."""
     ends, _, signature = value.partition(".")
     if not (ends.isascii() and ends.isdigit() and len(ends) < 12):
         return False
     fits = hmac.compare_digest(signature.encode(), _signature(ends, token).encode())
-    return fits and (time.time() if now is None else now) < int(ends)
+    return fits and time.time() < int(ends)
 
 
 def _signature(ends: str, token: str) -> str:
@@ -124,44 +189,44 @@ class Guard:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send, b"no-cache" if _is_static(scope) else b"no-store")
-        with self._metrics.request(scope, answer):
-            try:
-                self._check(scope)
-                await self._app(scope, self._bounded(scope, receive), answer)
-            except Problem as problem:
-                await _fail(problem, scope, receive, answer)
-            except Exception:
-                if answer.gave_up:
-                    return  # the client takes no answer: the server closes the connection
+        started = time.perf_counter()
+        try:
+            self._check(scope)
+            await self._app(scope, self._bounded(scope, receive), answer)
+        except Problem as problem:
+            await answer.fail(problem, scope, receive)
+        except Exception:
+            if not answer.gave_up:  # else the server closes the connection
                 number = secrets.token_hex(4)
                 log.exception("request failed, number %s", number)
                 failure = Problem(500, f"The service failed. Its log says more at {number}.")
-                await _fail(failure, scope, receive, answer)
+                await answer.fail(failure, scope, receive)
+        finally:
+            self._metrics.count_request(scope, answer.status, time.perf_counter() - started)
 
     def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        has_token = self._check_host_and_token(scope, headers)
+        request = HTTPConnection(scope)
+        if self._settings.on_loopback and _host_name(request) not in self._hosts:
+            # DNS rebinding: another site's name may be made to point here.
+            raise Problem(421, "The service is not known under this host name.")
+        has_token = self._check_token(request)
         if scope["method"] not in _SAFE and not has_token:
-            _require_same_origin(headers, strict=self._settings.token is not None)
+            _require_same_origin(request, strict=self._settings.token is not None)
         if _is_upload(scope) and self._is_full():
             self._metrics.refused.labels("busy").inc()
             raise busy()
 
-    def _check_host_and_token(self, scope: Scope, headers: Headers) -> bool:
+    def _check_token(self, request: HTTPConnection) -> bool:
         """Whether the request carries the token itself."""
         token = self._settings.token
-        if self._settings.on_loopback and _host_name(headers) not in self._hosts:
-            # DNS rebinding: another site's name may be made to point here.
-            raise Problem(421, "The service is not known under this host name.")
         if token is None:
             return False
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
         is_bearer = scheme.lower() == "bearer"
         if is_bearer and same_token(given.strip(), token):
             return True
-        if scope["path"] in OPEN_PATHS or _is_static(scope):
-            return False
-        if not is_bearer and is_session(_session(headers), token):
+        is_open = request.scope["path"] in OPEN_PATHS or _is_static(request.scope)
+        if is_open or (not is_bearer and is_session(request.cookies.get(COOKIE, ""), token)):
             return False
         raise Problem(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
 
@@ -191,8 +256,7 @@ class _Answer:
     """Sends an answer with the security headers, and remembers its status."""
 
     def __init__(self, send: Send, cache: bytes) -> None:
-        self._send: Callable[[Message], Awaitable[None]] = send
-        self._cache = cache
+        self._send, self._cache = send, cache
         self.status: int | None = None
         self.gave_up = False
 
@@ -210,10 +274,9 @@ class _Answer:
             self.gave_up = True
             raise
 
-
-async def _fail(problem: Problem, scope: Scope, receive: Receive, answer: _Answer) -> None:
-    if answer.status is None:  # else it has begun, and ends with the connection
-        await problem.response()(scope, receive, answer)
+    async def fail(self, problem: Problem, scope: Scope, receive: Receive) -> None:
+        if self.status is None:  # else it has begun, and ends with the connection
+            await problem.response()(scope, receive, self)
 
 
 def _is_upload(scope: Scope) -> bool:
@@ -225,36 +288,27 @@ def _is_static(scope: Scope) -> bool:
     return bool(scope["path"].startswith("/static/"))
 
 
-def _session(headers: Headers) -> str:
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return cookie.value if cookie else ""
-
-
-def _host_name(headers: Headers) -> str:
+def _host_name(request: HTTPConnection) -> str:
     """The host a request was sent to, without its port."""
-    given = headers.get("host", "").lower()
+    given = request.headers.get("host", "").lower()
     name, colon, port = given.rpartition(":")
     return name if colon and port.isdigit() and not given.endswith("]") else given
 
 
-def _require_same_origin(headers: Headers, *, strict: bool) -> None:
+def _require_same_origin(request: HTTPConnection, *, strict: bool) -> None:
     """Raise a Problem unless the request comes from our own page, or from no page at all.
 
     Browsers name the origin of a request that changes something. `strict` is for sessions, which
     only browsers have: a request without an origin is refused there.
     """
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    host = headers.get("host", "").lower()
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    host = request.headers.get("host", "").lower()
+    same_site = site in ("same-origin", "none")
     if origin is not None:
-        same = urlsplit(origin).netloc.lower() == host and bool(host)
-    elif site is not None:
-        same = site in ("same-origin", "none")
+        same = bool(host) and urlsplit(origin).netloc.lower() == host
     else:
-        same = not strict
-    if not same or (site is not None and site not in ("same-origin", "none")):
+        same = same_site or (site is None and not strict)
+    if not same or (site is not None and not same_site):
         raise Problem(403, "The request comes from another site's page.")
 
 
@@ -296,14 +350,12 @@ def bounded_protocol(settings: Settings) -> type[asyncio.Protocol]:
         def _set_deadline(self) -> None:
             """For a request's head, or for the rest of a body that was answered already."""
             self._cancel_deadline()
-            self._deadline = self.loop.call_later(settings.read_seconds, self._give_up)
+            seconds = settings.read_seconds
+            self._deadline = self.loop.call_later(seconds, lambda: self.transport.abort())
 
         def _cancel_deadline(self) -> None:
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
-
-        def _give_up(self) -> None:
-            self.transport.abort()
 
     return BoundedProtocol

@@ -40,7 +40,7 @@ from daco.detector.verdict import judge, verdict_of
 from daco.embedding.frontend import Frontend, Listener
 from daco.errors import AudioError, DacoError
 from daco.files.hashing import sha256_of_bytes
-from daco.monitoring.service.spectrograms import draw_spectrogram
+from daco.monitoring.service.recordings import draw_spectrogram
 
 log = logging.getLogger("daco.monitoring.service.model_server")
 

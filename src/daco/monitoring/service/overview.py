@@ -1,13 +1,23 @@
-"""Machines and clips as clients see them: the store and the models together; and readiness."""
+"""What clients see: machines and clips, from the store and the models together, and live events.
+
+`Feed` reads from the database what is new, so that clips of ``daco watch`` on the same database
+appear as well; while no client is connected nothing is read. `Hub` sends server-sent events to all
+streams. A stream that is not read in time is closed; the browser connects again and names the last
+event it received. Missed events are sent again, or, where they are no longer known, a ``reset``
+tells the page to fetch everything.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import secrets
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,16 +26,25 @@ from daco.monitoring.drift import WINDOW, Drift, drift_of
 from daco.monitoring.service.recordings import Recordings, find_within
 from daco.monitoring.service.registry import Machine, Registry
 from daco.monitoring.service.settings import Settings
-from daco.monitoring.store import MachineSummary, Store, StoredClip, StoreError
+from daco.monitoring.store import MachineSummary, Store, StoredAlarm, StoredClip
 
-FRESH_SECONDS = 1.0
-"""How long the answer of a database check is used again."""
+MOST_STREAMS = 64
+MOST_BEHIND = 256
+"""Events that a stream may be behind before it is closed."""
 
-ANSWER_SECONDS = 2.0
-"""In which the database must answer a check."""
+REMEMBERED = 1024
+HEARTBEAT_SECONDS = 15.0
+RECONNECT_MILLISECONDS = 2000
+
+QUIET_SECONDS, BUSY_SECONDS = 2.0, 0.25
+"""Between two reads of the database while this process stores nothing, and while it does."""
 
 # Counts of a day may be this many seconds old, or this many times as old as counting took.
 _FRESH_COUNTS, _FRESH_TIMES = 2.0, 20.0
+_PAGE = 200
+_END = None
+
+Stream = asyncio.Queue[str | None]
 
 log = logging.getLogger("daco.monitoring.service")
 
@@ -37,9 +56,7 @@ class Overview:
         self, store: Store, registry: Registry, recordings: Recordings | None, settings: Settings
     ) -> None:
         self.store = store
-        self._registry, self._recordings = registry, recordings
-        self._silent_after = timedelta(seconds=settings.silent_after)
-        self._watched = settings.watched
+        self._registry, self._recordings, self._settings = registry, recordings, settings
         self._lock = threading.Lock()
         self._drifts: dict[str, tuple[tuple[int, str], Drift | None]] = {}
         self._day: tuple[float, dict[str, dict[str, int]]] = (0.0, {})  # good until, counts
@@ -62,43 +79,45 @@ class Overview:
         if clip.audio_path is None:
             return None
         if os.path.isabs(clip.audio_path):
-            return find_within(self._watched, clip.audio_path)
+            return find_within(self._settings.watched, clip.audio_path)
         return self._recordings.find(clip.audio_path) if self._recordings else None
 
     def machines(self, only: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Every machine that has a model, or those named, by id."""
+        """Every machine that has a model, or those named, by id; as `schemas.Machine`."""
         known = self._registry.snapshot.machines
         wanted = [known[name] for name in sorted(known) if only is None or name in only]
         if not wanted:
             return []
         summaries = {each.machine: each for each in self.store.machines_summary()}
-        day = self._last_day()
-        return [self._machine(each, summaries.get(each.id), day) for each in wanted]
+        day, nothing = self._last_day(), MachineSummary("", 0, 0, 0, None)
+        machines = []
+        for machine in wanted:
+            summary = summaries.get(machine.id, nothing)
+            drift = self._drift(machine, summary.last)
+            document = {
+                **machine.to_dict(),
+                "status": self._status(summary, drift),
+                "last": self.clip(summary.last) if summary.last else None,
+                "open_alarms": summary.open_alarms,
+                "last_24h": day.get(machine.id, {"clips": 0, "anomalous": 0}),
+                "drift": drift.to_dict() if drift else None,
+            }
+            machines.append(document)
+        return machines
 
-    def _machine(
-        self, machine: Machine, summary: MachineSummary | None, day: dict[str, dict[str, int]]
-    ) -> dict[str, Any]:
-        last = summary.last if summary else None
-        drift = self._drift(machine, last.id if last else 0)
-        open_alarms = summary.open_alarms if summary else 0
-        silent = last is None or datetime.now(UTC) - last.received_at > self._silent_after
-        status = "silent" if silent else "ok"
+    def _status(self, summary: MachineSummary, drift: Drift | None) -> str:
+        if summary.open_alarms:
+            return "alarm"
         if drift is not None and drift.stale:
-            status = "stale"
-        if open_alarms:
-            status = "alarm"
-        return {
-            **machine.to_dict(),
-            "status": status,
-            "last": self.clip(last) if last else None,
-            "open_alarms": open_alarms,
-            "last_24h": day.get(machine.id, {"clips": 0, "anomalous": 0}),
-            "drift": drift.to_dict() if drift else None,
-        }
+            return "stale"
+        since = timedelta(seconds=self._settings.silent_after)
+        if summary.last is None or datetime.now(UTC) - summary.last.received_at > since:
+            return "silent"
+        return "ok"
 
-    def _drift(self, machine: Machine, last: int) -> Drift | None:
+    def _drift(self, machine: Machine, last: StoredClip | None) -> Drift | None:
         """The drift over the clips that the present model judged; computed once per clip."""
-        key = (last, machine.model_sha256)
+        key = (last.id if last else 0, machine.model_sha256)
         with self._lock:
             known = self._drifts.get(machine.id)
         if known is not None and known[0] == key:
@@ -126,7 +145,6 @@ class Overview:
         counts = {
             name: {"clips": clips, "anomalous": anomalous}
             for name, (clips, anomalous) in self.store.counts_since(since).items()
-            if clips
         }
         ended = time.monotonic()
         with self._lock:
@@ -134,42 +152,146 @@ class Overview:
         return counts
 
 
-class Readiness:
-    """What keeps the service from scoring, without naming a path, a host or a database.
+class Hub:
+    """Sends events to all streams, and keeps the last ones for clients that reconnect."""
 
-    `obstacle_of_workers` gives a sentence while there are no models or workers. However often it
-    is asked, the database is checked by one thread at a time.
-    """
+    def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
+        self._streams: set[Stream] = set()
+        self._run = secrets.token_hex(4)  # ids of an earlier process are not valid here
+        self._number = 0
+        self._recent: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._on_drop = on_drop
+        self.is_closed = False
 
-    def __init__(self, store: Store, obstacle_of_workers: Callable[[], str | None]) -> None:
-        self._store, self._obstacle_of_workers = store, obstacle_of_workers
-        self._check: asyncio.Task[None] | None = None
-        self._known: str | None = None
-        self._good_until = 0.0
+    @property
+    def streams(self) -> int:
+        """Open streams."""
+        return len(self._streams)
 
-    async def obstacle(self) -> str | None:
-        """A sentence, or None when recordings can be scored."""
-        if (obstacle := self._obstacle_of_workers()) is not None:
-            return obstacle
-        if time.monotonic() >= self._good_until:
-            if self._check is None or self._check.done():
-                self._check = asyncio.create_task(self._check_database())
+    def publish(self, kind: str, data: dict[str, Any]) -> None:
+        """Send an event to all streams; a stream that is too far behind is closed."""
+        self._number += 1
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+        event = f"id: {self._run}-{self._number}\nevent: {kind}\ndata: {text}\n\n"
+        self._recent.append((self._number, event))
+        for stream in list(self._streams):
+            if stream.qsize() >= MOST_BEHIND:
+                self._streams.discard(stream)
+                stream.put_nowait(_END)
+                self._on_drop()
+            else:
+                stream.put_nowait(event)
+
+    def open(self, last_id: str | None = None) -> Stream:
+        """A stream of the events from now on, after those that followed `last_id`."""
+        stream: Stream = asyncio.Queue()
+        for event in self._missed(last_id) if last_id else ():
+            stream.put_nowait(event)
+        self._streams.add(stream)
+        return stream
+
+    async def read(self, stream: Stream) -> AsyncIterator[str]:
+        """The text sent on a stream, until it or the service ends."""
+        # Sent at once, so that the client knows it is connected.
+        yield f"retry: {RECONNECT_MILLISECONDS}\n\n"
+        while not self.is_closed:
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await asyncio.shield(self._check)
-            except TimeoutError:  # the check goes on, and the next request waits for the same
-                return f"The database did not answer within {ANSWER_SECONDS:g} s."
-        return self._known
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    event = await stream.get()
+            except TimeoutError:
+                yield ": still here\n\n"
+                continue
+            if event is _END:
+                return
+            yield event
 
-    async def _check_database(self) -> None:
-        try:
-            await asyncio.to_thread(self._store.check)
-        except StoreError as error:
-            if self._known is None:
-                log.error("not ready: %s", error)
-            self._known = "The database cannot be used."
-        else:
-            if self._known is not None:
-                log.info("ready: the database can be used again")
-            self._known = None
-        self._good_until = time.monotonic() + FRESH_SECONDS
+    def leave(self, stream: Stream) -> None:
+        """Remove a stream that is no longer read."""
+        self._streams.discard(stream)
+
+    def close(self) -> None:
+        """End all streams."""
+        self.is_closed = True
+        for stream in self._streams:
+            stream.put_nowait(_END)
+
+    def _missed(self, last_id: str) -> list[str]:
+        run, _, number = last_id.partition("-")
+        if run == self._run and number.isascii() and number.isdigit() and len(number) < 16:
+            first = self._recent[0][0] if self._recent else self._number + 1
+            if first - 1 <= int(number) <= self._number:
+                return [event for each, event in self._recent if each > int(number)]
+        return [f"id: {self._run}-{self._number}\nevent: reset\ndata: {{}}\n\n"]
+
+
+class Feed:
+    """Publishes the clips and alarms that are new in the database."""
+
+    def __init__(self, overview: Overview, hub: Hub) -> None:
+        self._overview, self._store, self._hub = overview, overview.store, hub
+        self._last_ids: dict[str, int] | None = None  # None: nothing is read
+        self._open: dict[int, StoredAlarm] = {}
+        self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    def wake(self) -> None:
+        """Say that something was committed."""
+        self._news.set()
+
+    async def attend(self) -> None:
+        """A client has connected: from now on every new clip is published."""
+        async with self._turn:
+            if self._last_ids is None:
+                self._last_ids = await asyncio.to_thread(self._start)
+
+    async def run(self) -> None:
+        """Read and publish until cancelled."""
+        while True:
+            await asyncio.sleep(BUSY_SECONDS)
+            try:
+                async with asyncio.timeout(QUIET_SECONDS - BUSY_SECONDS):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            async with self._turn:
+                if not self._hub.streams:
+                    self._last_ids = None
+                if self._last_ids is None:
+                    continue
+                try:
+                    for kind, data in await asyncio.to_thread(self._read, self._last_ids):
+                        self._hub.publish(kind, data)
+                except Exception as error:  # the database may be away for a while
+                    log.warning("events wait: %s", error)
+
+    def _start(self) -> dict[str, int]:
+        summaries = self._store.machines_summary()
+        self._open = self._open_alarms()
+        return {each.machine: each.last.id for each in summaries if each.last}
+
+    def _open_alarms(self) -> dict[int, StoredAlarm]:
+        return {alarm.id: alarm for alarm in self._store.alarms(open_only=True, limit=_PAGE)}
+
+    def _read(self, last_ids: dict[str, int]) -> list[tuple[str, dict[str, Any]]]:
+        """The events since the last read, clips before alarms before machines."""
+        clips: list[StoredClip] = []
+        for each in self._store.machines_summary():
+            last_id = last_ids.get(each.machine, 0)
+            if each.last is not None and each.last.id > last_id:
+                page = self._store.clips(each.machine, _PAGE, after=last_id)
+                clips += page
+                last_ids[each.machine] = page[0].id if page else each.last.id
+        is_open = self._open_alarms()
+        changed = [alarm for number, alarm in is_open.items() if number not in self._open]
+        closed = (self._store.alarm(number) for number in self._open.keys() - is_open.keys())
+        changed += [alarm for alarm in closed if alarm is not None]
+        self._open = is_open
+        touched = {clip.machine for clip in clips} | {alarm.machine for alarm in changed}
+        clips.sort(key=lambda clip: clip.id)
+        changed.sort(key=lambda alarm: alarm.id)
+        return [
+            *(("clip", self._overview.clip(clip)) for clip in clips),
+            *(("alarm", alarm.to_dict()) for alarm in changed),
+            *(("machine", machine) for machine in self._overview.machines(touched)),
+        ]

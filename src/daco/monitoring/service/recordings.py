@@ -1,22 +1,32 @@
-"""Recordings on disk: uploads, named by the hash of their content, and the normals' recordings."""
+"""Recordings on disk: kept uploads, the normals' recordings, and spectrograms of both as PNG.
+
+Spectrograms show the mel bands a detector uses, in colours for a light or a dark page.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from daco.audio.formats import DEFAULT_LIMITS, FORMATS, suffix_of_content
-from daco.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from daco.audio.decode import read_audio
+from daco.audio.formats import DEFAULT_LIMITS, FORMATS, AudioLimits, suffix_of_content
+from daco.backbones.logmel import LogMel
+from daco.errors import AudioError, DataError
 from daco.files.atomic import atomic_write
 from daco.files.hashing import sha256_of_file
 
-_KEPT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(wav|flac|ogg|aiff|mp3)", re.ASCII)
 MEDIA_TYPES = {
     ".wav": "audio/wav",
     ".flac": "audio/flac",
@@ -26,6 +36,18 @@ MEDIA_TYPES = {
     ".aif": "audio/aiff",
     ".aiff": "audio/aiff",
     ".mp3": "audio/mpeg",
+}
+WIDTH, ZOOM = 800, 2
+"""Most columns of a picture, and rows of pixels per mel band."""
+
+DEPTH = 70.0
+"""Decibels from the darkest to the brightest colour."""
+
+_KEPT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(wav|flac|ogg|aiff|mp3)", re.ASCII)
+_STEP = 10.0  # of the brightest level: similar recordings get the same scale
+_THEMES = {
+    "dark": ("#10141a", "#3b1f63", "#8c2a6b", "#d9524b", "#f79a3e", "#fcf6c8"),
+    "light": ("#ffffff", "#fbdca8", "#f0925c", "#c9416b", "#7c2278", "#1d1038"),
 }
 
 
@@ -44,7 +66,14 @@ class Recordings:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{folder}: cannot be created ({error.strerror}).") from None
-        self._sizes = _list_kept(folder)
+        files = []
+        for path in folder.glob("??/*"):
+            name = f"{path.parent.name}/{path.name}"
+            if _KEPT.fullmatch(name):
+                with contextlib.suppress(OSError):
+                    status = path.stat()
+                    files.append((status.st_mtime_ns, name, status.st_size))
+        self._sizes = OrderedDict((name, size) for _, name, size in sorted(files))
         self.bytes = sum(self._sizes.values())
 
     def keep(self, sha256: str, data: bytes) -> str:
@@ -70,10 +99,8 @@ class Recordings:
         self._remove_oldest()
         return name
 
-    def find(self, name: str | None) -> Path | None:
+    def find(self, name: str) -> Path | None:
         """The path of a kept recording; None where it is not kept or the name is not valid."""
-        if name is None or not _KEPT.fullmatch(name):
-            return None
         with self._lock:
             return self.folder / name if name in self._sizes else None
 
@@ -84,8 +111,7 @@ class Recordings:
             if path is None or (before is not None and _last_use(path) >= before):
                 continue
             with self._lock:
-                size = self._sizes.pop(name, None)
-                self.bytes -= size or 0
+                self.bytes -= self._sizes.pop(name, 0)
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -106,41 +132,12 @@ def _last_use(path: Path) -> float:
         return 0.0
 
 
-def _list_kept(folder: Path) -> OrderedDict[str, int]:
-    """Sizes of the kept recordings by name, the oldest first."""
-    files = []
-    for path in folder.glob("??/*"):
-        name = f"{path.parent.name}/{path.name}"
-        if _KEPT.fullmatch(name):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                files.append((status.st_mtime_ns, name, status.st_size))
-    return OrderedDict((name, size) for _, name, size in sorted(files))
-
-
 def sha256_of_recording(path: Path) -> str | None:
-    """The hash of a file, read again only when it has changed; None where it cannot be used.
-
-    A file that is larger than a recording may be, or changes while it is read, has none.
-    """
+    """The hash of a file; None where it cannot be read, or is larger than a recording may be."""
     try:
-        version = _version(path)
-        if version[0] > DEFAULT_LIMITS.bytes:
-            return None
-        sha256 = _sha256_of_version(path, version)
-        return sha256 if _version(path) == version else None
+        return sha256_of_file(path) if path.stat().st_size <= DEFAULT_LIMITS.bytes else None
     except OSError:
         return None
-
-
-@lru_cache(maxsize=4096)
-def _sha256_of_version(path: Path, version: tuple[int, ...]) -> str:
-    return sha256_of_file(path)
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def find_normals(folder: Path, machine: str, name: str) -> list[Path]:
@@ -174,3 +171,40 @@ def find_within(folders: Sequence[Path], path: str) -> Path | None:
     inside = any(real.startswith(os.path.realpath(folder) + os.sep) for folder in folders)
     usable = inside and Path(real).suffix.lower() in FORMATS and os.path.isfile(real)
     return Path(real) if usable else None
+
+
+def draw_spectrogram(path: Path, theme: str, sample_rate: int, limits: AudioLimits) -> bytes:
+    """A PNG of a recording's first channel: time to the right, mel bands upwards.
+
+    Frequencies up to half the `sample_rate` are shown. An AudioError does not name the path.
+    """
+    try:
+        wave = read_audio(path, sample_rate=sample_rate, limits=limits)
+    except AudioError as error:
+        raise AudioError(error.reason) from None
+    levels = _mel_levels(wave, sample_rate)
+    brightest = np.ceil(np.percentile(levels, 99.5) / _STEP) * _STEP
+    share = np.clip((levels - brightest) / DEPTH + 1, 0, 1)
+    pixels = np.rint(share * 255).astype(np.uint8)[::-1].repeat(ZOOM, axis=0)
+    image = Image.fromarray(pixels)
+    image.putpalette(palette(theme))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def _mel_levels(wave: NDArray[Any], sample_rate: int) -> NDArray[np.float32]:
+    """Decibels of the mel bands, (bands, columns); a column holds the loudest of its frames."""
+    bands = LogMel(sample_rate).grid(wave[None])[0, :, :, 0].T
+    step = -(-bands.shape[1] // WIDTH)
+    padded = np.pad(bands, ((0, 0), (0, -bands.shape[1] % step)), mode="edge")
+    return np.asarray(padded.reshape(len(bands), -1, step).max(axis=2), np.float32)
+
+
+@cache
+def palette(theme: str) -> bytes:
+    """256 colours, three bytes each, from the quietest to the loudest."""
+    anchors = np.array([list(bytes.fromhex(colour[1:])) for colour in _THEMES[theme]], float)
+    positions = np.linspace(0, len(anchors) - 1, 256)
+    channels = [np.interp(positions, np.arange(len(anchors)), channel) for channel in anchors.T]
+    return np.rint(np.stack(channels, axis=1)).astype(np.uint8).tobytes()

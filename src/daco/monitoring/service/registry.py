@@ -41,6 +41,12 @@ class Machine(ModelInfo):
     names: tuple[str, ...] = field(repr=False)
     sha256s: tuple[str, ...] = field(repr=False)
 
+    @classmethod
+    def from_reply(cls, machine: str, reply: dict[str, Any]) -> Machine:
+        """The machine of an id from what the model server says of its model."""
+        lists = {name: tuple(reply[name]) for name in ("names", "sha256s")}
+        return cls(id=machine, **reply | lists)
+
     @cached_property
     def index_of(self) -> Mapping[str, int]:
         """The row of each normal by its name."""
@@ -59,22 +65,15 @@ class Snapshot:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _File:
-    """A model file as it was read; `good` is the content that was last usable."""
+@dataclass
+class _ModelFile:
+    """A model file; `good` is the content that was last usable, `pending` is not loaded yet."""
 
-    signature: Signature
-    data: bytes | None
-    good: bytes | None
-    problem: str | None
-
-
-class _LoadCrashError(Exception):
-    """The model server ended while it loaded a file."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__(file)
-        self.file = file
+    signature: Signature | None = None
+    pending: bytes | None = None
+    good: bytes | None = None
+    machine: Machine | None = None  # in the present server
+    problem: str | None = None
 
 
 class Registry:
@@ -96,8 +95,7 @@ class Registry:
         self.server: ModelServer | None = None
         self._settings, self._pool, self._scratch = settings, pool, scratch
         self._on_change = on_change
-        self._files: dict[str, _File] = {}
-        self._loaded: dict[str, Machine] = {}  # by file name: the models in the server
+        self._files: dict[str, _ModelFile] = {}
 
     def get(self, machine: str) -> Machine | None:
         """The machine of an id."""
@@ -129,67 +127,76 @@ class Registry:
 
     def _refresh(self) -> None:
         seen = _signatures(self._settings.models)
+        known = {name: file.signature for name, file in self._files.items()}
         is_alive = self.server is not None and self.server.is_alive
-        if is_alive and seen == {name: file.signature for name, file in self._files.items()}:
+        is_pending = any(file.pending is not None for file in self._files.values())
+        if is_alive and seen == known and not is_pending:
             self._pool.refill()
             return
-        files = _read_changed(self._settings.models, seen, self._files)
-        blamed: dict[str, str] = {}
-        while True:
-            if self.server is None or not self.server.is_alive:
-                self.server, self._loaded = ModelServer(self._settings, self._scratch), {}
-            try:
-                self._files = self._load(self.server, files, blamed)
-                break
-            except _LoadCrashError as crash:  # go on without this file
-                if crash.file in blamed:
-                    raise ModelServerLostError from None
-                blamed[crash.file] = "it cannot be loaded: the process that tried has ended."
-        self._pool.use(self.server)
-        machines = {
-            machine.id: replace(machine, problem=self._files[name].problem)
-            for name, machine in sorted(self._loaded.items())
-        }
-        problems = {
-            name: file.problem
-            for name, file in sorted(self._files.items())
-            if file.problem and file.good is None
-        }
+        for name in known.keys() - seen.keys():
+            del self._files[name]
+            if self.server is not None:
+                with contextlib.suppress(ModelServerLostError):
+                    self.server.drop(name.removesuffix(SUFFIX))
+        self._read_changed(seen)
+        server = self._load_all()
+        self._pool.use(server)
+        machines, problems = {}, {}
+        for name, file in sorted(self._files.items()):
+            if file.machine is not None:
+                machines[file.machine.id] = replace(file.machine, problem=file.problem)
+            elif file.problem:
+                problems[name] = file.problem
         self.snapshot, self.is_loaded = Snapshot(machines, problems), True
 
-    def _load(
-        self, server: ModelServer, files: Mapping[str, _File], blamed: Mapping[str, str]
-    ) -> dict[str, _File]:
-        """Load changed files into the server, and all good ones into a new server."""
-        for name in self._loaded.keys() - files.keys():
-            server.drop(name.removesuffix(SUFFIX))
-            del self._loaded[name]
-        loaded_files = {}
-        for name, file in sorted(files.items()):
-            current = file
-            if name in blamed:
-                current = replace(file, data=None, problem=blamed[name])
-            elif file.data is not None:
-                problem = self._load_one(server, name, file.data)
-                good = file.good if problem else file.data
-                current = replace(file, data=None, good=good, problem=problem)
-            if name not in self._loaded and current.good is not None:
-                self._load_one(server, name, current.good)
-            loaded_files[name] = current
-        return loaded_files
+    def _read_changed(self, seen: Mapping[str, Signature]) -> None:
+        for number, (name, signature) in enumerate(sorted(seen.items())):
+            file = self._files.setdefault(name, _ModelFile())
+            if file.signature == signature:
+                continue
+            file.signature, file.pending, file.problem = signature, None, None
+            others = sum(len(each.good or b"") for each in self._files.values() if each is not file)
+            try:
+                if not MACHINE_ID.fullmatch(name.removesuffix(SUFFIX)):
+                    raise DataError("its name must be 1 to 100 letters, digits, '.', '_' or '-'.")
+                if number >= MOST_MODELS:
+                    raise DataError(f"more than {MOST_MODELS} models in one folder.")
+                file.pending = _read(self._settings.models / name, MOST_BYTES - others)
+            except DataError as error:
+                file.problem = str(error)
 
-    def _load_one(self, server: ModelServer, name: str, data: bytes) -> str | None:
-        """Load a model; the reason why it cannot be used, or None."""
-        machine = name.removesuffix(SUFFIX)
-        try:
-            reply = server.load(machine, data)
-        except ModelServerLostError:
-            raise _LoadCrashError(name) from None
-        if "error" in reply:
-            return str(reply["error"])
-        names, sha256s = tuple(reply.pop("names")), tuple(reply.pop("sha256s"))
-        self._loaded[name] = Machine(id=machine, names=names, sha256s=sha256s, **reply)
-        return None
+    def _load_all(self) -> ModelServer:
+        """Load changed files into the server, and all good ones into a new server."""
+        while True:
+            if self.server is None or not self.server.is_alive:
+                self.server = ModelServer(self._settings, self._scratch)
+                for file in self._files.values():
+                    file.machine = None
+            for name, file in sorted(self._files.items()):
+                try:
+                    _load(self.server, name.removesuffix(SUFFIX), file)
+                except ModelServerLostError:  # go on without this file
+                    if file.pending is None:
+                        raise
+                    file.pending = None
+                    file.problem = "it cannot be loaded: the process that tried has ended."
+                    break
+            else:
+                return self.server
+
+
+def _load(server: ModelServer, machine: str, file: _ModelFile) -> None:
+    """Load a file's new content; if that cannot be used, the last good one stays or comes back."""
+    if file.pending is not None:
+        reply = server.load(machine, file.pending)
+        file.problem = reply.get("error")
+        if file.problem is None:
+            file.good, file.machine = file.pending, Machine.from_reply(machine, reply)
+        file.pending = None
+    if file.machine is None and file.good is not None:
+        reply = server.load(machine, file.good)
+        if "error" not in reply:
+            file.machine = Machine.from_reply(machine, reply)
 
 
 def _changes(before: Snapshot, after: Snapshot) -> list[tuple[str, str]]:
@@ -218,32 +225,6 @@ def _signatures(folder: Path) -> dict[str, Signature]:
                 status = entry.stat()
                 signatures[entry.name] = (status.st_mtime_ns, status.st_size, status.st_ino)
     return signatures
-
-
-def _read_changed(
-    folder: Path, seen: Mapping[str, Signature], known: Mapping[str, _File]
-) -> dict[str, _File]:
-    """The files as they are now; an unchanged file is not read again."""
-    files: dict[str, _File] = {}
-    total = 0
-    for name, signature in sorted(seen.items()):
-        old = known.get(name)
-        if old is not None and old.signature == signature:
-            files[name] = old
-            total += len(old.good or b"")
-            continue
-        data, problem = None, None
-        try:
-            if not MACHINE_ID.fullmatch(name.removesuffix(SUFFIX)):
-                raise DataError("its name must be 1 to 100 letters, digits, '.', '_' or '-'.")
-            if len(files) >= MOST_MODELS:
-                raise DataError(f"more than {MOST_MODELS} models in one folder.")
-            data = _read(folder / name, MOST_BYTES - total)
-            total += len(data)
-        except DataError as error:
-            problem = str(error)
-        files[name] = _File(signature, data, old.good if old else None, problem)
-    return files
 
 
 def _read(path: Path, most: int) -> bytes:

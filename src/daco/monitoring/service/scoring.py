@@ -9,9 +9,8 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query
 from starlette.datastructures import UploadFile
@@ -21,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from daco.audio.formats import READABLE
 from daco.detector.verdict import Verdict
 from daco.errors import DataError
-from daco.monitoring.service.context import UPLOADS, MachineId, Service, machine_of, service_of
+from daco.monitoring.service.context import UPLOADS, Service, TheMachine, TheService
 from daco.monitoring.service.schemas import OneClip, Problem, ScoredClips, busy, failures, too_large
 from daco.monitoring.store import NewClip, StoreError
 
@@ -52,15 +51,14 @@ _BODY: dict[str, Any] = {
 
 log = logging.getLogger("daco.monitoring.service")
 
-router = APIRouter()
+router = APIRouter(tags=["scoring"])
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(NamedTuple):
     """A recording as it was sent, and the sender's name for it."""
 
     name: str
-    data: bytes = field(repr=False)
+    data: bytes
 
 
 @router.post(
@@ -71,7 +69,8 @@ class Upload:
 )
 async def score_recording(
     request: Request,
-    machine: MachineId,
+    service: TheService,
+    machine: TheMachine,
     name: Annotated[str | None, Query(description="What to call the recording.")] = None,
     idempotency_key: Annotated[
         str | None,
@@ -85,22 +84,20 @@ async def score_recording(
     fail with the same status, with that status. Anything else is answered with `clip`. A single
     recording may be sent again after 502, 503 and 504.
     """
-    service = service_of(request)
-    machine_of(service, machine)
     media = media_type(request)
     if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
         raise Problem(400, "An Idempotency-Key is 1 to 200 printable characters, no spaces.")
-    most, seconds = service.settings.max_body, service.settings.read_seconds
+    settings = service.settings
     with service.admission.one() as reserve:
-        body = read_body(request, reserve, most=most, seconds=seconds)
+        body = read_body(request, reserve, most=settings.max_body, seconds=settings.read_seconds)
         if media == FORM:
             uploads = await read_form(request, body, name)
         else:
             chunks = [chunk async for chunk in body]
             uploads = [Upload(display_name(name), b"".join(chunks))]
         if len(uploads) == 1:
-            return {"clip": await _judge(service, machine, uploads[0], idempotency_key)}
-        return await _judge_all(service, machine, uploads, idempotency_key)
+            return {"clip": await _judge(service, machine.id, uploads[0], idempotency_key)}
+        return await _judge_all(service, machine.id, uploads, idempotency_key)
 
 
 def media_type(request: Request) -> str:
@@ -202,30 +199,21 @@ async def _judge_all(
     Once the service is busy, the rest is not tried: each could wait as long as a job may.
     """
     clips: list[dict[str, Any]] = []
-    refused: list[tuple[Upload, Problem]] = []
-    for number, upload in enumerate(uploads):
-        if refused and refused[-1][1].status == 503:
-            refused.append((upload, refused[-1][1]))
-            continue
+    refused: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for number, (name, data) in enumerate(uploads):
         try:
+            if problems and problems[-1].status == 503:
+                raise problems[-1]
             one_key = None if key is None else f"{key}#{number}"
-            clips.append(await _judge(service, machine, upload, one_key))
+            clips.append(await _judge(service, machine, Upload(name, data), one_key))
         except Problem as problem:
-            refused.append((upload, problem))
-    if not clips and len({problem.status for _, problem in refused}) == 1:
-        raise refused[0][1]
-    return {
-        "clips": clips,
-        "refused": [
-            {
-                "name": upload.name,
-                "status": problem.status,
-                "detail": problem.detail,
-                "retry": problem.retry,
-            }
-            for upload, problem in refused
-        ],
-    }
+            problems.append(problem)
+            answer = {"status": problem.status, "detail": problem.detail, "retry": problem.retry}
+            refused.append({"name": name, **answer})
+    if not clips and len({problem.status for problem in problems}) == 1:
+        raise problems[0]
+    return {"clips": clips, "refused": refused}
 
 
 async def _judge(service: Service, machine: str, upload: Upload, key: str | None) -> dict[str, Any]:
@@ -250,16 +238,12 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
         service.metrics.refused.labels("not stored").inc()
         raise busy("The verdict could not be stored. Try again in a moment.") from None
     if added is None:
-        return await asyncio.to_thread(_stored_before, service, machine, str(new.source_key))
+        clip = await asyncio.to_thread(service.store.clip_of, machine, str(new.source_key))
+        if clip is None:
+            raise Problem(409, "This recording was scored before and is no longer kept.")
+        return await asyncio.to_thread(service.overview.clip, clip)
     service.metrics.count_clip(machine, verdict.alarm)
     return service.overview.clip(new.stored_as(added.clip_id), alarm_id=added.opened)
-
-
-def _stored_before(service: Service, machine: str, source_key: str) -> dict[str, Any]:
-    clip = service.store.clip_of(machine, source_key)
-    if clip is None:
-        raise Problem(409, "This recording was scored before and is no longer kept.")
-    return service.overview.clip(clip)
 
 
 async def _keep(service: Service, verdict: Verdict, sha256: str, data: bytes) -> str | None:

@@ -6,9 +6,9 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from daco.audio.formats import AudioLimits
 from daco.errors import InputError
@@ -26,81 +26,44 @@ _TOKEN = re.compile(r"[!-~]+", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]", re.ASCII)
 
 
+def _number(default: float, low: float, high: float) -> Any:
+    """A field that must be between two numbers."""
+    return field(default=default, metadata={"range": (low, high)})
+
+
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the service.
+    """Settings of the service; a setting that cannot work raises an InputError."""
 
-    Parameters
-    ----------
-    models : Path
-        Folder of ``*.daco`` files.
-    database : str
-        URL, see `daco.monitoring.store`.
-    host, port
-        Where to listen. Any address but a loopback address needs a `token`.
-    token : str, optional
-        Secret of the clients; at least 16 printable characters.
-    allowed_hosts : tuple of str
-        Names besides ``localhost`` of the service on a loopback address, behind a proxy; they
-        need a `token`.
-    clips : Path, optional
-        Where uploaded recordings are kept.
-    keep_audio : {"alarms", "all", "none"}
-        Which of them are kept: anomalous ones, all, or none.
-    audio_bytes : int
-        Of kept recordings; the oldest are removed first.
-    keep_days : float, optional
-        Older clips and alarms are removed.
-    normals : Path, optional
-        Folder of the normals' recordings, to listen to.
-    watched : tuple of Path
-        Folders of ``daco watch`` on the same database, to listen to.
-    rule : AlarmRule
-    workers : int
-        Processes that decode and score.
-    max_body : int
-        Bytes of one upload.
-    weights : mapping
-        Checkpoint by name of network, where it was not downloaded.
-    job_seconds, job_memory
-        Bounds of decoding and scoring one recording: seconds, and bytes beyond what a worker has
-        at its start.
-    waiting : int
-        Recordings that may wait for a worker; the next is answered 503.
-    uploads, buffered_bytes : int
-        Uploads that are received or waiting at one time, and the bytes they may hold together.
-    read_seconds : float
-        In which a request must have arrived.
-    connections : int
-        Open at one time.
-    silent_after : float
-        Seconds without a clip after which a machine counts as silent.
-    """
-
-    models: Path
-    database: str
-    host: str = "127.0.0.1"
-    port: int = 8477
+    models: Path  #: folder of ``*.daco`` files
+    database: str  #: URL, see `daco.monitoring.store`
+    host: str = "127.0.0.1"  #: address to listen on; any but a loopback address needs a token
+    port: int = _number(8477, 0, 65535)
+    #: secret of the clients, at least 16 printable characters
     token: str | None = field(default=None, repr=False)
+    #: names besides ``localhost`` on a loopback address, behind a proxy; they need a token
     allowed_hosts: tuple[str, ...] = ()
-    clips: Path | None = None
-    keep_audio: Keep = "alarms"
-    audio_bytes: int = 2_000 * MEGABYTE
-    keep_days: float | None = None
-    normals: Path | None = None
-    watched: tuple[Path, ...] = ()
+    clips: Path | None = None  #: folder of uploaded recordings
+    keep_audio: Keep = "alarms"  #: which of them are kept: anomalous ones, all, or none
+    audio_bytes: int = _number(2_000 * MEGABYTE, 0, 1 << 50)  #: the oldest are removed first
+    keep_days: float | None = None  #: older clips and alarms are removed
+    normals: Path | None = None  #: folder of the normals' recordings, to listen to
+    watched: tuple[Path, ...] = ()  #: folders of ``daco watch`` on the same database, likewise
     rule: AlarmRule = field(default_factory=AlarmRule)
-    workers: int = 2
-    max_body: int = 32 * MEGABYTE
+    workers: int = _number(2, 1, 256)  #: processes that decode and score
+    max_body: int = _number(32 * MEGABYTE, 1000, 1 << 30)  #: bytes of one upload
+    #: checkpoint by name of network, where it was not downloaded
     weights: Mapping[str, str] = field(default_factory=dict)
-    job_seconds: float = 20.0
-    job_memory: int = 1_000 * MEGABYTE
-    waiting: int = 16
-    uploads: int = 64
-    buffered_bytes: int = 256 * MEGABYTE
-    read_seconds: float = 20.0
-    connections: int = 512
-    silent_after: float = 3600.0
+    job_seconds: float = _number(20.0, 0.001, 3600)  #: for decoding and scoring one recording
+    #: bytes that a job may take beyond what a worker has at its start
+    job_memory: int = _number(1_000 * MEGABYTE, 1 << 20, 1 << 40)
+    waiting: int = _number(16, 1, 10_000)  #: recordings that wait for a worker; the next gets a 503
+    uploads: int = _number(64, 1, 10_000)  #: received or waiting at one time
+    buffered_bytes: int = 256 * MEGABYTE  #: that these uploads may hold together
+    read_seconds: float = _number(20.0, 0.01, 3600)  #: in which a request must have arrived
+    connections: int = _number(512, 1, 100_000)  #: open at one time
+    #: seconds without a clip after which a machine counts as silent
+    silent_after: float = _number(3600.0, 1, 1e9)
 
     def __post_init__(self) -> None:
         if not self.models.is_dir():
@@ -153,22 +116,13 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
 
 
 def _check_numbers(settings: Settings) -> None:
-    for name, low, high in (
-        ("port", 0, 65535),
-        ("workers", 1, 256),
-        ("max_body", 1000, 1 << 30),
-        ("waiting", 1, 10_000),
-        ("uploads", 1, 10_000),
-        ("connections", 1, 100_000),
-        ("audio_bytes", 0, 1 << 50),
-        ("silent_after", 1, 1e9),
-        ("read_seconds", 0.01, 3600),
-        ("job_seconds", 0.001, 3600),
-        ("job_memory", 1 << 20, 1 << 40),
-    ):
-        value = getattr(settings, name)
-        if not low <= value <= high:
-            raise InputError(f"{name} must be between {low} and {high}. Got {value!r} instead.")
+    for each in fields(settings):
+        low, high = each.metadata.get("range", (None, None))
+        value = getattr(settings, each.name)
+        if low is not None and not low <= value <= high:
+            raise InputError(
+                f"{each.name} must be between {low} and {high}. Got {value!r} instead."
+            )
     if settings.keep_days is not None and not 0 < settings.keep_days < 1e5:
         raise InputError(f"keep_days must be a number of days. Got {settings.keep_days!r}.")
     if settings.buffered_bytes < settings.max_body:

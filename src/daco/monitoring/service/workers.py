@@ -65,8 +65,7 @@ class _Channel:
         self.connection = Connection(sock.detach())
 
     def send(self, header: dict[str, Any], *data: bytes) -> None:
-        self.connection.send_bytes(json.dumps(header).encode())
-        for each in data:
+        for each in (json.dumps(header).encode(), *data):
             self.connection.send_bytes(each)
 
     def receive(self, most: int = _LARGEST_REPLY) -> Reply:
@@ -75,8 +74,7 @@ class _Channel:
 
     @property
     def has_ended(self) -> bool:
-        """The other side has gone: there is something to read although nothing was asked."""
-        return self.connection.poll()
+        return self.connection.poll()  # there is something to read although nothing was asked
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -116,10 +114,7 @@ class ModelServer:
         return self.process.poll() is None
 
     def load(self, machine: str, data: bytes) -> dict[str, Any]:
-        """Load a model in place of the machine's present one.
-
-        Returns the model's description, or ``{"error": reason}``: then nothing has changed.
-        """
+        """Load or replace a model; its description, or ``{"error": reason}`` and no change."""
         with self._requesting():
             self._channel.send({"do": "load", "machine": machine}, data)
             return self._channel.receive(_LARGEST_DESCRIPTION)[0]

@@ -15,14 +15,14 @@ except ImportError:
     ) from None
 
 from daco.monitoring.store.database import StoreError
-from daco.monitoring.store.records import Added, MachineSummary, NewClip, StoredAlarm, StoredClip
+from daco.monitoring.store.records import Addition, MachineSummary, NewClip, StoredAlarm, StoredClip
 from daco.monitoring.store.store import Store
 from daco.monitoring.store.writing import CLIP_SCORED, EVENTS, Delivery, Outbox
 
 __all__ = [
     "CLIP_SCORED",
     "EVENTS",
-    "Added",
+    "Addition",
     "Delivery",
     "MachineSummary",
     "NewClip",

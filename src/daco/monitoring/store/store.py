@@ -18,10 +18,10 @@ from daco.monitoring.store.records import (
     KEY,
     NAME,
     TEXT,
-    Added,
+    Addition,
     MachineSummary,
     NewClip,
-    Pruned,
+    Removal,
     Source,
     StoredAlarm,
     StoredClip,
@@ -70,7 +70,7 @@ class Store:
     ... )
     >>> new = NewClip(verdict, "press", datetime(2026, 3, 1, tzinfo=UTC), source_key="a.wav")
     >>> store.add(new)
-    Added(clip_id=1, opened=1, recovered=())
+    Addition(clip_id=1, opened=1, recovered=())
     >>> store.add(new) is None
     True
     >>> [(clip.id, clip.score) for clip in store.clips("press")]
@@ -128,11 +128,11 @@ class Store:
         """Messages that are still to be delivered."""
         return Outbox(self.database)
 
-    def add(self, new: NewClip) -> Added | None:
+    def add(self, new: NewClip) -> Addition | None:
         """Store one clip; None when its source was stored before."""
         return self.add_many([new])[0]
 
-    def add_many(self, new: Sequence[NewClip]) -> list[Added | None]:
+    def add_many(self, new: Sequence[NewClip]) -> list[Addition | None]:
         """Store clips in one transaction: all of them or, if anything goes wrong, none.
 
         Alarms are opened and closed in the same transaction, by the clips in their order.
@@ -321,7 +321,7 @@ class Store:
 
     def prune(
         self, keep_days: float, *, machine: str | None = None, now: datetime | None = None
-    ) -> Pruned:
+    ) -> Removal:
         """Remove clips that were received more than `keep_days` ago, of one machine or of all.
 
         The alarms they completed and messages of that time, delivered or not, go with them. Open
@@ -359,7 +359,7 @@ class Store:
         messages = outbox.c.created_at < oldest, outbox.c.machine_id.in_(numbers)
         with self.database.writing() as connection:
             connection.execute(delete(outbox).where(*messages))
-        return Pruned(len(paths), n_alarms, tuple(path for path in paths if path is not None))
+        return Removal(len(paths), n_alarms, tuple(path for path in paths if path is not None))
 
     def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
         """Forget sources that are gone and have no clip any more; return how many.

@@ -18,9 +18,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opened, advance
+from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance
 from daco.monitoring.store.database import Database, chunks
-from daco.monitoring.store.records import ALARMS, Added, NewClip, iso, read_alarms
+from daco.monitoring.store.records import ALARMS, Addition, NewClip, iso, read_alarms
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, outbox, sources
 
 CLIP_SCORED = "clip.scored"
@@ -93,9 +93,9 @@ def lock_machine(connection: Connection, name: str) -> Row[Any]:
 
 def add_clips(
     connection: Connection, rule: AlarmRule, events: Collection[str], new: Sequence[NewClip]
-) -> list[Added | None]:
+) -> list[Addition | None]:
     """Store the clips that are not stored yet; the result has None for the others."""
-    added: list[Added | None] = [None] * len(new)
+    added: list[Addition | None] = [None] * len(new)
     # In the order of names, so that two writers of the same machines never deadlock.
     for name in sorted({clip.machine for clip in new}):
         machine = lock_machine(connection, name)
@@ -154,7 +154,7 @@ def _raise_alarms(
     machine: Row[Any],
     fresh: Sequence[NewClip],
     ids: Sequence[int],
-) -> list[Added]:
+) -> list[Addition]:
     """Apply the alarm rule to the clips; store the alarms it opens and closes."""
     since = {"machine": machine.id, "after": machine.counted_after, "first": ids[0]}
     recent = connection.execute(_RECENT, {**since, "memory": rule.memory})
@@ -164,7 +164,7 @@ def _raise_alarms(
     for clip, number in zip(fresh, ids, strict=True):
         state, event = advance(rule, state, Decision(number, clip.verdict.alarm))
         opened, recovered = None, ()
-        if isinstance(event, Opened):
+        if isinstance(event, Opening):
             row = {"machine_id": machine.id, "rule": str(rule), "clip_id": number}
             row["opened_at"] = clip.received_at
             opened = connection.scalars(_NEW_ALARM, row).one()
@@ -177,7 +177,7 @@ def _raise_alarms(
             connection.execute(update(alarms).where(alarms.c.id.in_(recovered)).values(closing))
         if event:
             counted_after = number
-        added.append(Added(number, opened, recovered))
+        added.append(Addition(number, opened, recovered))
     counts = {
         "machine": machine.id,
         "more": len(fresh),
@@ -194,7 +194,7 @@ def _announce(
     events: Collection[str],
     machine: int,
     fresh: Sequence[NewClip],
-    outcome: Sequence[Added],
+    outcome: Sequence[Addition],
 ) -> None:
     """Post messages about the stored clips and the alarms they opened and closed."""
     changed = [each.opened for each in outcome if each.opened is not None]
@@ -206,7 +206,7 @@ def _announce(
     }
     messages = []
     for new, each in zip(fresh, outcome, strict=True):
-        if CLIP_SCORED not in events and each == Added(each.clip_id):
+        if CLIP_SCORED not in events and each == Addition(each.clip_id):
             continue
         about = {"clip": new.stored_as(each.clip_id).to_dict()}
         of_alarms = [(ALARM_OPENED, each.opened)] if each.opened is not None else []
@@ -284,11 +284,11 @@ class Outbox:
             connection.execute(update(outbox).where(outbox.c.id == row.id).values(values))
         return Delivery(row.id, row.key, row.kind, row.body, row.attempts + 1)
 
-    def delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
+    def mark_delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
         """Mark a message as delivered."""
         self._update(delivery, delivered_at=now or datetime.now(UTC), last_error=None)
 
-    def failed(
+    def put_back(
         self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
     ) -> None:
         """Put a message back, with the reason; it is due again after `wait` seconds."""

@@ -1,0 +1,166 @@
+"""The vote: one score from all configurations of a grid, instead of a choice among them.
+
+Every member turns its score of a clip into a normal score, by the leave-one-out scores that it
+gives to the normals; the vote is the mean over members, and over the views of a bank. It is a base
+score like any other, so that every calibration, threshold and criterion works on top of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from daco.method.bases import Base
+from daco.method.calibration import CalibrationInput, calibrate_grid
+from daco.method.config import ScoreConfig, frontier_grid, paper_grid
+from daco.method.kernels import Array, kernels
+from daco.method.scorers import clips_needed
+from daco.validation import Float64s
+
+TAIL_LIMIT = 9.0
+"""What the tail of one member approaches: one member cannot outvote the others."""
+
+
+def members_of(base: Base, bands: int, clips: int) -> tuple[list[ScoreConfig], list[ScoreConfig]]:
+    """The members of a vote, and those that are left out because a bank has too few clips.
+
+    Parameters
+    ----------
+    base : Base
+        ``vote``, of :func:`daco.frontier_grid`, or ``vote-paper``, of :func:`daco.paper_grid`.
+    bands : int
+        Of the vectors.
+    clips : int
+        Of the bank.
+
+    Examples
+    --------
+    >>> from daco.method.bases import Base
+    >>> from daco.method.vote import members_of
+    >>> [len(each) for each in members_of(Base("vote"), 1, 1000)]
+    [134, 0]
+    """
+    grid = paper_grid() if base.scorer == "vote-paper" else frontier_grid(bands)
+    fits = [clips_needed(config.base, spare=1)[0] <= clips for config in grid]
+    members = [config for config, fit in zip(grid, fits, strict=True) if fit]
+    return members, [config for config, fit in zip(grid, fits, strict=True) if not fit]
+
+
+def normal_scores(own: Array, scores: Array) -> Array:
+    """Each member's scores on the scale of its normals: 0 is their median, 1 a standard deviation.
+
+    Parameters
+    ----------
+    own : (C, S, N)
+        Scores of the normals by each of C members, in ascending order.
+    scores : (C, S, n)
+
+    Returns
+    -------
+    (C, S, n)
+        The normal quantile of the rank among `own`, ties at the middle of their ranks. Above the
+        largest a tail is added that grows with the excess over it, in units of the distance from
+        the median to the largest, and approaches `TAIL_LIMIT`. 0 of a member that is silent.
+    """
+    K = kernels(scores)
+    n = own.shape[-1]
+    below, up_to = K.count_below_sorted(own.reshape(-1, n), scores.reshape(-1, scores.shape[-1]))
+    normal = K.from_host(_quantiles(n), scores)[(below + up_to).reshape(scores.shape)]
+    scale = _upper_half(own)
+    excess = (scores - own[..., -1:]).clip(min=0) / K.xp.where(scale > 0, scale, 1)
+    return K.xp.where(scale > 0, normal + TAIL_LIMIT * excess / (TAIL_LIMIT + excess), 0.0)
+
+
+def _upper_half(own: Array) -> Array:
+    """From the median of sorted scores to the largest, (C, S, 1).
+
+    Where it is 0 a member is silent: nothing tells how far above its normals is far.
+    """
+    n = own.shape[-1]
+    return own[..., -1:] - (own[..., (n - 1) // 2, None] + own[..., n // 2, None]) / 2
+
+
+@lru_cache(maxsize=8)
+def _quantiles(n: int) -> Float64s:
+    """The normal quantile of every mid-rank, 0 to n in steps of a half, among n scores."""
+    from scipy.special import ndtri
+
+    quantiles: Float64s = ndtri((np.arange(2 * n + 1) + 1) / (2 * n + 2))
+    return quantiles
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A vote and what it needs of a bank: for each view its members and their normals' scores.
+
+    Attributes
+    ----------
+    members : one list of configurations for each view
+    support : one (C, S, N) for each view
+        Leave-one-out scores of the normals by the members, in ascending order.
+    own : (S, N)
+        The vote on the normals.
+    """
+
+    members: Sequence[Sequence[ScoreConfig]]
+    support: Sequence[Array]
+    own: Array
+
+
+def fit_votes(
+    members: Mapping[Base, Sequence[Sequence[ScoreConfig]]], own: Sequence[CalibrationInput]
+) -> dict[Base, Vote]:
+    """The votes of a bank.
+
+    Parameters
+    ----------
+    members : {vote: one list of configurations for each view}
+    own : one CalibrationInput for each view
+        Its ``scores`` are those of the bank's own clips, each left out.
+    """
+    votes = {}
+    for base, by_view in members.items():
+        scores = [calibrate_grid(*pair) for pair in zip(by_view, own, strict=True)]
+        support = [kernels(view).sort(view) for view in scores]
+        own_vote = _mean(map(normal_scores, support, scores), support)
+        votes[base] = Vote(by_view, support, own_vote)
+    return votes
+
+
+def _mean(normal: Iterable[Array], support: Sequence[Array]) -> Array:
+    """The vote (S, n): members that are not silent count alike, and so do views."""
+    speaking = [(_upper_half(own) > 0).sum(0).clip(min=1) for own in support]
+    means = [view.sum(0) / count for view, count in zip(normal, speaking, strict=True)]
+    return sum(means) / len(means)
+
+
+def grid_scores(
+    configs: Sequence[ScoreConfig], given: Sequence[CalibrationInput], votes: Mapping[Base, Vote]
+) -> tuple[Array, dict[Base, list[Array]]]:
+    """Scores (C, S, n) of configurations, and the normal scores of each vote's members by view.
+
+    Votes are over all views, other configurations see the first one.
+    """
+    if not votes:
+        return calibrate_grid(configs, given[0]), {}
+    asked = [config for config in configs if config.base not in votes]
+    asked += [member for vote in votes.values() for member in vote.members[0]]
+    rows = {config: row for row, config in enumerate(dict.fromkeys(asked))}
+    of_first = calibrate_grid(list(rows), given[0])
+    scores, calibration = dict(given[0].scores), dict(given[0].calibration)
+    normal = {}
+    for base, vote in votes.items():
+        by_view = [of_first[[rows[member] for member in vote.members[0]]]]
+        by_view += map(calibrate_grid, vote.members[1:], given[1:])
+        normal[base] = list(map(normal_scores, vote.support, by_view))
+        scores[base], calibration[base] = _mean(normal[base], vote.support), vote.own
+    over = {config: row for row, config in enumerate(configs) if config.base in votes}
+    of_votes = calibrate_grid(list(over), replace(given[0], scores=scores, calibration=calibration))
+    if len(over) == len(configs):
+        return of_votes, normal
+    out = of_first[[rows.get(config, 0) for config in configs]]
+    out[list(over.values())] = of_votes
+    return out, normal

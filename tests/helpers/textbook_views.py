@@ -1,0 +1,102 @@
+"""The weight-free views as their recipes are written down: one frame, band or group at a time.
+
+Double precision throughout. ``rate`` is in hertz; at 16 kHz frames have 128, 8,192 and 512 samples.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+GROUPS = (1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 23, 30, 39, 44, 50, 57, 65)
+FAST = (1, 2, 3, 4.5, 6.5, 9, 12, 16, 22, 30, 40, 52, 62)
+
+
+def hann(size):
+    return np.array([0.5 - 0.5 * math.cos(2 * math.pi * t / (size - 1)) for t in range(size)])
+
+
+def spectra(wave, frame, hop, size=None):
+    """Magnitudes of each frame."""
+    window = hann(frame)
+    starts = range(0, len(wave) - frame + 1, hop)
+    return [np.abs(np.fft.rfft(window * wave[s : s + frame], size)) for s in starts]
+
+
+def env(wave, rate=16000):
+    """Of a clip shorter than 20 s."""
+    wave, hop = np.asarray(wave, np.float64), round(rate / 1000)
+    frames = spectra(wave, 8 * hop, hop)
+    count, hertz = len(frames), [k * rate / (8 * hop) for k in range(len(frames[0]))]
+    columns = []
+    for low, high in pairwise(GROUPS):
+        bins = [k for k, f in enumerate(hertz) if 125 * low <= f < 125 * high]
+        envelope = np.array(
+            [math.sqrt(sum(m[k] ** 2 for k in bins) / max(1, len(bins))) for m in frames]
+        )
+        mean = envelope.mean()
+        moving = envelope / mean - 1 if mean else envelope
+        magnitude = np.abs(np.fft.rfft(hann(count) * moving)) / math.sqrt(count)
+        columns.append(peakiness(magnitude, rate / hop / count))
+    return np.array(columns).T.ravel()
+
+
+def peakiness(magnitude, step):
+    """Of each modulation band; ``step`` is the distance of two frequencies in hertz."""
+    edges = [0.6 * (500 / 0.6) ** (i / 40) for i in range(41)]
+    values = []
+    for low, high in pairwise(edges):
+        inside = [m for k, m in enumerate(magnitude) if low <= k * step < high]
+        if not inside:  # the next frequency, or the last one
+            inside = [next((m for k, m in enumerate(magnitude) if low <= k * step), magnitude[-1])]
+        values.append(math.log(max(inside) + 1e-3) - math.log(sum(inside) / len(inside) + 1e-3))
+    return values
+
+
+def cep(wave, rate=16000):
+    hop = round(0.256 * rate)
+    powers = [m**2 for m in spectra(np.asarray(wave, np.float64), 2 * hop, hop)]
+    level = np.array([math.log(p + 1e-12) for p in sum(powers) / len(powers)])
+    level = hann(len(level)) * (level - level.mean())
+    magnitude = np.abs(np.fft.rfft(level)) * math.sqrt(4097 / len(level))
+    edges = [math.floor(rate / 16000 * 8 * (1500 / 8) ** (i / 40) + 1e-9) for i in range(41)]
+    values = []
+    for low, high in pairwise(edges):
+        inside = magnitude[max(1, low) : max(high, low + 1, 2)]
+        values.append(math.log(sum(inside) / len(inside) + 1e-3))
+    return np.array(values)
+
+
+def mod60(wave, rate=16000):
+    from daco.backbones.classical import mel_filters
+
+    hop = round(0.008 * rate)
+    size = fast_length(4 * hop)
+    triangles = mel_filters(rate, size, 64)
+    frames = spectra(np.asarray(wave, np.float64), 4 * hop, hop, size)
+    levels = np.array([10 * np.log10(triangles @ m**2 + 1e-10) for m in frames])
+    frame_rate, window = rate / hop, hann(len(levels))
+    padded = max(len(levels), round(10 * 1247 / 1250 * frame_rate))
+    moving = window[:, None] * (levels - levels.mean(0))
+    magnitude = np.abs(np.fft.rfft(moving, padded, axis=0))
+    magnitude *= math.sqrt(125 * sum(hann(1247) ** 2) / (frame_rate * sum(window**2)))
+    values = []
+    for low, high in pairwise(FAST):
+        bins = [k for k in range(len(magnitude)) if low <= k * frame_rate / padded < high]
+        mean = magnitude[bins].mean(0)
+        values += [math.log(mean[4 * g : 4 * g + 4].mean() + 1e-3) for g in range(16)]
+    return np.array(values)
+
+
+def fast_length(size):
+    """The next product of 2, 3 and 5, as the Fourier transform is padded to."""
+    while True:
+        rest = size
+        for factor in (2, 3, 5):
+            while rest % factor == 0:
+                rest //= factor
+        if rest == 1:
+            return size
+        size += 1
