@@ -91,8 +91,6 @@ def write_scores(
 ) -> Path:
     """Write a score file; every digit is kept, and the order of the clips.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> path = write_scores(folder, "fan", "00", ["section_00_0000.wav"], [0.1])
