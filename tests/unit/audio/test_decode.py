@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
 from daco.audio.decode import probe, read_audio
-from daco.audio.formats import AudioLimits
-from daco.audio.pcm import plain_pcm16
+from daco.audio.formats import AudioLimits, plain_pcm16
 from daco.errors import (
     AudioError,
     DataError,
