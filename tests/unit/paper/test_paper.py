@@ -176,9 +176,7 @@ def test_another_file_is_refused(tmp_path):
         check_paper(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("notes/readme.txt", "nothing of the paper")
-    with pytest.raises(
-        DataError, match=r"other\.zip holds none of the paper's artifacts.*polest"
-    ):
+    with pytest.raises(DataError, match=r"other\.zip holds none of the paper's artifacts.*polest"):
         check_paper(path)
 
 
