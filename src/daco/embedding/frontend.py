@@ -244,7 +244,7 @@ class Listener:
         """
         decoder = decoder_of(self.frontend, self.frontend.channel, limits or DEFAULT_LIMITS)
         content = b""
-        if is_remote(source):
+        if not isinstance(source, bytes) and is_remote(source):
             _, content = read_recording(source)
         elif not isinstance(source, Path | bytes):
             source = source.read(decoder.limits.bytes + 1)
