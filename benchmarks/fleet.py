@@ -133,9 +133,7 @@ def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> N
 
         def grid(machines: Any = machines, **options: Any) -> Any:
             with worker_pool(**options) as pool:
-                found = run_machines(
-                    score_machine, machines, settings, pool=pool, folder=None, quick=True
-                )
+                found = run_machines(score_machine, machines, settings, pool=pool)
             return [[each[name].tobytes() for name in COMPARED] for each in found]
 
         measure(f"grid, {count} machines", count, workers, grid, lambda a, b: a == b)

@@ -73,7 +73,7 @@ def looking(root: Path, files: int) -> None:
         (place / f"{index}.wav").touch()
     arrivals = Arrivals(settle=0)
     for path, stamp in list_recordings(folder).files.items():
-        arrivals.done(path, ProcessedFile(stamp, "0" * 64))
+        arrivals.record(path, ProcessedFile(stamp, "0" * 64))
     best = min(_timed(lambda: arrivals.ready(list_recordings(folder).files, 1.0)) for _ in range(5))
     print(f"a look at {files:,} known files | {best:.2f} s")
 

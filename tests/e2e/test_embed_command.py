@@ -108,7 +108,8 @@ def real(tmp_path):
 def expected(name, file_names):
     stored = np.load(shared("real", "embeddings", name))
     rows = {Path(str(each)).stem: row for row, each in enumerate(stored["file_name"])}
-    return stored["embedding"][[rows[Path(each).stem] for each in file_names]]
+    (key,) = [key for key in stored.files if key != "file_name"]
+    return stored[key][[rows[Path(each).stem] for each in file_names]]
 
 
 def test_real_recordings_with_logmel(real, tmp_path):
@@ -152,6 +153,27 @@ def test_mn04_gives_the_stored_vectors(few, tmp_path, rate):
     wanted = expected("fan_mn04.npz", table.column("path"))
     # Float32 rounding: 6e-6 at most over all 70 clips.
     np.testing.assert_allclose(table.matrix(), wanted, rtol=0, atol=1e-4)
+
+
+def test_a_network_and_weight_free_views_in_one_table(few, tmp_path):
+    """Every view of the table is the stored one, from one pass over the recordings."""
+    pytest.importorskip("torch")
+    weights = shared("real", "mn04_as_mAP_432.pt")
+    out = tmp_path / "emb.parquet"
+    options = ("--weights", weights, "--out", out)
+    run(few, "--backbone", "mn04", "--backbone", "logmel", *options)
+    table = EmbeddingTable.read(out)
+    assert table.readouts == ("mn04", "mod", "env", "cep")
+    # Float32 rounding, and of env what float16 leaves.
+    tolerances = {"mn04": 1e-4, "logmel_mod": 1e-5, "env": 4e-3, "cep": 1e-3}
+    for view, (name, tolerance) in zip(table.readouts, tolerances.items(), strict=True):
+        wanted = expected(f"fan_{name}.npz", table.column("path"))
+        np.testing.assert_allclose(table.matrix(view), wanted, rtol=0, atol=tolerance)
+    assert "Nothing to do" in run(few, "--backbone", "mn04+logmel", *options).stdout
+    run(few, "--backbone", "mn04+logmel", "--readout", "mn04-band+cep", "--force", *options)
+    table = EmbeddingTable.read(out)
+    assert table.readouts == ("mn04-band", "cep")
+    assert (table.bands("mn04-band"), table.bands("cep")) == (4, 1)
 
 
 def test_killed_and_typed_again(tmp_path):

@@ -58,8 +58,10 @@ def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_kee
     first = said("study", *options)
     assert first.startswith("ldn-diff-K16 chosen by guarded criterion")
     assert "warning: ldn-diff-K16 is excluded by the label-free veto" in first
-    assert "dev-score veto: cuts raw-k4, conf-soft-m100-k4, conf-soft-m300-k4 and 3 more" in first
-    assert "label-free veto (embedding-space pseudo-anomalies): cuts ldn-diff-K16" in first
+    assert (
+        "dev-score veto: excludes raw-k4, conf-soft-m100-k4, conf-soft-m300-k4 and 3 more" in first
+    )
+    assert "label-free veto (embedding-space pseudo-anomalies): excludes ldn-diff-K16" in first
     second = said("study", *options, "--veto", "both")
     assert second.startswith("conf-soft-m0-ldnK1 chosen by criterion, both vetoes")
     assert "warning" not in second

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -38,7 +38,7 @@ from daco.audio.microphones import (
     parse_channel,
     require_channels,
 )
-from daco.audio.pcm import plain_pcm16
+from daco.audio.pcm import INT16_SCALE, plain_pcm16
 from daco.errors import AudioError, InputError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s
@@ -131,24 +131,52 @@ class Decoder:
         with naming(path), _open(path, content, limits) as file:
             require_channels(policy, file.channels)
             rate = file.samplerate
-            new_rate = self.sample_rate or rate
-            length = -(-file.frames * new_rate // rate)
-            if length > limits.samples:
-                raise AudioError(
-                    f"{file.frames / rate:.1f} s would be {length} samples at {new_rate} Hz, more "
-                    f"than the limit of {limits.samples}. Cut the recording into clips."
-                )
+            self._require_length(file.frames, rate)
             native, *near = _read(file, [policy, NEAR] if with_near else [policy])
-            waves = resample(native, rate, new_rate, self.resampler)
-            if not waves.size:
-                raise AudioError(f"nothing is left of {native.shape[-1]} samples at {new_rate} Hz.")
+            waves = self.resampled(native, rate)
             return Sound(native, waves, rate, file.channels, near[0] if near else None)
+
+    def _require_length(self, frames: int, rate: int) -> None:
+        new_rate = self.sample_rate or rate
+        length = -(-frames * new_rate // rate)
+        if length > self.limits.samples:
+            raise AudioError(
+                f"{frames / rate:.1f} s would be {length} samples at {new_rate} Hz, more than the "
+                f"limit of {self.limits.samples}. Cut the recording into clips."
+            )
+
+    def resampled(self, native: NDArray[Any], rate: int) -> NDArray[Any]:
+        """Samples of a recording's own rate, as `Sound.native`, at the rate asked for."""
+        new_rate = self.sample_rate or rate
+        if new_rate == rate:
+            return native
+        self._require_length(native.shape[-1], rate)
+        if native.dtype == np.int16:
+            native = native * INT16_SCALE
+        waves = resample(native, rate, new_rate, self.resampler)
+        if not waves.size:
+            raise AudioError(f"nothing is left of {native.shape[-1]} samples at {new_rate} Hz.")
+        return waves
 
     def read(self, source: Source | bytes, content: bytes = b"") -> NDArray[Any]:
         """The waveform that a network is given: `decode`, then the policy's subtraction."""
-        sound = self.decode(source, content)
-        with naming(None if isinstance(source, bytes) else source):
-            return apply_channel(sound.waves, self.channel, self.sample_rate or sound.rate)
+        return read_each([self], source, content)[0]
+
+
+def read_each(
+    decoders: Sequence[Decoder], source: Source | bytes, content: bytes = b""
+) -> tuple[NDArray[Any], ...]:
+    """The waveforms that several networks are given of one recording, which is decoded once.
+
+    The decoders have one channel policy and one set of limits.
+    """
+    sound = decoders[0].decode(source, content)
+    with naming(None if isinstance(source, bytes) else source):
+        waves = [sound.waves, *(each.resampled(sound.native, sound.rate) for each in decoders[1:])]
+        return tuple(
+            apply_channel(wave, each.channel, each.sample_rate or sound.rate)
+            for each, wave in zip(decoders, waves, strict=True)
+        )
 
 
 def read_audio(

@@ -2,9 +2,9 @@
 
 Read `protocol` first: what every network offers. `logmel` needs no weights, and `classical` has its
 views of the waveform; `network` is the base of those with weights: `beats` and `eat`, which share
-`transformer`, `panns` and `mobilenet`. `readout` and `pooling` turn frames into one vector, and
-`weights` finds and checks checkpoints. ``load``
-returns a network by its name, and torch is imported only if that network needs it.
+`transformer`, `panns` and `mobilenet`; `several` makes one of several. `readout` and `pooling` turn
+frames into one vector, and `weights` finds and checks checkpoints. ``load`` returns a network by
+its name, and torch is imported only if that network needs it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ def load(
     Parameters
     ----------
     name : {"logmel", "beats", "eat", "panns", "mn04"}
-        ``logmel`` has no weights and needs neither torch nor a download.
+        ``logmel`` has no weights and needs neither torch nor a download. Several, such as
+        ``"mn04+logmel"``, are :class:`daco.backbones.several.Networks`.
     weights : path, state dict or None
         A checkpoint file, a folder that holds it, or its tensors. None looks in
-        ``$DACO_WEIGHTS_DIR``, else where ``daco download weights`` puts them.
+        ``$DACO_WEIGHTS_DIR``, else where ``daco download weights`` puts them. Of several
+        networks with weights, the folder that holds those of all.
     device : str
         A torch device, such as ``"cpu"`` or ``"cuda"``. ``logmel`` always computes on the CPU.
     precision : {"fp32", "tf32", "bf16"}
@@ -57,6 +59,14 @@ def load(
     >>> net.sample_rate, net.embed(np.zeros((1, 160_000), np.float32)).shape
     (16000, (1, 112))
     """
+    if "+" in str(name):
+        from daco.backbones.several import Networks
+
+        parts = name.split("+")
+        if weights is not None and len(parts) - parts.count("logmel") > 1:
+            _require_folder(weights, name)
+        own = {"logmel": None}
+        return Networks([load(n, own.get(n, weights), device, precision) for n in parts])
     if name not in NAMES:
         raise InputError(
             f"The backbone must be one of {', '.join(NAMES)}. Got {name!r}."
@@ -87,3 +97,10 @@ def load(
     net: Network = module.build(checkpoint.state_dict, device, precision)
     net.weights_sha256 = checkpoint.sha256
     return net
+
+
+def _require_folder(weights: Any, name: str) -> None:
+    if isinstance(weights, Mapping) or not os.path.isdir(weights):
+        raise InputError(
+            f"{name} has several checkpoints. Give the folder that holds them as weights."
+        )

@@ -19,6 +19,9 @@ MEL_BANDS = 128
 HOP_SECONDS = 0.032
 MIN_SAMPLE_RATE = 1000
 
+RECOMMENDED_VIEWS = ("mod", "env", "cep")
+"""Readouts that together describe more than each of them, for a vote over views."""
+
 _CLIPS = 8  # clips whose modulation is computed at once: more would leave the cache
 
 
@@ -76,6 +79,11 @@ class LogMel(Backbone):
         # the threads that read files.
         filters = mel_filters(self.sample_rate, self._frames.fft_length)
         self._filters = csr_array(filters.astype(np.float32))
+
+    @property
+    def default_views(self) -> tuple[str, ...]:
+        """Readouts that it has beside another network when none is named."""
+        return RECOMMENDED_VIEWS
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Several readouts of the same clips; the bands are computed once."""

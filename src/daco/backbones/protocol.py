@@ -60,6 +60,24 @@ class Backbone:
     takes_int16: bool = False
     parameters: int | None = None
 
+    @property
+    def networks(self) -> tuple[Backbone, ...]:
+        """The networks that work as this one: itself, unless it is several."""
+        return (self,)
+
+    @property
+    def default_views(self) -> tuple[str, ...]:
+        """Readouts that it has beside another network when none is named."""
+        return (self.default_readout,)
+
+    def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
+        """The readouts that are meant by these names; the default one by none."""
+        return tuple(readouts or (self.default_readout,))
+
+    def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
+        """For each of `networks`, its own readout of each of these."""
+        return [{name: name for name in readouts}]
+
     def embed(self, waveforms: Any, readout: str | None = None) -> Float32s:
         """One vector per clip, (clips, dim)."""
         name = self.default_readout if readout is None else readout

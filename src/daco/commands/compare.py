@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
-from rich.table import Table
 
-from daco.commands.console import Output, print_json
+from daco.commands.console import Output, new_table, print_json
 from daco.commands.options import AsJson, argument, option
 from daco.errors import InputError
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 RUNS_ABREAST = 4
 """Runs whose columns fit 80 characters beside the rules; more are shown below each other."""
 
+Rows = list[list[str]]
 _CORRELATIONS = "Rank correlation with the evaluation score"
 
 
@@ -73,9 +73,19 @@ def _titles(runs: Sequence[Path], names: list[str] | None) -> list[str]:
 
 def show_comparison(console: Output, comparison: Comparison) -> None:
     """Print the tables, none of them wider than 80 characters."""
-    for title, table in _tables(comparison):
+    for title, headings, left, rows in _tables(comparison):
         if title:
             console.print(f"[bold]{title}[/bold]")
+        table = new_table([], box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+        for position, heading in enumerate(headings):
+            number = position >= left
+            table.add_column(
+                escape(heading),
+                justify="right" if number else "left",
+                overflow="fold" if position == 0 or number else "ellipsis",  # names of runs fold
+            )
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
         if title == _CORRELATIONS:
             note = "p: family means permuted, two-sided; partial: given strength and family"
@@ -84,8 +94,9 @@ def show_comparison(console: Output, comparison: Comparison) -> None:
     console.notes(comparison.notes)
 
 
-def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
-    """Each table with its title; "" where it continues the table above it."""
+def _tables(comparison: Comparison) -> Iterator[tuple[str, list[str], int, Rows]]:
+    """Title, headings, number of text columns and rows; no title where a table is continued."""
+    from daco.experiments.analysis import plain_rows
     from daco.experiments.compare import interval_text
     from daco.experiments.decision import LABEL_FREE
     from daco.experiments.tables import format_cell
@@ -94,21 +105,21 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
     title = "Evaluation score (%) of what each rule selects"
     for start in range(0, len(names), RUNS_ABREAST):
         shown = names[start : start + RUNS_ABREAST]
-        rows = ([row["rule"], *(row[n] for n in shown)] for row in _rows(comparison, "selection"))
-        yield title if start == 0 else "", _table(["", *shown], rows)
+        yield title, ["", *shown], 1, comparison.selection[["rule", *shown]].to_numpy().tolist()
+        title = ""
 
     rules = ["dev score", "guarded criterion", "oracle"]
     if LABEL_FREE in set(comparison.rules["rule"]):
         rules.insert(2, LABEL_FREE)
-    picks = {(row["run"], row["rule"]): row["config"] for row in _rows(comparison, "rules")}
-    rows = (
+    picks = {(row["run"], row["rule"]): row["config"] for row in plain_rows(comparison.rules)}
+    rows = [
         [escape(name) if rule == rules[0] else "", rule, picks.get((name, rule)) or "–"]
         for name in names
         for rule in rules
-    )
-    yield "What was selected", _table(["", "rule", "configuration"], rows, left=3)
+    ]
+    yield "What was selected", ["", "rule", "configuration"], 3, rows
 
-    rows = (
+    rows = [
         [
             escape(row["run"]),
             row["signal"],
@@ -118,54 +129,32 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
             format_cell(row["partial_rho"], "+.2f"),
             f"{row['n_configs']} in {row['n_families']}",
         ]
-        for row in _rows(comparison, "correlations")
-    )
+        for row in plain_rows(comparison.correlations)
+    ]
     headings = ["", "signal", "ρ", "over families", "p", "partial ρ", "grid"]
-    yield _CORRELATIONS, _table(headings, rows, left=2)
+    yield _CORRELATIONS, headings, 2, rows
 
-    if len(comparison.deltas):
-        rows = (
-            [
-                escape(row["run"]),
-                row["against"],
-                format_cell(row["delta"], "+.2f"),
-                interval_text(row["low"], row["high"]),
-                interval_text(row["loo_low"], row["loo_high"]),
-            ]
-            for row in _rows(comparison, "deltas")
-        )
-        headings = ["", "minus", "difference", "95 % over machines", "without one machine"]
-        yield "Guarded pick minus others, in points", _table(headings, rows, left=2)
+    rows = [
+        [
+            escape(row["run"]),
+            row["against"],
+            format_cell(row["delta"], "+.2f"),
+            interval_text(row["low"], row["high"]),
+            interval_text(row["loo_low"], row["loo_high"]),
+        ]
+        for row in plain_rows(comparison.deltas)
+    ]
+    headings = ["", "minus", "difference", "95 % over machines", "without one machine"]
+    if rows:
+        yield "Guarded pick minus others, in points", headings, 2, rows
 
-    if len(names) > 1 and len(comparison.means):
-        rows = (
-            [
-                row["rule"] + (" (in hindsight)" if row["in_hindsight"] else ""),
-                format_cell(row["eval_omega"]),
-                str(row["n_runs"]),
-            ]
-            for row in _rows(comparison, "means")
-        )
-        yield "Mean evaluation score over the runs", _table(["", "mean", "runs"], rows)
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> Table:
-    """A plain table whose first `left` columns are texts and the others numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for position, heading in enumerate(headings):
-        number = position >= left
-        table.add_column(
-            escape(heading),
-            justify="right" if number else "left",
-            overflow="fold" if position == 0 or number else "ellipsis",  # names of runs fold
-        )
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _rows(comparison: Comparison, name: str) -> list[dict[str, Any]]:
-    from daco.experiments.analysis import plain
-
-    records = getattr(comparison, name).to_dict("records")
-    return [{str(key): plain(value) for key, value in row.items()} for row in records]
+    rows = [
+        [
+            row["rule"] + (" (in hindsight)" if row["in_hindsight"] else ""),
+            format_cell(row["eval_omega"]),
+            str(row["n_runs"]),
+        ]
+        for row in plain_rows(comparison.means)
+    ]
+    if len(names) > 1 and rows:
+        yield "Mean evaluation score over the runs", ["", "mean", "runs"], 1, rows

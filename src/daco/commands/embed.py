@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def embed(
     clips: shared.Clips,
     out: shared.OutTable,
-    backbone: shared.Backbone = "logmel",
+    backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     precision: shared.Precision = "fp32",
@@ -59,7 +59,14 @@ def embed(
     table = read_clips(clips, truth=truth, domain_level=domain_level)
     errors.notes(table.remarks)
     net, cluster = load_network(
-        errors, backbone, engine, weights, device, precision, address=address, threads=workers
+        errors,
+        "+".join(backbone),
+        engine,
+        weights,
+        device,
+        precision,
+        address=address,
+        threads=workers,
     )
     readouts = check_readouts(net, readout)
     origin = origin_of(net, readouts, policy, None if cluster is None else cluster.device)

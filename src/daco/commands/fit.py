@@ -51,7 +51,7 @@ def fit(
         ),
     ],
     out: Annotated[Location, location_option("The model file; a folder for several machines.")],
-    backbone: shared.Backbone = "logmel",
+    backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[
         str, option("Configuration: auto chooses it from the normals; recommended; a name.")
@@ -64,7 +64,8 @@ def fit(
         option("Thin a machine with more normals to so many that cover the others."),
     ] = None,
     readout: Annotated[
-        str | None, option("How frames become a vector. Default: the network's own.")
+        str | None,
+        option("How frames become a vector; several views are joined with +. Default: its own."),
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
@@ -102,7 +103,7 @@ def fit(
         require_usable(config)
     require_folder(out)
     with _connection(engine, address):
-        network = {"backbone": backbone, "weights": weights, "device": device}
+        network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
         gathered = _gather(
             errors,
             clips,

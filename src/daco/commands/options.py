@@ -103,14 +103,18 @@ Year = Annotated[
 
 # Networks
 Backbone = Annotated[str, option("Frozen network, such as beats or mn04.")]
+Backbones = Annotated[
+    list[str],
+    option("Frozen network, such as beats or mn04; repeat, or join with +, for several."),
+]
 Weights = Annotated[Path | None, option("Checkpoint file. Default: the downloaded weights.")]
 Device = Annotated[str, option("Device of the network: cpu, cuda or cuda:1.")]
 Precision = Annotated[str, option("Precision of the network: fp32, tf32 or bf16.")]
 Readouts = Annotated[
     list[str] | None,
     typer.Option(
-        help="How frames become a vector, such as mean, band or rdp-g4; repeat for more. "
-        "Default: the network's own."
+        help="How frames become a vector, such as mean, band or rdp-g4; repeat, or join with +, "
+        "for more. Of several networks: mn04, mn04-band, mod. Default: the network's own."
     ),
 ]
 Channel = Annotated[

@@ -116,19 +116,19 @@ def _show(console: Output, selection: LabelFreeSelection) -> None:
 
 
 def _veto_lines(selection: LabelFreeSelection, many: bool) -> list[str]:
-    """What the label-free veto cuts on each machine; one line where it is the same."""
-    cuts = {each.machine: tuple(each.cut) for each in selection.machines if each.pseudo_scores}
-    if not cuts:
+    """What the label-free veto excludes on each machine; one line where it is the same."""
+    excluded = {each.machine: tuple(each.cut) for each in selection.machines if each.pseudo_scores}
+    if not excluded:
         return []
     head = f"Label-free veto ({selection.basis})"
-    if not any(cuts.values()):
-        return [f"{head}: cuts none of the {len(selection.candidates)} candidates."]
+    if not any(excluded.values()):
+        return [f"{head}: excludes none of the {len(selection.candidates)} candidates."]
     if many:
-        names = _most_common((name for cut in cuts.values() for name in cut), _SHOWN)
-        return [f"{head}: cuts most often {names} machines."]
+        names = _most_common((name for names in excluded.values() for name in names), _SHOWN)
+        return [f"{head}: excludes most often {names} machines."]
     lines = [
-        f"{head}, {machine}: cuts {name_list(cut, _SHOWN) if cut else 'none'}."
-        for machine, cut in cuts.items()
+        f"{head}, {machine}: excludes {name_list(names, _SHOWN) or 'none'}."
+        for machine, names in excluded.items()
     ]
     return [*lines, "It is a veto and no ranker: its scores say little about the rest."]
 

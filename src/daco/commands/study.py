@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
+from rich.table import Table
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, new_table, progress_bars
@@ -69,15 +70,16 @@ def study(
     detect nothing: by dev scores, or without labels by the pseudo-anomalies they miss; the
     report shows both. An interrupted study is continued by the same command.
     """
+    from daco.commands.compare import show_comparison
+    from daco.experiments.compare import compare_runs
+    from daco.experiments.result import StudyResult
     from daco.experiments.run import study as run_study
     from daco.files.remote import require_local
 
     console, errors = Output(), Output(stderr=True)
     results = require_local(out, "A study")
-    if readout and len(readout) > 1:
-        folders = {name: results / name for name in dict.fromkeys(readout)}
-    else:
-        folders = {readout[0] if readout else "": results}
+    names = list(dict.fromkeys(readout or [""]))
+    folders = {name: results / name if len(names) > 1 else results for name in names}
     for name, folder in folders.items():
         advice = "Finished machines are kept; the same command continues."
         with interruptible(advice), progress_bars(errors) as progress:
@@ -107,7 +109,9 @@ def study(
                 page = result.report()
         show_study(console, result, page)
     if len(folders) > 1:
-        _compare(console, folders, results)
+        comparison = compare_runs({name: StudyResult.read(at) for name, at in folders.items()})
+        comparison.write(results / "comparison")
+        show_comparison(console, comparison)
 
 
 def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
@@ -124,6 +128,15 @@ def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
     if result.selection.get("seeds"):
         console.write(_over_seeds(result))
     console.notes(result.selection.get("warnings") or (), "warning")
+    console.print(_rules_table(result))
+    for sentence in _veto_lines(result):
+        console.write(sentence)
+    console.notes(result.missing, "missing")
+    if page is not None:
+        console.write(f"report: {page}", wrap=False)
+
+
+def _rules_table(result: StudyResult) -> Table:
     table = new_table(
         ["rule", "picks"],
         ["crit\ndev", "crit\neval", "score\ndev", "score\neval"],
@@ -134,24 +147,17 @@ def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
         padding=(0, 2, 0, 0),
     )
     table.columns[0].overflow = "ellipsis"
+    digits = {"crit_dev": 3, "crit_eval": 3, "dev_omega": 2, "eval_omega": 2}
     for row in result.selection["rows"]:
-        rule, score, spread = row["rule"], _number(row["eval_omega"], 2), row.get("eval_sd")
+        rule = row["rule"]
         for long, short in _SHORT.items():
             rule = rule.replace(long, short)
-        table.add_row(
-            rule,
-            row["config"] or ("its own for each" if "machine" in row["rule"] else "-"),
-            _number(row["crit_dev"], 3),
-            _number(row["crit_eval"], 3),
-            _number(row["dev_omega"], 2),
-            score if spread is None else f"{score} ± {spread:.1f}",
-        )
-    console.print(table)
-    for sentence in _veto_lines(result):
-        console.write(sentence)
-    console.notes(result.missing, "missing")
-    if page is not None:
-        console.write(f"report: {page}", wrap=False)
+        cells = ["-" if row[name] is None else f"{row[name]:.{n}f}" for name, n in digits.items()]
+        if row.get("eval_sd") is not None:
+            cells[-1] += f" ± {row['eval_sd']:.1f}"
+        each_its_own = "its own for each" if "machine" in row["rule"] else "-"
+        table.add_row(rule, row["config"] or each_its_own, *cells)
+    return table
 
 
 def _over_seeds(result: StudyResult) -> str:
@@ -169,14 +175,14 @@ def _over_seeds(result: StudyResult) -> str:
 
 
 def _veto_lines(result: StudyResult) -> list[str]:
-    """What each of the two vetoes cuts, whichever of them was used."""
+    """What each of the two vetoes excludes, whichever of them was used."""
     lines = []
     dev, label_free = result.selection.get("veto"), result.selection.get("label_free_veto")
     if dev is not None:
-        lines.append(f"dev-score veto: cuts {name_list(dev['removed'], 3) or 'none'}")
+        lines.append(f"dev-score veto: excludes {name_list(dev['removed'], 3) or 'none'}")
     if label_free is not None:
-        cut = f"cuts {name_list(label_free['cut'], 3) or 'none'}"
-        effect = "abstains" if label_free["limit"] is None else cut
+        effect = f"excludes {name_list(label_free['cut'], 3) or 'none'}"
+        effect = "abstains" if label_free["limit"] is None else effect
         lines.append(f"label-free veto ({label_free['basis']}): {effect}")
     return lines
 
@@ -184,8 +190,6 @@ def _veto_lines(result: StudyResult) -> list[str]:
 def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
     from daco.experiments.submission import write_machine_scores
 
-    if not wanted:
-        return
     known = result.grid["config"].tolist()
     groups = {"chosen": [result.selection["chosen"]["config"]], "all": known}
     configs = list(dict.fromkeys(c for name in wanted for c in groups.get(name, [name])))
@@ -197,23 +201,9 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
     assert result.folder is not None
     # A challenge asks for one folder that has no development machines in it.
     submitted = "eval" if (result.per_machine["split"] == "eval").any() else "dev"
-    for machine in result.machine_scores():
+    for machine in result.machine_scores() if configs else ():
         for config in configs:
             kind = "scores" if machine.split == submitted else "scores_dev"
             folder = result.folder / kind / config
             folder.mkdir(parents=True, exist_ok=True)
             write_machine_scores(folder, machine, config, rate)
-
-
-def _compare(console: Output, folders: dict[str, Path], out: Path) -> None:
-    from daco.commands.compare import show_comparison
-    from daco.experiments.compare import compare_runs
-    from daco.experiments.result import StudyResult
-
-    comparison = compare_runs({name: StudyResult.read(folder) for name, folder in folders.items()})
-    comparison.write(out / "comparison")
-    show_comparison(console, comparison)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"

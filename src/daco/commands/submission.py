@@ -42,10 +42,10 @@ def submission(
         report=report,
         false_alarm_rate=false_alarm_rate,
     )
-    (system,) = written.systems
+    clips_of = written.systems[label]
     year = f", the evaluation set of {written.year}" if written.year else ""
-    console.write(f"{label}: {used} on {quantity(len(system.clips), 'machine')}{year}")
-    for machine, clips in system.clips.items():
+    console.write(f"{label}: {used} on {quantity(len(clips_of), 'machine')}{year}")
+    for machine, clips in clips_of.items():
         console.write(f"  {machine}: {quantity(clips, 'clip')}")
     for note in written.notes:
         console.write(f"- {note}")

@@ -74,6 +74,10 @@ class StoredTable:
         """Equal parts of a readout's vectors, one per frequency band; 1 where there are none."""
         return self.first.bands(readout)
 
+    def origin(self, readout: str | None = None) -> dict[str, str]:
+        """Network, weights, readout and so on that vectors were made with, where it is known."""
+        return self.first.origin(readout)
+
     def dim(self, readout: str | None = None) -> int:
         """Values of a vector."""
         return int(self.first.matrix(readout).shape[1])

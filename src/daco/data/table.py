@@ -11,7 +11,9 @@ On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
 - metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
   ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
   apart: a vector is then so many equal parts, one after the other), precision, channel,
-  sample_rate, version, skipped.
+  sample_rate, version, skipped. A table of several networks, whose readouts are named as views,
+  has views instead (JSON: its version, and network, weights, readout, precision, rate and
+  resampler of each view).
 
 Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file. A column
 that the file has counts; what it has not is read from DCASE names in ``path`` or ``file_name``.
@@ -41,6 +43,11 @@ from daco.errors import DataError, InputError
 from daco.files.remote import Location, open_location, parse_location
 from daco.text import suggestion
 from daco.validation import Float32s, as_embeddings, as_float32, flat_bands, is_utf8
+
+VIEWS_VERSION = 1
+"""Of the metadata that describes the views of several networks; newer ones are not read."""
+
+ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,6 +83,9 @@ class EmbeddingTable:
             matrix.flags.writeable = False
         bands = _checked_bands(self.metadata, self.matrices)
         metadata = {**self.metadata, "readouts": json.dumps(list(self.matrices))}
+        if views := stored_views(self.metadata):
+            mine = {name: view for name, view in views.items() if name in self.matrices}
+            metadata["views"] = views_text(mine)
         metadata.pop("bands", None)
         stored = {"bands": json.dumps(bands)} if bands else {}
         object.__setattr__(self, "metadata", metadata | stored)
@@ -154,6 +164,24 @@ class EmbeddingTable:
     def readouts(self) -> tuple[str, ...]:
         """Names of the readouts; the first is the default."""
         return tuple(self.matrices)
+
+    @property
+    def views(self) -> dict[str, Float32s]:
+        """Vectors of every readout by its name, (n, D) each, as `daco.NormalBank` takes them."""
+        return dict(self.matrices)
+
+    def origin(self, readout: str | None = None) -> dict[str, str]:
+        """Network, weights, readout and so on that vectors were made with, where it is known.
+
+        Examples
+        --------
+        >>> made = {"backbone": "logmel", "sample_rate": "16000"}
+        >>> EmbeddingTable.from_arrays({"mod": np.eye(3)}, metadata=made).origin("mod")
+        {'backbone': 'logmel', 'sample_rate': '16000', 'readout': 'mod'}
+        """
+        self.matrix(readout)
+        name = self.readouts[0] if readout is None else readout
+        return origin_of_view(self.metadata, name)
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -266,6 +294,41 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
             raise ValueError(f"{info.filename} is shorter than its header says")
         file.seek(0)
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def views_text(views: Mapping[str, Mapping[str, str]]) -> str:
+    """The metadata about views of several networks, by name."""
+    return json.dumps({"version": VIEWS_VERSION, "views": views})
+
+
+def stored_views(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What the metadata of a table says about views of several networks; {} of one network."""
+    if "views" not in metadata:
+        return {}
+    stored = parse_json(metadata["views"])
+    version = stored.get("version") if isinstance(stored, dict) else None
+    if type(version) is int and version > VIEWS_VERSION:
+        raise InputError(
+            f"the views were written by a newer daco (layout {version}, this one reads up to "
+            f"{VIEWS_VERSION}). Update daco, or embed the clips again."
+        )
+    views = stored.get("views") if version == VIEWS_VERSION else None
+    if not isinstance(views, dict) or not all(
+        isinstance(view, dict) and all(isinstance(value, str) for value in view.values())
+        for view in views.values()
+    ):
+        raise InputError(
+            f"the metadata daco.views is {metadata['views'][:60]!r} and does not describe views. "
+            "Embed the clips again."
+        )
+    return views
+
+
+def origin_of_view(metadata: Mapping[str, str], name: str) -> dict[str, str]:
+    """What the metadata of a table says about how one readout was made."""
+    if "views" in metadata:
+        return stored_views(metadata).get(name, {})
+    return {key: metadata[key] for key in ORIGIN if key in metadata} | {"readout": name}
 
 
 def _stored_bands(metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a worker loads the network: only names and a hash are sent."""
+    """How a worker loads the networks: only names and hashes are sent."""
 
     backbone: str
     weights: str | None = None
-    weights_sha256: str | None = None
+    weights_sha256: tuple[str | None, ...] = (None,)
     device: str = "cpu"
     precision: str = "fp32"
     cores: int = 1
@@ -53,7 +53,7 @@ class RayEmbedding:
     Parameters
     ----------
     net : Backbone
-        The network as it was loaded here, on whichever device.
+        The network, or several, as loaded here, on whichever device.
     weights : path or None
         Its checkpoint. A worker without that file searches its own weights folder; in either case
         the hash must be that of `net`.
@@ -79,18 +79,20 @@ class RayEmbedding:
                 f"On a Ray cluster the device is cpu or cuda: Ray gives every worker a GPU of its "
                 f"own. Got {device!r} instead."
             )
-        if not net.has_weights:
+        if not any(each.has_weights for each in net.networks):
             device = "cpu"  # as on this computer
-        elif net.weights_sha256 is None:
-            raise InputError(
-                f"The weights of {net.name} are in memory only, so workers of a Ray cluster cannot "
-                "load them. Write them to a file, and load the network from there."
-            )
+        for each in net.networks:
+            if each.has_weights and each.weights_sha256 is None:
+                raise InputError(
+                    f"The weights of {each.name} are in memory only, so workers of a Ray cluster "
+                    "cannot load them. Write them to a file, and load the network from there."
+                )
         self.device = device
         file = None if weights is None else str(Path(weights).resolve())
         threads_set = os.environ.get("OMP_NUM_THREADS", "")
         cores = max(1, int(threads_set)) if threads_set.isdecimal() else 1
-        self._recipe = Recipe(net.name, file, net.weights_sha256, device, net.precision, cores)
+        hashes = tuple(each.weights_sha256 for each in net.networks)
+        self._recipe = Recipe(net.name, file, hashes, device, net.precision, cores)
         self._address = address
         self._threads = threads
 
@@ -193,12 +195,13 @@ def _load_network(recipe: Recipe, root: Location) -> Backbone:
         )
     file = recipe.weights if recipe.weights and Path(recipe.weights).exists() else None
     net = load(recipe.backbone, file, recipe.device, recipe.precision)
-    if net.weights_sha256 != recipe.weights_sha256:
-        raise WeightsError(
-            f"its weights of {recipe.backbone} ({file or 'those downloaded there'}) have the "
-            f"SHA-256 {str(net.weights_sha256)[:12]}, not {str(recipe.weights_sha256)[:12]}. Put "
-            "the same file on all nodes."
-        )
+    for each, wanted in zip(net.networks, recipe.weights_sha256, strict=True):
+        if each.weights_sha256 != wanted:
+            raise WeightsError(
+                f"its weights of {each.name} ({file or 'those downloaded there'}) have the SHA-256 "
+                f"{str(each.weights_sha256)[:12]}, not {str(wanted)[:12]}. Put the same file on "
+                "all nodes."
+            )
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(recipe.cores)

@@ -21,12 +21,12 @@ from typing import Protocol
 
 import numpy as np
 
-from daco.audio.decode import Waveforms
+from daco.audio.decode import Waveforms, read_each
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
-from daco.embedding.frontend import decoder_of, embed_waves
+from daco.embedding.frontend import decoder_of, embed_views
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.output import parquet_file, write_table
 from daco.embedding.provenance import check_readouts, origin_of, salt_of
@@ -110,13 +110,14 @@ def embed_clips(
     table : ClipTable
         What to embed.
     net : Backbone
-        The frozen network. Those of daco are given 16-bit clips as int16, all others float32;
-        the memory of the waveforms is used again for later batches.
+        The frozen network, or several (:class:`daco.backbones.several.Networks`), for which each
+        recording is decoded once. Those of daco are given 16-bit clips as int16, all others
+        float32; the memory of the waveforms is used again for later batches.
     out : path
         The Parquet file, here or on a remote file system; replaced in one step when all is done.
     readouts : sequence of str, optional
         The first becomes the column ``embedding``, each further one ``embedding.<readout>``;
-        by default the network's own.
+        by default the network's own. ``mod+env`` is two.
     channel : int or str
         Which channel to hear, or what to make of two microphones: a policy of
         :func:`daco.audio.microphones.parse_channel`.
@@ -249,30 +250,32 @@ def _write_shards(shards: Iterator[Shard], folder: Location, done: Callable[[int
 
 def _batches(
     job: Job, net: Backbone, table: ClipTable, spans: list[Span], stop: threading.Event
-) -> Generator[tuple[_ShardBuilder, Indices, Waveforms], None, None]:
+) -> Generator[tuple[_ShardBuilder, Indices, list[Waveforms]], None, None]:
     """The batches of each shard, rows and waveforms, and one without rows at its end."""
-    decoder = decoder_of(net, job.channel, job.limits)
+    decoders = [decoder_of(each, job.channel, job.limits) for each in net.networks]
 
     def load(row: int, path: Location) -> Loaded:
         recording, content = read_recording(path)
         try:
-            return Loaded(row, recording, decoder.read(path, content))
+            return Loaded(row, recording, read_each(decoders, path, content))
         except AudioError as error:
             return Loaded(row, recording, reason=error.reason)
 
     dims: dict[str, int] = {}
     items = ((row, table.root / table.clips[row].path) for span in spans for row in range(*span))
-    buffers = BatchBuffers(int16=net.takes_int16)
+    buffers = [BatchBuffers(int16=each.takes_int16) for each in net.networks]
     ahead = load_ahead(items, load, workers=job.workers, ahead=job.batch_size, stop=stop)
     with contextlib.closing(ahead):
         for span in spans:
             builder = _ShardBuilder(job, net, table, span, dims)
             clips = builder.record(islice(ahead, span[1] - span[0]))
             for batch in batches(clips, job.batch_size):
-                rows, waves = np.array([each.row for each in batch]), buffers.stack(batch)
+                rows = np.array([each.row for each in batch])
+                stacked = zip(*(each.waveforms for each in batch), strict=True)
+                waves = [buffer.stack(w) for buffer, w in zip(buffers, stacked, strict=True)]
                 batch.clear()  # and with it the memory of its recordings
                 yield builder, rows, waves
-            yield builder, np.empty(0, np.intp), np.empty((0, 0), np.float32)
+            yield builder, np.empty(0, np.intp), []
 
 
 class _ShardBuilder:
@@ -295,23 +298,25 @@ class _ShardBuilder:
                 self._skip(each.row, each.reason)
             yield each
 
-    def embed(self, rows: Indices, waves: Waveforms) -> None:
-        """Put the vectors of a batch in their rows."""
+    def embed(self, rows: Indices, waves: Sequence[Waveforms]) -> None:
+        """Put the vectors of a batch in their rows; `waves` has an array for each network."""
         try:
-            found = embed_waves(self.net, waves, self.job.readouts, self.job.channel)
+            found = embed_views(self.net, waves, self.job.readouts, self.job.channel)
         except DacoError as error:
             if len(rows) == 1:
                 self._skip(int(rows[0]), error.reason)
             else:  # one clip may be the cause: find out which
                 for index in range(len(rows)):
-                    self.embed(rows[index : index + 1], waves[index : index + 1])
+                    one = slice(index, index + 1)
+                    self.embed(rows[one], [each[one] for each in waves])
             return
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
                 raise
             raise InputError(
                 f"{self.net.name} ran out of memory on a batch of {len(rows)} clips of "
-                f"{waves.shape[-1]} samples. Choose a smaller --batch-size; finished work is kept."
+                f"{waves[0].shape[-1]} samples. Choose a smaller --batch-size; finished work is "
+                "kept."
             ) from None
         finite = np.ones(len(rows), dtype=bool)
         for name in self.job.readouts:

@@ -1,15 +1,15 @@
 """Sound to vectors: the one way from a file, bytes, a stream or samples to embeddings.
 
-`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_equal` clips of
-one length. `Listener` embeds one recording, whole or in windows, as the normals of a model were
-embedded.
+`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_views` one for
+several networks, `embed_equal` clips of one length. `Listener` embeds one recording, whole or in
+windows, as the normals of a model were embedded.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -19,10 +19,19 @@ from numpy.typing import NDArray
 
 from daco.audio.decode import Decoder, Sound, Waveforms
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
-from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
+from daco.audio.microphones import (
+    FAR,
+    NEAR,
+    apply_channel,
+    is_residual,
+    needs_both,
+    parse_channel,
+    residual,
+)
 from daco.audio.pcm import INT16_SCALE
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
-from daco.backbones import Backbone, load
+from daco.backbones import NAMES, Backbone, load
+from daco.backbones.several import Networks, view_name
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
 from daco.files.remote import Location, is_remote
@@ -54,11 +63,70 @@ class Frontend:
     weights_sha256: str | None
     seconds: float | None = None
 
+    @property
+    def views(self) -> tuple[Frontend, ...]:
+        """The networks and readouts whose vectors are side by side: this one alone."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Frontends(Frontend):
+    """How recordings become several views, whose vectors are side by side.
+
+    The fields of `Frontend` are those of the first view, `others` are the further ones. All have
+    one channel, and the first has ``seconds``.
+    """
+
+    others: tuple[Frontend, ...] = ()
+
+    @property
+    def views(self) -> tuple[Frontend, ...]:
+        """Each view by itself, in order."""
+        first = {each.name: getattr(self, each.name) for each in fields(Frontend)}
+        return (Frontend(**first), *self.others)
+
+
+def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend | None:
+    """How vectors of a table were made, if it was by networks of daco.
+
+    Parameters
+    ----------
+    table : EmbeddingTable or StoredTable
+    readouts : sequence of str, optional
+        The views, in this order; by default the table's first readout alone.
+    """
+    views = []
+    for name in readouts or table.readouts[:1]:
+        origin = table.origin(name)
+        if origin.get("backbone") not in NAMES:
+            return None
+        try:
+            view = Frontend(
+                backbone=origin["backbone"],
+                readout=origin["readout"],
+                sample_rate=int(origin["sample_rate"]),
+                channel=parse_channel(table.metadata["channel"]),
+                precision=origin["precision"],
+                resampler=origin["resampler"],
+                weights_sha256=origin["weights_sha256"] or None,
+            )
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                f"The table was made by {origin['backbone']}, but its metadata is incomplete "
+                f"({error}). Embed the clips again with daco embed."
+            ) from None
+        views.append(view)
+    if len(views) == 1:
+        return views[0]
+    return Frontends(**asdict(views[0]), others=tuple(views[1:]))
+
 
 def decoder_of(
     network: Backbone | Frontend, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
 ) -> Decoder:
-    """Decodes recordings for a network."""
+    """Decodes recordings for one network."""
+    if isinstance(network, Backbone) and len(network.networks) > 1:
+        raise InputError(f"One network is needed here. Got {network.name}.")
     return Decoder(network.sample_rate, channel, network.resampler, limits)
 
 
@@ -88,6 +156,18 @@ def embed_waves(
     near = net.embed_many(waves[:, NEAR], readouts)
     far = net.embed_many(waves[:, FAR], readouts)
     return {name: residual(near[name], far[name], policy) for name in readouts}
+
+
+def embed_views(
+    net: Backbone, waves: Sequence[NDArray[Any]], readouts: Sequence[str], policy: int | str
+) -> dict[str, Float32s]:
+    """As `embed_waves`, for several networks; `waves` has an array for each of ``net.networks``."""
+    vectors: dict[str, Float32s] = {}
+    for network, wave, share in zip(net.networks, waves, net.shares(readouts), strict=True):
+        if share:
+            embeddings = embed_waves(network, wave, list(share.values()), policy)
+            vectors |= {view: embeddings[readout] for view, readout in share.items()}
+    return {name: vectors[name] for name in readouts}
 
 
 def embed_equal(
@@ -133,6 +213,7 @@ class EmbeddedRecording:
     Attributes
     ----------
     embeddings : (n_windows, D) float32
+        Those of several views are side by side.
     starts : (n_windows,) float
         Start of each window, in seconds.
     seconds : float
@@ -145,6 +226,8 @@ class EmbeddedRecording:
     peak, rms : float
         Largest absolute sample, and root mean square around the mean; full scale is 1. Of the
         near microphone where there are two.
+    sizes : dict of int
+        Values of each view, by its name.
     """
 
     embeddings: Float32s
@@ -154,6 +237,13 @@ class EmbeddedRecording:
     reasons: tuple[str, ...]
     peak: float
     rms: float
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def views(self) -> dict[str, Float32s]:
+        """The embeddings of each view, (n_windows, size), by its name."""
+        parts = np.split(self.embeddings, np.cumsum(list(self.sizes.values()))[:-1], axis=1)
+        return dict(zip(self.sizes, parts, strict=True))
 
 
 class Listener:
@@ -168,7 +258,8 @@ class Listener:
     device : str
         Of the network.
     net : Backbone, optional
-        The network itself, so that the models of many machines share one; else it is loaded.
+        The network itself, or all of several, so that the models of many machines share them;
+        else they are loaded.
 
     Raises
     ------
@@ -199,10 +290,17 @@ class Listener:
                 "Give it a table of embeddings made in the same way."
             )
         self.frontend = frontend
-        self.net = net or load(
-            frontend.backbone, weights, device, frontend.precision, frontend.sample_rate
-        )
-        _require_network(self.net, frontend)
+        self._networks = {} if net is None else {each.name: each for each in net.networks}
+        for view in frontend.views:
+            name = view.backbone
+            network = self._networks.get(name, net)
+            if network is None:
+                file = weights if view.weights_sha256 or len(frontend.views) == 1 else None
+                network = load(name, file, device, view.precision, view.sample_rate)
+                self._networks[name] = network
+            _require_network(network, view)
+        networks = list(self._networks.values())
+        self.net = networks[0] if len(networks) == 1 else Networks(networks)
 
     def hear(
         self,
@@ -269,14 +367,34 @@ class Listener:
     def _embed(self, sound: Sound, window: float | None, hop: float | None) -> EmbeddedRecording:
         frontend, native = self.frontend, sound.native
         seconds = native.shape[-1] / sound.rate
-        starts, length = cut(sound.waves.shape[-1], frontend.sample_rate, window, hop)
-        # A window is to the model what a clip was: the far microphone is subtracted in each.
-        windows = (sound.waves[..., start : start + length] for start in starts)
-        vectors = embed_equal(self.net, windows, [frontend.readout], frontend.channel)
+        samples = sound.waves.shape[-1]
+        starts, length = cut(samples, frontend.sample_rate, window, hop)
+        by_network: dict[str, list[Frontend]] = {}
+        for view in frontend.views:
+            by_network.setdefault(view.backbone, []).append(view)
+        vectors: dict[tuple[str, str], Float32s] = {}
+        for name, views in by_network.items():
+            rate = views[0].sample_rate
+            waves = sound.waves
+            if (rate, views[0].resampler) != (frontend.sample_rate, frontend.resampler):
+                waves = decoder_of(views[0], frontend.channel).resampled(native, sound.rate)
+            # A window is to the model what a clip was: the far microphone is subtracted in each.
+            whole = None if length == samples else length
+            windows = _windows(waves, starts, whole, rate / frontend.sample_rate)
+            readouts = [view.readout for view in views]
+            found = embed_equal(self._networks[name], windows, readouts, frontend.channel)
+            vectors |= {(name, readout): rows for readout, rows in found.items()}
+        parts = [vectors[view.backbone, view.readout] for view in frontend.views]
         near = native[NEAR] if native.ndim == 2 else native
         peak, rms = loudness(near)
         return EmbeddedRecording(
-            embeddings=vectors[frontend.readout],
+            embeddings=parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1),
+            sizes={
+                view_name(self._networks[view.backbone], view.readout)
+                if len(by_network) > 1
+                else view.readout: part.shape[1]
+                for view, part in zip(frontend.views, parts, strict=True)
+            },
             starts=np.asarray(starts) / frontend.sample_rate,
             seconds=seconds,
             sample_rate=sound.rate,
@@ -288,6 +406,20 @@ class Listener:
             peak=peak,
             rms=rms,
         )
+
+
+def _windows(
+    waves: Waveforms, starts: Sequence[int], length: int | None, scale: float
+) -> Iterator[Waveforms]:
+    """Windows of a recording that were found at another rate, `scale` times as low as this one.
+
+    Without a length it is one window.
+    """
+    total = waves.shape[-1]
+    size = total if length is None else min(total, round(scale * length))
+    for start in starts:
+        first = min(round(scale * start), total - size)
+        yield waves[..., first : first + size]
 
 
 def cut(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -26,14 +26,15 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A recording's waveform (16-bit as stored, or float32), or the reason why there is none.
+    """A recording's waveforms (16-bit as stored, or float32), or the reason why there are none.
 
-    Near and far microphone, shape (2, samples), where the vectors of both are needed.
+    One for each network; near and far microphone, shape (2, samples), where the vectors of both
+    are needed.
     """
 
     row: int
     recording: Recording
-    waveform: Waveforms | None = None
+    waveforms: tuple[Waveforms, ...] = ()
     reason: str | None = None
 
 
@@ -76,8 +77,7 @@ def load_ahead(
             for loaded in found:
                 if stop.is_set():
                     return
-                if loaded.waveform is not None:
-                    largest = max(largest, loaded.waveform.nbytes)
+                largest = max(largest, sum(wave.nbytes for wave in loaded.waveforms))
                 yield loaded
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -89,26 +89,26 @@ def batches(loaded: Iterable[Loaded], batch_size: int) -> Iterator[list[Loaded]]
     Clips wait until their length has a full batch. Where there are many lengths, the one with
     most samples goes early, so that no more than `MAX_SAMPLES` (and four batches) wait.
     """
-    buckets: dict[int, list[Loaded]] = {}
+    buckets: dict[tuple[int, ...], list[Loaded]] = {}
     waiting = clips = 0
     for each in loaded:
-        if each.waveform is None:
+        if not each.waveforms:
             continue
-        length = each.waveform.size  # of both microphones: what memory holds
-        buckets.setdefault(length, []).append(each)
-        waiting += length
+        sizes = tuple(wave.size for wave in each.waveforms)  # of both microphones
+        buckets.setdefault(sizes, []).append(each)
+        waiting += sum(sizes)
         clips += 1
-        full = max(1, min(batch_size, MAX_SAMPLES // length))
-        if len(buckets[length]) < full:
+        full = max(1, min(batch_size, MAX_SAMPLES // sum(sizes)))
+        if len(buckets[sizes]) < full:
             if waiting <= MAX_SAMPLES and clips < 4 * batch_size:
                 continue
-            length = max(buckets, key=lambda size: (size * len(buckets[size]), size))
-        batch = buckets.pop(length)
-        waiting -= length * len(batch)
+            sizes = max(buckets, key=lambda key: (sum(key) * len(buckets[key]), key))
+        batch = buckets.pop(sizes)
+        waiting -= sum(sizes) * len(batch)
         clips -= len(batch)
         yield batch
-    for length in sorted(buckets):
-        yield buckets[length]
+    for sizes in sorted(buckets):
+        yield buckets[sizes]
 
 
 class BatchBuffers:
@@ -124,9 +124,8 @@ class BatchBuffers:
         self._int16 = int16
         self._buffers = deque([np.empty(0, np.uint8), np.empty(0, np.uint8)])
 
-    def stack(self, batch: list[Loaded]) -> Waveforms:
+    def stack(self, waves: Sequence[Waveforms]) -> Waveforms:
         """The waveforms, one row per clip, good until the call after the next."""
-        waves = [each.waveform for each in batch if each.waveform is not None]
         keep = self._int16 and all(wave.dtype == np.int16 for wave in waves)
         dtype = np.dtype(np.int16 if keep else np.float32)
         shape = (len(waves), *waves[0].shape)

@@ -96,8 +96,10 @@ def changes_since(
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         return ["a file that cannot be read"], 0
     changes = [
-        f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
-        for name in dict.fromkeys((*origin, "bands"))
+        "the networks of its views"
+        if name == "views"
+        else f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
+        for name in dict.fromkeys((*origin, "bands", "views"))
         if stored.get(name) != origin.get(name)
     ]
     changes += _changed_clips(table.clips, columns, left_out)

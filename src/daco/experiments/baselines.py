@@ -7,6 +7,7 @@ name. Clips are matched by name, labels are the study's own, and no choice reads
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,41 +33,31 @@ def baseline_rows(
     """Rows of E1 for the systems in `folders`; unlabelled machines have no row.
 
     A system may cover the development machines only or the evaluation machines only, but then
-    all of them with all test clips.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-        Folders of score files, or folders of such folders. Folders of one name are one system.
-    machines : sequence of MachineData
-    years : mapping
-        The year of each split's data set, None where it is not known.
+    all of them with all test clips. Folders of one name are one system; `years` are those of the
+    splits' data sets.
     """
     rows, matched = [], False
-    for system, files in _systems(folders).items():
-        for split in dict.fromkeys(machine.split for machine in machines):
-            mine = [m for m in machines if m.split == split and len(m.names)]
-            scores = {m.title: _scores_of(files, m, years.get(split), system) for m in mine}
-            absent = [title for title, found in scores.items() if found is None]
-            if len(absent) == len(mine):
-                continue
-            if absent:
-                which = f"{quantity(absent, f'{split} machine')} out of {len(mine)}"
-                raise DataError(
-                    f"{system}: no score file of {which} ({name_list(absent)}). Score all "
-                    f"{split} machines with this system, or none."
+    splits = dict.fromkeys(machine.split for machine in machines)
+    for (system, files), split in product(_systems(folders).items(), splits):
+        mine = [m for m in machines if m.split == split and len(m.names)]
+        scores = [_scores_of(files, m, years.get(split), system) for m in mine]
+        absent = [m.title for m, found in zip(mine, scores, strict=True) if found is None]
+        if len(absent) == len(mine):
+            continue
+        if absent:
+            which = f"{quantity(absent, f'{split} machine')} out of {len(mine)}"
+            raise DataError(
+                f"{system}: no score file of {which} ({name_list(absent)}). Score all "
+                f"{split} machines with this system, or none."
+            )
+        matched = True
+        for machine, values in zip(mine, scores, strict=True):
+            if machine.labelled and values is not None:
+                metrics = machine_metrics(values, machine.labels, machine.test_domains)
+                percent = {name: 100 * value for name, value in metrics.items()}
+                rows.append(
+                    {"split": split, "machine": machine.title, "backend": system, **percent}
                 )
-            matched = True
-            rows += [
-                {
-                    "split": split,
-                    "machine": machine.title,
-                    "backend": system,
-                    **_percent(machine_metrics(values, machine.labels, machine.test_domains)),
-                }
-                for machine in mine
-                if machine.labelled and (values := scores[machine.title]) is not None
-            ]
     if not matched:
         raise DataError(
             f"{name_list(map(str, folders))}: no score file of a machine of this study. Files are "
@@ -77,13 +68,14 @@ def baseline_rows(
 
 def baseline_inputs(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Systems and hashes of score files, for the provenance of a run."""
-    found = []
-    for system, files in _systems(folders).items():
-        hashes = "".join(sha256_of_file(file.path) for file in files)
-        found.append(
-            {"system": system, "files": len(files), "sha256": sha256_of_bytes(hashes.encode())}
-        )
-    return found
+    hashes = {
+        system: [sha256_of_file(file.path) for file in files]
+        for system, files in _systems(folders).items()
+    }
+    return [
+        {"system": system, "files": len(each), "sha256": sha256_of_bytes("".join(each).encode())}
+        for system, each in hashes.items()
+    ]
 
 
 def _systems(folders: Sequence[Path]) -> dict[str, list[ScoreFile]]:
@@ -135,7 +127,3 @@ def _scores_of(
             f"machine {machine.title} ({name_list(absent, 3)}). Score the clips of the study."
         )
     return np.array([known[name] for name in names])
-
-
-def _percent(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: 100 * value for name, value in metrics.items()}

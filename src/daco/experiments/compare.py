@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from daco.errors import DacoError, DataError, InputError
 from daco.evaluation.intervals import too_few_machines
-from daco.experiments.analysis import plain
+from daco.experiments.analysis import known_column, plain, plain_rows
 from daco.experiments.choose import compare_scores, study_choice
 from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
 from daco.experiments.result import StudyResult
@@ -46,6 +48,29 @@ WITH_VETO = (TWICE_GUARDED, LABEL_FREE)
 
 HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibration on LDN"}
 """Single configurations that did well in the published settings; no rule had named them."""
+
+CAPTIONS = {
+    "selection": "Evaluation score (percent) of what each rule selects, and rank correlations",
+    "rules": "What each rule selects, and its evaluation score (percent)",
+    "correlations": "Rank correlation with the evaluation score; intervals over method families",
+    "deltas": "Differences of evaluation scores (points) with a jackknife over machines",
+    "means": "Mean evaluation score (percent) of each rule over the runs",
+}
+COLUMNS = {
+    "rules": None,
+    "correlations": None,
+    "deltas": [
+        *("run", "first", "against", "second", "delta", "se", "low", "high"),
+        *("loo_low", "loo_high", "n_machines"),
+    ],
+    "means": ["rule", "eval_omega", "n_runs", "in_hindsight"],
+}
+"""The columns of tables that may be empty; those of the others are in their rows."""
+_FORMATS: dict[Key, str] = {
+    **dict.fromkeys(("rho", "partial_rho"), "+.3f"),
+    "p_permutation": "p",
+    **dict.fromkeys(("delta", "low", "high", "loo_low", "loo_high"), "+.2f"),
+}
 
 SIGNALS = {"dev_score": "ρ(dev score, eval)", "criterion": "ρ(−criterion, eval)"}
 INTERVAL = "  over families, 95 %"
@@ -86,13 +111,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain values, for JSON."""
-        tables = {
-            name: [
-                {key: plain(value) for key, value in row.items()}
-                for row in getattr(self, name).to_dict("records")
-            ]
-            for name in ("rules", "correlations", "deltas", "means")
-        }
+        tables = {name: plain_rows(getattr(self, name)) for name in COLUMNS}
         return {"runs": list(self.selection.columns[1:]), **tables, "notes": list(self.notes)}
 
     def write(self, folder: Path | str) -> list[Path]:
@@ -101,36 +120,18 @@ class Comparison:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file. Choose a folder for the tables.")
         folder.mkdir(parents=True, exist_ok=True)
-        written_files = []
-        for name, caption in _CAPTIONS.items():
+        texts = {}
+        for name, caption in CAPTIONS.items():
             table = getattr(self, name)
-            texts = {
-                "csv": to_csv(table),
-                "md": to_markdown(table, formats=_FORMATS) + "\n",
-                "tex": to_latex(table, caption, f"tab:{name}", formats=_FORMATS) + "\n",
-            }
-            for suffix, text in texts.items():
-                written_files.append(folder / f"{name}.{suffix}")
-                with atomic_write(written_files[-1]) as temporary:
-                    temporary.write_text(text, encoding="utf-8")
-        written_files.append(folder / "compare.json")
-        write_json(self.to_dict(), written_files[-1])
-        return written_files
-
-
-_CAPTIONS = {
-    "selection": "Evaluation score (percent) of what each rule selects, and rank correlations",
-    "rules": "What each rule selects, and its evaluation score (percent)",
-    "correlations": "Rank correlation with the evaluation score; intervals over method families",
-    "deltas": "Differences of evaluation scores (points) with a jackknife over machines",
-    "means": "Mean evaluation score (percent) of each rule over the runs",
-}
-_FORMATS: dict[Key, str] = {
-    "rho": "+.3f",
-    "partial_rho": "+.3f",
-    "p_permutation": "p",
-    **dict.fromkeys(("delta", "low", "high", "loo_low", "loo_high"), "+.2f"),
-}
+            texts[f"{name}.csv"] = to_csv(table)
+            texts[f"{name}.md"] = to_markdown(table, formats=_FORMATS) + "\n"
+            label = f"tab:{name}"
+            texts[f"{name}.tex"] = to_latex(table, caption, label, formats=_FORMATS) + "\n"
+        for file, text in texts.items():
+            with atomic_write(folder / file) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        write_json(self.to_dict(), folder / "compare.json")
+        return [folder / file for file in (*texts, "compare.json")]
 
 
 def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
@@ -146,11 +147,10 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
     >>> import pandas as pd
     >>> from daco import StudyResult
     >>> from daco.experiments.compare import compare_runs
-    >>> empty = pd.DataFrame()
     >>> grid = pd.DataFrame({"config": ["raw-k1", "conf-soft-m0-k1"], "crit_dev": [0.6, 0.5],
     ...     "dev_omega": [58.0, 57.0], "eval_omega": [55.0, 59.0]})
     >>> cells = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
-    >>> run = StudyResult(grid, cells, *[empty] * 7)
+    >>> run = StudyResult(grid, cells)
     >>> compare_runs({"mine": run}).selection.iloc[7].tolist()
     ['oracle', '59.00']
     """
@@ -160,44 +160,28 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
         raise InputError("compare_runs was given no run. Pass at least one.")
     if "rule" in runs:
         raise InputError("'rule' heads the column of rules. Give that run another name.")
-    rules: list[dict[str, Any]] = []
-    correlations: list[dict[str, Any]] = []
-    deltas: list[dict[str, Any]] = []
+    rows: dict[str, list[dict[str, Any]]] = {"rules": [], "correlations": [], "deltas": []}
     for name, run in runs.items():
         try:
-            choice = _choice(run)
-            mine = _rules(name, run, choice)
-            rules += mine
-            correlations += _correlations(name, run)
-            picks = {row["rule"]: row["config"] for row in mine}
-            deltas += _deltas(name, run, choice["chosen"]["config"], picks)
+            choice = _choose_again(run)
+            rules = _rules(run, choice)
+            deltas = _deltas(run, choice["chosen"]["config"], rules)
+            parts = {"rules": rules, "correlations": _correlations(run), "deltas": deltas}
         except DacoError as error:
             raise DataError(f"Run {name!r}: {error}") from None
-    known = {row["rule"] for row in rules if row["config"] is not None}
-    rules = [r for r in rules if r["rule"] in known or r["rule"] not in WITH_VETO]
+        for table, part in parts.items():
+            rows[table] += [{"run": name, **row} for row in part]
+    known = {row["rule"] for row in rows["rules"] if row["config"] is not None}
+    rows["rules"] = [r for r in rows["rules"] if r["rule"] in known or r["rule"] not in WITH_VETO]
+    rows["means"] = _means(rows["rules"], runs)
     return Comparison(
-        selection=_selection_table(list(runs), rules, correlations),
-        rules=pd.DataFrame(rules, columns=["run", "rule", "config", "eval_omega", "sd", "labels"]),
-        correlations=pd.DataFrame(
-            correlations,
-            columns=[
-                *("run", "signal", "rho", "low", "high", "crosses_zero", "p_permutation"),
-                *("partial_rho", "n_configs", "n_families"),
-            ],
-        ),
-        deltas=pd.DataFrame(
-            deltas,
-            columns=[
-                *("run", "first", "against", "second", "delta", "se", "low", "high"),
-                *("loo_low", "loo_high", "n_machines"),
-            ],
-        ),
-        means=_means(rules, runs),
-        notes=(*_notes(runs), *_few_machines(deltas)),
+        selection=_selection_table(list(runs), rows["rules"], rows["correlations"]),
+        notes=(*_notes(runs), *_few_machines(rows["deltas"])),
+        **{name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()},
     )
 
 
-def _choice(run: StudyResult) -> dict[str, Any]:
+def _choose_again(run: StudyResult) -> dict[str, Any]:
     """The choice again, from the run's tables and under the vetoes it was made with."""
     stored = run.selection.get("label_free_veto")
     return study_choice(
@@ -209,29 +193,20 @@ def _choice(run: StudyResult) -> dict[str, Any]:
     )
 
 
-def _rules(name: str, run: StudyResult, choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rules(run: StudyResult, choice: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The pick of every rule in one run; rules that it does not define are empty."""
     rows = {row["rule"]: row for row in choice["rows"]}
     if RAW_CONFIG in set(run.grid["config"]):
         score = _score_of(run, RAW_CONFIG)
         rows["raw"] = {"config": RAW_CONFIG, "eval_omega": score, "labels": "none"}
-    found = []
-    for rule, title in RULES.items():
-        row = rows.get(rule, {})
-        found.append(
-            {
-                "run": name,
-                "rule": title,
-                "config": row.get("config"),
-                "eval_omega": row.get("eval_omega"),
-                "sd": row.get("eval_sd"),
-                "labels": row.get("labels"),
-            }
-        )
-    return found
+    names = {"config": "config", "eval_omega": "eval_omega", "sd": "eval_sd", "labels": "labels"}
+    return [
+        {"rule": title, **{name: rows.get(rule, {}).get(key) for name, key in names.items()}}
+        for rule, title in RULES.items()
+    ]
 
 
-def _correlations(name: str, run: StudyResult) -> list[dict[str, Any]]:
+def _correlations(run: StudyResult) -> list[dict[str, Any]]:
     found = transfer_statistics(run.grid, run.per_machine)
     rows = []
     for signal in SIGNALS:
@@ -241,7 +216,6 @@ def _correlations(name: str, run: StudyResult) -> list[dict[str, Any]]:
         low, high = block.get("low"), block.get("high")
         rows.append(
             {
-                "run": name,
                 "signal": signal.replace("_", " "),
                 "rho": values.get("rho"),
                 "low": low,
@@ -256,15 +230,14 @@ def _correlations(name: str, run: StudyResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _deltas(
-    name: str, run: StudyResult, chosen: str, picks: Mapping[str, str | None]
-) -> list[dict[str, Any]]:
+def _deltas(run: StudyResult, chosen: str, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    picks = {row["rule"]: row["config"] for row in rules}
     rows = []
-    for rule in ("dev score", "fixed", "raw"):
-        second = picks.get(RULES[rule])
+    for title in (RULES["dev score"], RULES["fixed"], RULES["raw"]):
+        second = picks[title]
         found = None if second is None else compare_scores(run.per_machine, chosen, second)
         if found is not None:
-            rows.append({"run": name, "against": RULES[rule], **found})
+            rows.append({"against": title, **found})
     return rows
 
 
@@ -274,34 +247,25 @@ def _selection_table(
     """The table of texts: scores of the rules, then correlations with their intervals."""
     import pandas as pd
 
-    scores = {(row["run"], row["rule"]): row for row in rules}
-    signals = {(row["run"], row["signal"]): row for row in correlations}
-    known = {row["rule"] for row in rules}
-    table: dict[str, list[str]] = {"rule": [title for title in RULES.values() if title in known]}
-    titles = list(table["rule"])
-    for title in SIGNALS.values():
-        table["rule"] += [title, INTERVAL]
+    titles = list(dict.fromkeys(row["rule"] for row in rules))
+    table = {"rule": [*titles, *(text for title in SIGNALS.values() for text in (title, INTERVAL))]}
     for run in names:
-        cells = []
-        for title in titles:
-            row = scores[run, title]
-            spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
-            cells.append(format_cell(row["eval_omega"]) + spread)
-        for signal in SIGNALS:
-            row = signals[run, signal.replace("_", " ")]
-            mark = " n.s." if row["crosses_zero"] else ""
-            cells.append(format_cell(row["rho"], "+.2f") + mark)
-            cells.append(interval_text(row["low"], row["high"]))
-        table[run] = cells
+        table[run] = []
+        for row in rules:
+            if row["run"] == run:
+                spread = "" if row["sd"] is None else f"±{row['sd']:.2f}"
+                table[run].append(format_cell(row["eval_omega"]) + spread)
+        for row in correlations:
+            if row["run"] == run:
+                mark = " n.s." if row["crosses_zero"] else ""
+                table[run].append(format_cell(row["rho"], "+.2f") + mark)
+                table[run].append(interval_text(row["low"], row["high"]))
     return pd.DataFrame(table)
 
 
 def interval_text(low: float | None, high: float | None) -> str:
     """An interval with signs, or a dash.
 
-    Examples
-    --------
-    >>> from daco.experiments.compare import interval_text
     >>> interval_text(-0.09, 0.7), interval_text(None, None)
     ('[−0.09,+0.70]', '–')
     """
@@ -310,29 +274,26 @@ def interval_text(low: float | None, high: float | None) -> str:
     return f"[{format_cell(low, '+.2f')},{format_cell(high, '+.2f')}]"
 
 
-def _means(rules: list[dict[str, Any]], runs: Mapping[str, StudyResult]) -> pd.DataFrame:
+def _means(rules: list[dict[str, Any]], runs: Mapping[str, StudyResult]) -> list[dict[str, Any]]:
     """Mean score of each rule, and of configurations that did well in hindsight."""
-    import pandas as pd
-
-    scores = {
-        (title, False): [row["eval_omega"] for row in rules if row["rule"] == title]
-        for title in RULES.values()
-    }
+    scores: dict[tuple[str, bool], list[float | None]] = {}
+    for row in rules:
+        scores.setdefault((row["rule"], False), []).append(row["eval_omega"])
     for config, title in HINDSIGHT.items():
         scores[title, True] = [_score_of(run, config) for run in runs.values()]
     rows = []
     for (title, hindsight), values in scores.items():
         known = [value for value in values if value is not None]
         if known:
-            rows.append((title, sum(known) / len(known), len(known), hindsight))
-    return pd.DataFrame(rows, columns=["rule", "eval_omega", "n_runs", "in_hindsight"])
+            mean = {"eval_omega": sum(known) / len(known), "n_runs": len(known)}
+            rows.append({"rule": title, **mean, "in_hindsight": hindsight})
+    return rows
 
 
 def _score_of(run: StudyResult, config: str) -> float | None:
-    if "eval_omega" not in run.grid:
-        return None
-    found = run.grid.loc[run.grid["config"] == config, "eval_omega"]
-    return None if found.empty else plain(found.iloc[0])
+    scores = dict(zip(run.grid["config"], known_column(run.grid, "eval_omega"), strict=True))
+    score: float | None = plain(scores.get(config))
+    return score
 
 
 def _few_machines(deltas: list[dict[str, Any]]) -> list[str]:
@@ -352,9 +313,9 @@ def _notes(runs: Mapping[str, StudyResult]) -> list[str]:
             "compared on its own."
         )
     for name, run in runs.items():
-        if "eval_omega" not in run.grid or run.grid["eval_omega"].isna().all():
+        if np.isnan(known_column(run.grid, "eval_omega")).all():
             notes.append(f"{name} has no evaluation labels: its scores and correlations are empty.")
-        if "dev_omega" not in run.grid or run.grid["dev_omega"].isna().all():
+        if np.isnan(known_column(run.grid, "dev_omega")).all():
             notes.append(f"{name} has no dev labels: nothing could be guarded there.")
         if DEFAULT_CONFIG not in grids[name]:
             notes.append(f"The grid of {name} does not have the fixed default, {DEFAULT_CONFIG}.")

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from daco.errors import InputError
 from daco.evaluation.metrics import QUANTITIES
+from daco.experiments.analysis import plain
 from daco.experiments.study_tables import StudyTables
 from daco.method.config import ScoreConfig
 from daco.method.grid_table import require_known
@@ -66,17 +65,16 @@ def meta_document(
     sample_rate, pretrained = origin.get("sample_rate"), bool(origin.get("weights_sha256"))
     chosen = run.selection.get("chosen") or {}
     rule = chosen.get("rule") if chosen.get("config") == config else None
-    corresponds = any("corresponding" in author for author in authors)
+    parameters = None  # the cost table has millions
+    if not run.cost.empty:
+        known = run.cost.loc[run.cost["quantity"] == "parameters", "value"].dropna()
+        parameters = round(1e6 * float(known.iloc[0])) if len(known) else None
     return {
         "submission": {
             "label": label,
             "name": f"DACo {config}",
             "abbreviation": "DACo",
-            "authors": [
-                _author(author, corresponding=at == 0 and not corresponds)
-                for at, author in enumerate(authors)
-            ]
-            or None,
+            "authors": _authors(authors) or None,
         },
         "system": {
             "description": {
@@ -95,7 +93,7 @@ def meta_document(
                 "external_data_usage": "pre-trained model" if pretrained else None,
                 "development_data_usage": f"choice by {rule}" if rule else None,
             },
-            "complexity": {"total_parameters": _parameters(run), "MACS": None},
+            "complexity": {"total_parameters": parameters, "MACS": None},
             "external_datasets": None,
             "source_code": None,
         },
@@ -132,15 +130,21 @@ def _scalar(value: Any) -> str:
     return "!!null" if value is None else json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _author(author: Author, *, corresponding: bool) -> dict[str, Any]:
-    affiliation = author.get("affiliation") or {}
-    return {
-        "firstname": author["firstname"],
-        "lastname": author["lastname"],
-        "email": author.get("email"),
-        "corresponding": bool(author.get("corresponding", corresponding)),
-        "affiliation": {name: affiliation.get(name) for name in _AFFILIATION},
-    }
+def _authors(authors: Sequence[Author]) -> list[dict[str, Any]]:
+    """The authors with all fields; the first corresponds where none is said to."""
+    stated = any("corresponding" in author for author in authors)
+    return [
+        {
+            "firstname": author["firstname"],
+            "lastname": author["lastname"],
+            "email": author.get("email"),
+            "corresponding": bool(author.get("corresponding", at == 0 and not stated)),
+            "affiliation": {
+                name: (author.get("affiliation") or {}).get(name) for name in _AFFILIATION
+            },
+        }
+        for at, author in enumerate(authors)
+    ]
 
 
 def _method(config: ScoreConfig) -> str:
@@ -159,23 +163,13 @@ def _calibration(config: ScoreConfig) -> str | None:
     return f"{_CALIBRATION[config.calibration]} ({config.assignment} domains{strength})"
 
 
-def _parameters(run: StudyTables) -> int | None:
-    """Parameters of the network; the cost table has them in millions."""
-    if run.cost.empty:
-        return None
-    known = run.cost.loc[run.cost["quantity"] == "parameters", "value"].dropna()
-    return round(1e6 * float(known.iloc[0])) if len(known) else None
-
-
 def _development_results(run: StudyTables, config: str) -> dict[str, dict[str, float | None]]:
     table = run.per_machine
     if "split" not in table:
         return {}
     rows = table[(table["split"] == "dev") & (table["config"] == config)]
+    metrics = rows.set_index("machine")[list(QUANTITIES)].astype(float).round(2)
     return {
-        str(row["machine"]): {
-            name: round(float(row[name]), 2) if np.isfinite(row[name]) else None
-            for name in QUANTITIES
-        }
-        for _, row in rows.iterrows()
+        str(machine): {str(name): plain(value) for name, value in row.items()}
+        for machine, row in metrics.to_dict("index").items()
     }

@@ -57,32 +57,12 @@ def transfer_statistics(
     -------
     dict
         The content of ``stats.json``. The criterion enters every correlation with its sign
-        turned, so that +1 is a perfect predictor for both signals.
-
-        ``n_configs, families, n_dev_machines, n_eval_machines, n_draws, seed``
-            What the numbers rest on; ``families`` counts configurations.
-        ``signals``
-            ``dev_score`` and ``criterion``: ``rho, p_naive, n`` of the rank correlation with
-            ``eval_omega`` (a permutation of configurations as if they were independent; all
-            orderings of up to 8 are counted); ``family_block`` (interval over families),
-            ``family_means`` (permutation test), ``machine_bootstrap`` (criterion only),
-            ``leave_one_family_out`` (range), ``conformal_only``, ``without_conformal``, and
-            ``partial``: given ``log(m + 1)`` and the family on the whole grid, and within the
-            conformal configurations given ``log(m + 1)``, assignment and base score.
-        ``strength``
-            Over the conformal configurations, the correlation of ``m`` with ``dev_score``,
-            ``eval_score`` and ``criterion``.
-        ``dev_and_eval_within_conformal_soft, criterion_and_dev_score``
-            Further correlations.
-        ``ranges``
-            Highest minus lowest dev and evaluation score.
-        ``gain_and_separability``
-            Over all labelled machines: target AUC gained by the fixed default over raw k-NN
-            against the separability of the domains.
-        ``coverage``
-            Rows of mean false-positive rate and mean difference between domains.
-        ``notes``
-            Why values are missing, one sentence each.
+        turned, so that +1 is a perfect predictor for both signals. ``signals`` has for
+        ``dev_score`` and ``criterion`` the rank correlation with ``eval_omega``: ``rho``,
+        ``p_naive`` (a permutation of configurations as if they were independent), ``n``, intervals
+        and tests over families and machines, and ``partial`` correlations given ``log(m + 1)`` and
+        the family, or within conformal configurations assignment and base score. ``notes`` say why
+        values are missing.
 
     Examples
     --------
@@ -118,28 +98,36 @@ def transfer_statistics(
             "criterion": -known_column(grid, "crit_dev").round(CRITERION_DIGITS),
         }
     )
-    soft = table[table["family"] == "conf-soft"]
-    conformal = table[table["conformal"]]
+    soft, conformal = table[table["family"] == "conf-soft"], table[table["conformal"]]
     names = {"dev_score": "dev score", "eval_score": "eval score", "criterion": "criterion"}
+
+    def correlate(part: pd.DataFrame, first: str, second: str, what: str) -> dict[str, Any]:
+        return _correlation(part[first], part[second], what, note)
+
     return {
         "n_configs": len(table),
         "families": table.groupby("family").size().to_dict(),
-        "n_dev_machines": rows_of(per_machine, "dev")["machine"].nunique(),
-        "n_eval_machines": rows_of(per_machine, "eval")["machine"].nunique(),
+        **{
+            f"n_{split}_machines": rows_of(per_machine, split)["machine"].nunique()
+            for split in ("dev", "eval")
+        },
         "n_draws": n_draws,
         "seed": seed,
         "signals": _signals(table, per_machine, n_draws, seed, note),
         "strength": {
-            name: _correlation(conformal["strength"], conformal[name], f"m and {title}", note)
+            name: correlate(conformal, "strength", name, f"m and {title}")
             for name, title in names.items()
         },
-        "dev_and_eval_within_conformal_soft": _correlation(
-            soft["dev_score"], soft["eval_score"], "dev and evaluation score in conf-soft", note
+        "dev_and_eval_within_conformal_soft": correlate(
+            soft, "dev_score", "eval_score", "dev and evaluation score in conf-soft"
         ),
-        "criterion_and_dev_score": _correlation(
-            table["criterion"], table["dev_score"], "criterion and dev score", note
+        "criterion_and_dev_score": correlate(
+            table, "criterion", "dev_score", "criterion and dev score"
         ),
-        "ranges": {name: _range(table[name]) for name in ("dev_score", "eval_score")},
+        "ranges": {
+            name: plain(table[name].max() - table[name].min())
+            for name in ("dev_score", "eval_score")
+        },
         "gain_and_separability": _gain(per_machine, diagnostics, note),
         "coverage": [] if coverage is None or coverage.empty else _coverage(coverage),
         "notes": list(notes),
@@ -166,10 +154,8 @@ def _signals(
             found[name] = _signal(known, name, title, n_draws, seed, note)
     if found["criterion"] is not None:
         names = table["config"].tolist()
-        balance, metrics = (
-            criteria_of(per_machine, "dev", names),
-            metrics_of(per_machine, "eval", names),
-        )
+        balance = criteria_of(per_machine, "dev", names)
+        metrics = metrics_of(per_machine, "eval", names)
         over_machines = None
         if min(len(balance), len(metrics)) < 2 or len(names) < _FEWEST:
             note("Machines cannot be resampled: that needs two dev and two evaluation machines.")
@@ -183,8 +169,7 @@ def _signals(
 def _signal(
     known: pd.DataFrame, name: str, title: str, n_draws: int, seed: int, note: Note
 ) -> dict[str, Any]:
-    x, y = known[name].to_numpy(), known["eval_score"].to_numpy()
-    families = known["family"].to_numpy()
+    x, y, families = (known[each].to_numpy() for each in (name, "eval_score", "family"))
     whole = _correlation(x, y, f"{title} and evaluation score", note)
     block = means = left_out = None
     names = np.unique(families)
@@ -193,7 +178,7 @@ def _signal(
     elif whole["rho"] is not None:
         block = _interval(family_block_bootstrap(x, y, families, n_draws=n_draws, seed=seed))
         means = _plain(family_mean_permutation(x, y, families, seed=seed))
-        parts = [families != name for name in names]
+        parts = [families != family for family in names]
         rhos = [spearman(x[part], y[part]) for part in parts if part.sum() >= _FEWEST]
         rhos = [rho for rho in rhos if not np.isnan(rho)]
         left_out = {"low": min(rhos), "high": max(rhos)} if rhos else None
@@ -256,16 +241,9 @@ def _coverage(coverage: pd.DataFrame) -> list[dict[str, Any]]:
         means = part.groupby(["nominal_fpr", "system"], sort=False)[["mean", "imbalance"]].mean()
         for level, system, rate, imbalance in means.reset_index().itertuples(index=False):
             raw = means["imbalance"].get((level, "raw"), 0.0)
-            rows.append(
-                {
-                    "machines": scope,
-                    "nominal_fpr": float(level),
-                    "system": str(system),
-                    "mean_fpr": float(rate),
-                    "imbalance": float(imbalance),
-                    "ratio_to_raw": float(imbalance / raw) if raw > 0 else None,
-                }
-            )
+            row = {"machines": scope, "nominal_fpr": level, "system": str(system)}
+            row |= {"mean_fpr": rate, "imbalance": imbalance}
+            rows.append({**row, "ratio_to_raw": float(imbalance / raw) if raw > 0 else None})
     return rows
 
 
@@ -309,7 +287,3 @@ def _interval(interval: Interval) -> dict[str, Any]:
         "n_draws": len(interval.draws),
         "n_undefined": interval.n_undefined,
     }
-
-
-def _range(values: pd.Series) -> float | None:
-    return None if values.isna().all() else float(values.max() - values.min())

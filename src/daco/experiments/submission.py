@@ -1,12 +1,5 @@
 """The challenge's submission package: scores, decisions and a meta file of one system in a zip.
 
-::
-
-    task2/<label>/<label>.meta.yaml
-    task2/<label>/anomaly_score_<machine>_section_00_test.csv    one of each per machine
-    task2/<label>/decision_result_<machine>_section_00_test.csv
-    task2/<label>.technical_report.pdf                           when given
-
 The same run gives the same bytes: members are sorted, stored as they are, and have no date.
 """
 
@@ -18,15 +11,11 @@ import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from daco.data.dcase import MACHINES
-from daco.detector.thresholds import (
-    require_rate,
-    supported_rate,
-    threshold_for,
-)
+from daco.detector.thresholds import require_rate, supported_rate, threshold_for
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -51,23 +40,16 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can have
 
 
 @dataclass(frozen=True)
-class System:
-    """One system of a package: its label, and the number of clips of each machine."""
-
-    label: str
-    clips: Mapping[str, int]
-
-
-@dataclass(frozen=True)
 class Submission:
     """A package that has been checked.
 
-    ``year`` is the year whose evaluation machines these are, or None; ``notes`` are what to look
-    at before it is sent.
+    ``systems`` are the numbers of clips of each machine, by the label of the system. ``year`` is
+    the year whose evaluation machines these are, or None; ``notes`` are what to look at before it
+    is sent.
     """
 
     path: Path
-    systems: tuple[System, ...]
+    systems: Mapping[str, Mapping[str, int]]
     year: int | None
     notes: tuple[str, ...] = ()
 
@@ -155,16 +137,16 @@ def write_submission(
             for path in write_machine_scores(Path(folder), machine, config, rate):
                 members[f"{TASK}/{label}/{path.name}"] = path.read_bytes()
     if report is not None:
-        members[f"{TASK}/{label}.technical_report.pdf"] = _pdf(report)
+        members[f"{TASK}/{label}.technical_report.pdf"] = _read_pdf(report)
     with atomic_write(out) as temporary:
-        temporary.write_bytes(_zipped(members))
+        temporary.write_bytes(_zip(members))
         checked = validate_submission(temporary)
     notes = [*checked.notes, *_threshold_notes(machines, rate)]
     if not authors:
         notes.append("The meta file names no authors.")
     if report is None:
         notes.append("The technical report is missing.")
-    return Submission(out, checked.systems, checked.year, tuple(notes))
+    return replace(checked, path=out, notes=tuple(notes))
 
 
 def chosen_config(run: StudyTables) -> str:
@@ -186,50 +168,47 @@ def validate_submission(path: Path | str) -> Submission:
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
-                if not info.is_dir():
-                    _sort_member(info.filename, archive.read(info), folders, problems)
+                parts = PurePosixPath(info.filename).parts
+                if info.is_dir():
+                    continue
+                if len(parts) == 3 and parts[0] == TASK:
+                    folders[parts[1]][parts[2]] = archive.read(info)
+                elif not (len(parts) == 2 and parts[0] == TASK and parts[1].endswith(".pdf")):
+                    problems.append(f"{name_list([info.filename])} is not in {TASK}/<label>/.")
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not a zip file: {error}.") from None
     if not 1 <= len(folders) <= 4:
         problems.append(f"{quantity(len(folders), 'system')}; a team sends one to four.")
-    systems = tuple(_system(label, files, problems) for label, files in sorted(folders.items()))
-    if len({frozenset(system.clips.items()) for system in systems}) > 1:
+    systems = {
+        label: _check_system(label, files, problems) for label, files in sorted(folders.items())
+    }
+    if len({frozenset(clips.items()) for clips in systems.values()}) > 1:
         problems.append("the systems do not have the same machines and numbers of clips.")
     if problems:
         listed = "\n".join(f"- {problem}" for problem in problems)
         raise DataError(f"{path} is no submission, {quantity(problems, 'problem')}:\n{listed}")
-    machines = set(systems[0].clips)
+    machines = set(next(iter(systems.values())))
     year = next((y for y, sets in MACHINES.items() if machines == set(sets["eval"])), None)
-    notes = []
-    if year is None:
-        notes.append(
-            f"{name_list(sorted(machines), 9)}: not the evaluation machines of any year from "
-            f"{min(MACHINES)} to {max(MACHINES)}."
-        )
-    return Submission(path, systems, year, tuple(notes))
+    if year is not None:
+        return Submission(path, systems, year)
+    note = (
+        f"{name_list(sorted(machines), 9)}: not the evaluation machines of any year from "
+        f"{min(MACHINES)} to {max(MACHINES)}."
+    )
+    return Submission(path, systems, None, (note,))
 
 
-def _sort_member(
-    name: str, content: bytes, folders: dict[str, dict[str, bytes]], problems: list[str]
-) -> None:
-    """Put a member into the folder of its system; reports may be beside the folders."""
-    parts = PurePosixPath(name).parts
-    if len(parts) == 3 and parts[0] == TASK:
-        folders[parts[1]][parts[2]] = content
-    elif not (len(parts) == 2 and parts[0] == TASK and parts[1].endswith(".pdf")):
-        problems.append(f"{name_list([name])} is not in {TASK}/<label>/.")
-
-
-def _system(label: str, files: Mapping[str, bytes], problems: list[str]) -> System:
+def _check_system(label: str, files: Mapping[str, bytes], problems: list[str]) -> dict[str, int]:
+    """The number of clips of each machine of a system; what is wrong is added to the problems."""
     where = f"{TASK}/{name_list([label])}"
     if not _LABEL.fullmatch(label):
         problems.append(f"{where} is not a label such as Kato_Hitachi_task2_1.")
     tables: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {SCORES: {}, DECISIONS: {}}
     for name, content in sorted(files.items()):
-        place = f"{where}/{name_list([name])}"
+        place, text = f"{where}/{name_list([name])}", content.decode("utf-8", "replace")
         parsed = parse_file_name(name)
         if name == f"{label}.meta.yaml":
-            found = _LABEL_LINE.search(content.decode("utf-8", "replace"))
+            found = _LABEL_LINE.search(text)
             if found is None or found[1] != label:
                 stated = "none" if found is None else found[1]
                 problems.append(f"{place}: its label is {stated}, not {label}.")
@@ -237,7 +216,6 @@ def _system(label: str, files: Mapping[str, bytes], problems: list[str]) -> Syst
             problems.append(f"{place} does not belong here.")
         else:
             kind, machine, section, _ = parsed
-            text = content.decode("utf-8", "replace")
             tables[kind][machine, section] = parse_rows(text, kind, place, problems)[0]
     if f"{label}.meta.yaml" not in files:
         problems.append(f"{where}/{label}.meta.yaml is missing.")
@@ -249,10 +227,10 @@ def _system(label: str, files: Mapping[str, bytes], problems: list[str]) -> Syst
             problems.append(
                 f"{where}: scores and decisions of {machine_title(*key)} are not of the same clips."
             )
-    return System(label, {machine_title(*key): len(names) for key, names in scores.items()})
+    return {machine_title(*key): len(names) for key, names in scores.items()}
 
 
-def _zipped(members: Mapping[str, bytes]) -> bytes:
+def _zip(members: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(members.items()):
@@ -263,7 +241,7 @@ def _zipped(members: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _pdf(path: Path) -> bytes:
+def _read_pdf(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -47,22 +47,9 @@ def to_markdown(
 ) -> str:
     """A Markdown table; numbers are right-aligned.
 
-    Parameters
-    ----------
-    frame : DataFrame or mapping of columns
-        Equally long columns by key.
-    titles : mapping, optional
-        Headings of columns that should not be headed by their own name.
-    formats : mapping, optional
-        Format specifications of Python, such as ``"+.2f"``, by column.
+    ``titles`` are headings of columns that should not be headed by their own name, ``formats``
+    format specifications of Python, such as ``"+.2f"``, by column.
 
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from daco.experiments.tables import to_markdown
     >>> print(to_markdown({"rule": ["dev score"], "eval": [55.829]}))
     | rule | eval |
     |---|---:|
@@ -89,9 +76,6 @@ def to_latex(
 
     `titles` and `formats` are those of :func:`to_markdown`.
 
-    Examples
-    --------
-    >>> from daco.experiments.tables import to_latex
     >>> print(to_latex({"rule": ["dev_score"], "eval": [55.829]}, "Selection", "tab:rules"))
     \begin{table}[t]
     \centering
@@ -121,9 +105,6 @@ def to_latex(
 def to_csv(frame: Table) -> str:
     r"""CSV with the columns' own names and ten significant digits; missing values are empty.
 
-    Examples
-    --------
-    >>> from daco.experiments.tables import to_csv
     >>> to_csv({"rule": ["dev, score"], "eval": [55.829]})
     'rule,eval\n"dev, score",55.829\n'
     """
@@ -140,9 +121,6 @@ def format_cell(value: Any, spec: str = ".2f") -> str:
 
     The specification ``"p"`` is for p-values: three decimals, and nothing below 0.001.
 
-    Examples
-    --------
-    >>> from daco.experiments.tables import format_cell
     >>> format_cell(0.5, "+.2f"), format_cell(-0.5, "+.2f"), format_cell(3), format_cell(None)
     ('+0.50', '−0.50', '3', '–')
     """

@@ -23,17 +23,6 @@ _RULE = re.compile(r"(\d{1,4}) ?(?:/|of) ?(\d{1,4})", re.ASCII)
 class AlarmRule:
     """k anomalous clips among the last n open an alarm, consecutive normal clips close it.
 
-    Parameters
-    ----------
-    k : int
-        Anomalous clips that open an alarm.
-    n : int
-        Clips among which they are counted.
-    recovery : int, optional
-        Normal clips in a row that close an open alarm; `n` by default.
-    every : bool
-        An open alarm does not keep the next k clips from opening another one.
-
     Examples
     --------
     >>> rule = AlarmRule.parse("3/5")
@@ -43,10 +32,10 @@ class AlarmRule:
     True
     """
 
-    k: int = 3
-    n: int = 5
-    recovery: int | None = None
-    every: bool = False
+    k: int = 3  #: anomalous clips that open an alarm
+    n: int = 5  #: clips among which they are counted
+    recovery: int | None = None  #: normal clips in a row that close it; `n` by default
+    every: bool = False  #: an open alarm does not keep the next k clips from opening another one
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= self.n <= MOST_CLIPS:

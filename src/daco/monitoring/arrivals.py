@@ -95,17 +95,6 @@ class _Waiting:
 class Arrivals:
     """Decides from one listing to the next which files are new and complete.
 
-    Parameters
-    ----------
-    settle : float
-        Seconds without a change after which a file is complete.
-    patience : float
-        Seconds without a change after which a file that could not be used is tried once more,
-        for the last time until it changes: a slow copy may only have paused.
-    recall : callable
-        Called with the paths of files that were not listed before; returns those that were
-        processed earlier, by path.
-
     Examples
     --------
     >>> arrivals = Arrivals(settle=2)
@@ -114,13 +103,16 @@ class Arrivals:
     ([], [])
     >>> arrivals.ready(whole, now=3.9)
     ['a.wav']
-    >>> arrivals.done("a.wav", ProcessedFile(whole["a.wav"]))
+    >>> arrivals.record("a.wav", ProcessedFile(whole["a.wav"]))
     >>> arrivals.ready(whole, now=60)
     []
     """
 
-    settle: float
+    settle: float  #: seconds without a change after which a file is complete
+    #: seconds after which a file that could not be used is tried once more, for the last time
+    #: until it changes: a slow copy may only have paused
     patience: float = 20.0
+    #: called with paths that were not listed before; returns those that were processed earlier
     recall: Callable[[Sequence[str]], Mapping[str, ProcessedFile]] = lambda paths: {}
     processed: dict[str, ProcessedFile] = field(default_factory=dict, init=False)
     _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
@@ -166,12 +158,12 @@ class Arrivals:
         """The stamp of a waiting file."""
         return self._waiting[path].stamp
 
-    def failed(self, path: str) -> bool:
+    def record_failure(self, path: str) -> bool:
         """Record that a file could not be used; True when that was the last try."""
         self._waiting[path].tries += 1
         return self._waiting[path].tries > 1
 
-    def done(self, path: str, processed: ProcessedFile) -> None:
+    def record(self, path: str, processed: ProcessedFile) -> None:
         """Record that a file was processed."""
         self.processed[path] = processed
         self._waiting.pop(path, None)

@@ -45,32 +45,19 @@ class DomainDrift:
 class Drift:
     """Recent decisions against the nominal rate.
 
-    Attributes
-    ----------
-    n : int
-        Clips looked at.
-    nominal, realised : float
-        The model's false-alarm rate, and the share of the clips called anomalous.
-    bound : float
-        The largest share that chance explains: at the nominal rate a larger one has a
-        probability of at most `LEVEL`, by the binomial distribution.
-    by_domain : dict of DomainDrift
-        Each domain, tested at `LEVEL` divided by the number of domains.
-    stale : bool
-        The total or a domain is above its bound, on at least `FEWEST` clips.
-    sentence, remedy, caution : str
-        For a person: the finding, the command that helps, and when not to use it.
+    The bound is the largest share that chance explains: at the nominal rate a larger one has a
+    probability of at most `LEVEL`, by the binomial distribution.
     """
 
-    n: int
-    nominal: float
-    realised: float
+    n: int  #: clips looked at
+    nominal: float  #: the model's false-alarm rate
+    realised: float  #: the share of the clips called anomalous
     bound: float
-    by_domain: Mapping[str, DomainDrift]
-    stale: bool
-    sentence: str
-    remedy: str
-    caution: str = CAUTION
+    by_domain: Mapping[str, DomainDrift]  #: tested at `LEVEL` divided by the number of domains
+    stale: bool  #: the total or a domain is above its bound, on at least `FEWEST` clips
+    sentence: str  #: the finding
+    remedy: str  #: the command that helps
+    caution: str = CAUTION  #: when not to use it
 
     # It is also part of the API's response models, which allow no other fields.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

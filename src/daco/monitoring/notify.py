@@ -186,14 +186,14 @@ class WebhookSender:
         except NotDeliveredError as error:
             self._failures += 1
             again = self._doubled(delivery.attempt)
-            self.outbox.failed(delivery, str(error), max(again, error.wait))
+            self.outbox.put_back(delivery, str(error), max(again, error.wait))
             if self._failures == 1:
                 self.say(
                     f"The webhook at {self.webhook.host} does not take messages ({error}). "
                     "They are kept and sent later."
                 )
             return min(max(self._doubled(self._failures), error.wait), _LONGEST_REST)
-        self.outbox.delivered(delivery)
+        self.outbox.mark_delivered(delivery)
         if self._failures:
             self.say(f"The webhook at {self.webhook.host} takes messages again.")
         self._failures = 0

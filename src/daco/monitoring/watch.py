@@ -219,7 +219,9 @@ class Watcher:
             if sha256 != known:
                 verdict = self.model.judge(file, path)
         except (AudioError, InputError, OSError) as error:
-            if not _is_unchanged(file, stamp) or (not self._arrivals.failed(path) and second_try):
+            if not _is_unchanged(file, stamp):
+                return None
+            if not self._arrivals.record_failure(path) and second_try:
                 return None
             return self._reject(path, ProcessedFile(stamp, known), error)
         if not _is_unchanged(file, stamp):
@@ -240,7 +242,7 @@ class Watcher:
                     stamp=processed.text(),
                 )
             )
-        self._arrivals.done(path, processed)
+        self._arrivals.record(path, processed)
         # None: another watcher was faster, or an earlier commit succeeded whose answer was lost.
         return None if added is None or verdict is None else NewVerdict(verdict, added)
 
@@ -258,7 +260,7 @@ class Watcher:
                 reason=reason[:TEXT],
                 at=datetime.now(UTC),
             )
-        self._arrivals.done(path, processed)
+        self._arrivals.record(path, processed)
         return UnusableFile(path, reason)
 
 

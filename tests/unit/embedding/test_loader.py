@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_clips import FakeNet, make_clips
 
-from daco.audio.decode import Decoder
+from daco.audio.decode import read_each
 from daco.embedding.embed import embed_clips
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.shards import Recording, write_shard
 
 
 def loaded(row, length):
-    return Loaded(row, Recording(0, 0, 0, ""), np.zeros(length, np.float32))
+    return Loaded(row, Recording(0, 0, 0, ""), (np.zeros(length, np.float32),))
 
 
 @given(st.lists(st.integers(1, 6), max_size=60), st.integers(1, 8))
@@ -29,7 +29,7 @@ def test_batches_hold_every_clip_once_one_length_each(lengths, batch_size):
     assert sorted(each.row for batch in made for each in batch) == list(range(len(lengths)))
     for batch in made:
         assert 1 <= len(batch) <= batch_size
-        assert len({each.waveform.size for each in batch}) == 1
+        assert len({each.waveforms[0].size for each in batch}) == 1
 
 
 def test_long_clips_make_small_batches(monkeypatch):
@@ -99,27 +99,27 @@ def test_a_set_stop_ends_the_reading():
     assert not [each for each in threading.enumerate() if each.name.startswith("daco")]
 
 
-def int16(row, values):
-    return Loaded(row, Recording(0, 0, 0, ""), np.array(values, np.int16))
+def int16(values):
+    return np.array(values, np.int16)
 
 
 def test_16_bits_stay_as_they_are_or_are_scaled_like_the_others():
-    plain = [int16(0, [-32768, 1]), int16(1, [32767, 0])]
+    plain = [int16([-32768, 1]), int16([32767, 0])]
     kept = BatchBuffers(int16=True).stack(plain)
     assert kept.dtype == np.int16
     assert kept.tolist() == [[-32768, 1], [32767, 0]]
     scaled = BatchBuffers(int16=False).stack(plain)
     assert scaled.dtype == np.float32
     assert scaled.tolist() == [[-1, 1 / 32768], [32767 / 32768, 0]]
-    mixed = BatchBuffers(int16=True).stack([*plain, loaded(2, 2)])
+    mixed = BatchBuffers(int16=True).stack([*plain, np.zeros(2, np.float32)])
     assert mixed.tolist() == [*scaled.tolist(), [0, 0]]
 
 
 def test_a_batch_outlives_the_next_one():
     buffers = BatchBuffers(int16=True)
-    before = buffers.stack([int16(0, [0])])
+    before = buffers.stack([int16([0])])
     for value in range(1, 6):
-        made = buffers.stack([int16(0, [value] * (1 + value % 4))])
+        made = buffers.stack([int16([value] * (1 + value % 4))])
         assert before.tolist() == [[value - 1] * (1 + (value - 1) % 4)]
         before = made
 
@@ -152,7 +152,7 @@ def test_reading_overlaps_computing(tmp_path):
             computing.clear()
             return super().embed_many(waveforms, readouts)
 
-    real = Decoder.read
+    real = read_each
 
     def slow_read(*arguments, **options):
         time.sleep(0.05)
@@ -161,7 +161,7 @@ def test_reading_overlaps_computing(tmp_path):
         return real(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Decoder, "read", slow_read)
+        patch.setattr("daco.embedding.embed.read_each", slow_read)
         embed_clips(
             table, Watching(), tmp_path / "e.parquet", batch_size=4, workers=1, shard_size=4
         )

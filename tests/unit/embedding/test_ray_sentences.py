@@ -178,7 +178,7 @@ def test_recordings_that_a_worker_does_not_see_are_said(tmp_path):
 def test_other_weights_on_a_worker_are_said(tmp_path, monkeypatch):
     net = load("logmel")
     monkeypatch.setattr(embedding, "load", lambda *options: net)
-    recipe = embedding.Recipe("mn04", str(tmp_path / "gone.pt"), "ab" * 32)
+    recipe = embedding.Recipe("mn04", str(tmp_path / "gone.pt"), ("ab" * 32,))
     error = on_a_worker(recipe, tmp_path)
     assert isinstance(error, WeightsError)
     assert "not abababababab. Put the same file on all nodes." in str(error)

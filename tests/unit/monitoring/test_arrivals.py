@@ -94,7 +94,7 @@ def test_only_files_that_are_there_are_remembered_and_others_are_recalled():
     for first in range(0, 5000, 50):
         files = {f"{number}.wav": stamp() for number in range(first, first + 100)}
         for path in arrivals.ready(files, first):
-            arrivals.done(path, ProcessedFile(stamp()))
+            arrivals.record(path, ProcessedFile(stamp()))
             stored.add(path)
         assert arrivals.ready(files, first + 1) == []
         assert set(arrivals.processed) == set(files)

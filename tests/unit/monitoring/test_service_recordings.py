@@ -1,20 +1,29 @@
-"""Recordings on disk: named by their content, bounded, and never outside of their folder."""
+"""Recordings on disk: named by their content, bounded, never outside of their folder; pictures."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from importlib.resources import files
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
+from service_process import RATE, wav
 
 from daco.audio.formats import DEFAULT_LIMITS, FORMATS
-from daco.errors import DataError
+from daco.backbones.logmel import mel_filters
+from daco.errors import AudioError, DataError
 from daco.monitoring.service.recordings import (
     MEDIA_TYPES,
+    WIDTH,
+    ZOOM,
     Recordings,
+    draw_spectrogram,
     find_normals,
     find_within,
+    palette,
     sha256_of_recording,
 )
 
@@ -37,11 +46,8 @@ def test_a_recording_is_kept_under_the_hash_of_its_content(tmp_path):
 def test_the_oldest_go_first_and_what_is_used_again_is_not_old(tmp_path):
     recordings = Recordings(tmp_path, 25)
     first, second, third = (keep(recordings, b"RIFF" + bytes([n]) * 6) for n in range(3))
-    assert [recordings.find(each) is None for each in (first, second, third)] == [
-        True,
-        False,
-        False,
-    ]
+    assert recordings.find(first) is None
+    assert recordings.find(third).is_file()
     keep(recordings, b"RIFF" + bytes([1]) * 6)
     fourth = keep(recordings, b"RIFF" + bytes([3]) * 6)
     assert recordings.find(third) is None
@@ -167,10 +173,8 @@ class TestNormals:
     def test_names_that_lead_elsewhere_are_not(self, folder, name):
         assert find_normals(folder, "press", name) == []
 
-    def test_neither_does_the_machines_name(self, folder):
-        assert find_normals(folder, "../secret", "c.wav") == []
-
     def test_a_full_path_is_found_within_the_folder_only(self, folder):
+        assert find_normals(folder, "../secret", "c.wav") == []
         inside, outside = folder / "train" / "a.wav", folder.parent / "secret" / "c.wav"
         assert find_normals(folder, "press", str(inside)) == [inside]
         assert find_normals(folder, "press", str(outside)) == []
@@ -185,22 +189,59 @@ class TestNormals:
         assert find_normals(folder, "press", "train/a.wav") == expected
 
 
-class TestHashes:
-    def test_a_file_is_read_again_only_when_it_changes(self, tmp_path):
-        path = tmp_path / "a.wav"
-        path.write_bytes(b"one")
-        assert sha256_of_recording(path) == hashlib.sha256(b"one").hexdigest()
-        before = path.stat()
-        other = tmp_path / "b.wav"
-        other.write_bytes(b"two")  # as long, and with the same time of change
-        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
-        other.replace(path)
-        assert sha256_of_recording(path) == hashlib.sha256(b"two").hexdigest()
-        path.unlink()
-        assert sha256_of_recording(path) is None
+def test_the_hash_of_a_file_is_that_of_its_present_content(tmp_path):
+    path, other = tmp_path / "a.wav", tmp_path / "b.wav"
+    path.write_bytes(b"one")
+    assert sha256_of_recording(path) == hashlib.sha256(b"one").hexdigest()
+    before = path.stat()
+    other.write_bytes(b"two")  # as long, and with the same time of change
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+    assert sha256_of_recording(path) == hashlib.sha256(b"two").hexdigest()
+    path.unlink()
+    assert sha256_of_recording(path) is None
+    with path.open("wb") as file:
+        file.truncate(DEFAULT_LIMITS.bytes + 1)  # too large for a recording: it is not read
+    assert sha256_of_recording(path) is None
 
-    def test_what_is_too_large_for_a_recording_is_not_read(self, tmp_path):
-        path = tmp_path / "large.wav"
-        with path.open("wb") as file:
-            file.truncate(DEFAULT_LIMITS.bytes + 1)
-        assert sha256_of_recording(path) is None
+
+@pytest.fixture
+def tone(tmp_path):
+    """Silence, then a tone of 2 kHz."""
+    t = np.arange(2 * RATE) / RATE
+    path = tmp_path / "tone.wav"
+    path.write_bytes(wav(np.where(t < 1, 0, 0.5 * np.sin(2 * np.pi * 2000 * t))))
+    return path
+
+
+def draw(path, theme="light"):
+    return draw_spectrogram(path, theme, RATE, DEFAULT_LIMITS)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_tone_is_where_it_sounds_and_as_high_as_it_is(tone, theme):
+    image = imread(io.BytesIO(draw(tone, theme)))
+    quiet = np.frombuffer(palette(theme)[:3], np.uint8) / 255
+    away = np.abs(image[..., :3] - quiet).sum(axis=2)
+    height, width = away.shape
+    assert height == 128 * ZOOM
+    assert away[:, : width // 2 - 5].max() < away[:, width // 2 + 5 :].max()
+    row = int(away[:, width // 2 + 5 :].mean(axis=1).argmax())
+    centres = mel_filters(RATE, 2048).argmax(axis=1) * RATE / 2048
+    assert centres[127 - row // ZOOM] == pytest.approx(2000, rel=0.05)
+
+
+def test_long_recordings_become_no_wider(tmp_path):
+    path = tmp_path / "long.wav"
+    path.write_bytes(wav(np.random.default_rng(0).normal(0, 0.1, 60 * RATE)))
+    assert imread(io.BytesIO(draw(path))).shape[1] <= WIDTH
+
+
+def test_what_cannot_be_drawn_says_so_without_its_path(tmp_path):
+    short, damaged = tmp_path / "short.wav", tmp_path / "damaged.wav"
+    short.write_bytes(wav(np.zeros(10)))
+    damaged.write_bytes(b"RIFF....WAVE")
+    for path in (short, damaged, tmp_path / "missing.wav"):
+        with pytest.raises(AudioError) as caught:
+            draw(path)
+        assert str(tmp_path) not in str(caught.value)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 from field_models import LOGMEL
-from service_process import faulty, model, normal
+from service_process import faulty, model, normal, wait_until
 from two_microphones import POLICIES, RATE, both
 
 from daco.audio.microphones import needs_both
@@ -94,8 +94,9 @@ def workers(server) -> list[int]:
 
 
 def only_worker(server) -> int:
-    (pid,) = workers(server)
-    return pid
+    """The worker that is left when those that ended have gone."""
+    wait_until(lambda: len(workers(server)) == 1)
+    return workers(server)[0]
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,11 @@ from stores import START, verdict
 from daco.monitoring.service.context import Writer
 from daco.monitoring.store import NewClip, Store
 
+pytestmark = pytest.mark.anyio
 
-def clip(number: int, **more) -> NewClip:
-    return NewClip(verdict(name=f"{number}.wav"), "press", START, **more)
+
+def clip(number):
+    return NewClip(verdict(name=f"{number}.wav"), "press", START)
 
 
 @pytest.fixture
@@ -21,60 +23,45 @@ def store(tmp_path):
         yield opened
 
 
-def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
-    sizes = []
+async def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
+    sizes, commits = [], []
     add_many = Store.add_many
 
     def counted(self, new):
         sizes.append(len(new))
         return add_many(self, new)
 
+    async def one(number):
+        added = await writer.add(clip(number))
+        assert store.clip(added.clip_id).name == f"{number}.wav"
+        return added.clip_id
+
     monkeypatch.setattr(Store, "add_many", counted)
-
-    async def scenario():
-        commits = []
-        writer = Writer(store, lambda: commits.append(1))
-
-        async def one(number):
-            added = await writer.add(clip(number))
-            assert store.clip(added.clip_id).name == f"{number}.wav"
-            return added.clip_id
-
-        ids = await asyncio.gather(*(one(number) for number in range(300)))
-        await writer.close()
-        assert len(commits) == len(sizes)
-        return ids
-
-    ids = asyncio.run(scenario())
+    writer = Writer(store, lambda: commits.append(1))
+    ids = await asyncio.gather(*(one(number) for number in range(300)))
+    await writer.close()
+    assert len(commits) == len(sizes)
     assert sorted(ids) == list(range(1, 301))
     assert sum(sizes) == 300
     assert len(sizes) < 100
 
 
-def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
+async def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
     bad = clip(2)
     object.__setattr__(bad.verdict, "score", object())  # no check has seen it
-
-    async def scenario():
-        writer = Writer(store)
-        waiting = [writer.add(clip(1)), writer.add(bad), writer.add(clip(3))]
-        answers = await asyncio.gather(*waiting, return_exceptions=True)
-        await writer.close()
-        return answers
-
-    first, failed, third = asyncio.run(scenario())
+    writer = Writer(store)
+    waiting = [writer.add(clip(1)), writer.add(bad), writer.add(clip(3))]
+    first, failed, third = await asyncio.gather(*waiting, return_exceptions=True)
+    await writer.close()
     assert isinstance(failed, Exception)
     assert [each.name for each in store.clips("press")] == ["3.wav", "1.wav"]
     assert {first.clip_id, third.clip_id} == {each.id for each in store.clips("press")}
 
 
-def test_what_waits_is_committed_before_the_end(store):
-    async def scenario():
-        writer = Writer(store)
-        waiting = [asyncio.ensure_future(writer.add(clip(number))) for number in range(20)]
-        await asyncio.sleep(0)
-        await writer.close()
-        return await asyncio.gather(*waiting)
-
-    assert len(asyncio.run(scenario())) == 20
+async def test_what_waits_is_committed_before_the_end(store):
+    writer = Writer(store)
+    waiting = [asyncio.ensure_future(writer.add(clip(number))) for number in range(20)]
+    await asyncio.sleep(0)
+    await writer.close()
+    assert len(await asyncio.gather(*waiting)) == 20
     assert len(store.clips("press")) == 20

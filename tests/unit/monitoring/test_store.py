@@ -9,18 +9,13 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 
 import pytest
-from stores import BACKENDS, START, add, new_url, verdict
+from stores import START, add, verdict
 
 from daco.errors import InputError
 from daco.monitoring.alarms import EVERY_CLIP, AlarmRule, AlarmState, Decision, Opening, advance
 from daco.monitoring.store import NewClip, Store
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(params=BACKENDS)
-def url(request, tmp_path):
-    return new_url(request.param, tmp_path)
 
 
 @pytest.fixture

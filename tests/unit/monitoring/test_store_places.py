@@ -15,18 +15,13 @@ from pathlib import Path
 import pytest
 from postgres import new_database
 from sqlalchemy import text
-from stores import BACKENDS, START, add, new_url, rows
+from stores import START, add, rows
 
 from daco.errors import InputError
 from daco.monitoring.store import EVENTS, Store, StoreError
 from daco.monitoring.store import database as databases
 from daco.monitoring.store.database import open_database
 from daco.monitoring.store.schema import MIGRATIONS, migrate
-
-
-@pytest.fixture(params=BACKENDS)
-def url(request, tmp_path):
-    return new_url(request.param, tmp_path)
 
 
 def test_messages_are_written_with_what_they_are_about(url):
@@ -66,8 +61,8 @@ def test_a_message_is_one_takers_until_it_is_delivered_or_its_time_is_over(url):
         assert box.take(60, now=START) is None
         assert (first.attempt, second.attempt) == (1, 1)
         assert first.key != second.key
-        box.delivered(first, now=START)
-        box.failed(second, "503", wait=5, now=START)
+        box.mark_delivered(first, now=START)
+        box.put_back(second, "503", wait=5, now=START)
         assert box.take(60, now=START + timedelta(seconds=4)) is None
         again = box.take(60, now=START + timedelta(seconds=5))
         assert (again.key, again.body, again.attempt) == (second.key, second.body, 2)

@@ -12,17 +12,10 @@ from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 import stores
-from stores import BACKENDS, START, add, new_url, rows, verdict
+from stores import START, add, rows, verdict
 
 from daco.monitoring.store import NewClip, Store
-
-
-@pytest.fixture(params=BACKENDS)
-def url(request, tmp_path):
-    return new_url(request.param, tmp_path)
-
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stores.__file__).parent)}
 

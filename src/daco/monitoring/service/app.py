@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from daco.errors import InputError
 from daco.monitoring.service import routes, scoring
-from daco.monitoring.service.context import running
+from daco.monitoring.service.context import run_service
 from daco.monitoring.service.middleware import Guard, Metrics, bounded_protocol
 from daco.monitoring.service.overview import Hub
 from daco.monitoring.service.recordings import Recordings
@@ -50,7 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        async with running(settings, metrics, hub) as service:
+        async with run_service(settings, metrics, hub) as service:
             app.state.service = service
             yield
 

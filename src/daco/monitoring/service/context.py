@@ -42,15 +42,6 @@ MOST_PICTURES, MOST_WAITING = 128, 16
 UPLOADS = "http:"
 """Prefix of the uploads' keys among the store's sources."""
 
-MachineId = Annotated[
-    str,
-    PathParameter(
-        pattern=f"^{MACHINE_ID.pattern}$",
-        description="The stem of the model's file.",
-        examples=["press"],
-    ),
-]
-
 _Outcome = Addition | Exception | None
 _Answer = asyncio.Future[Addition | None]
 
@@ -280,7 +271,7 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterator[Service]:
+async def run_service(settings: Settings, metrics: Metrics, hub: Hub) -> AsyncIterator[Service]:
     """A service with its workers, its writer and its background tasks."""
     store = await asyncio.to_thread(Store.open, settings.database, rule=settings.rule)
     scratch = Path(tempfile.mkdtemp(prefix="daco-serve-"))
@@ -310,11 +301,21 @@ async def service_of(request: Request) -> Service:
     return service
 
 
-Running = Annotated[Service, Depends(service_of)]
+TheService = Annotated[Service, Depends(service_of)]
 """A parameter of a route: the service."""
 
 
-async def machine_of(service: Running, machine: MachineId) -> Machine:
+async def machine_of(
+    service: TheService,
+    machine: Annotated[
+        str,
+        PathParameter(
+            pattern=f"^{MACHINE_ID.pattern}$",
+            description="The stem of the model's file.",
+            examples=["press"],
+        ),
+    ],
+) -> Machine:
     """The machine in a request's path; a Problem if it is not served now."""
     known = service.registry.get(machine)
     if known is None:
@@ -322,5 +323,5 @@ async def machine_of(service: Running, machine: MachineId) -> Machine:
     return known
 
 
-ServedMachine = Annotated[Machine, Depends(machine_of)]
+TheMachine = Annotated[Machine, Depends(machine_of)]
 """A parameter of a route: the machine in its path."""

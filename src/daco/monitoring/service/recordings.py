@@ -12,7 +12,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -133,28 +133,11 @@ def _last_use(path: Path) -> float:
 
 
 def sha256_of_recording(path: Path) -> str | None:
-    """The hash of a file, read again only when it has changed; None where it cannot be used.
-
-    A file that is larger than a recording may be, or changes while it is read, has none.
-    """
+    """The hash of a file; None where it cannot be read, or is larger than a recording may be."""
     try:
-        version = _version(path)
-        if version[0] > DEFAULT_LIMITS.bytes:
-            return None
-        sha256 = _sha256_of_version(path, version)
-        return sha256 if _version(path) == version else None
+        return sha256_of_file(path) if path.stat().st_size <= DEFAULT_LIMITS.bytes else None
     except OSError:
         return None
-
-
-@lru_cache(maxsize=4096)
-def _sha256_of_version(path: Path, version: tuple[int, ...]) -> str:
-    return sha256_of_file(path)
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def find_normals(folder: Path, machine: str, name: str) -> list[Path]:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from daco.errors import InputError
 from daco.monitoring.service import schemas
-from daco.monitoring.service.context import Running, ServedMachine, Service
+from daco.monitoring.service.context import Service, TheMachine, TheService
 from daco.monitoring.service.middleware import new_session, same_token, session_cookie
 from daco.monitoring.service.overview import MOST_STREAMS, Hub, Stream
 from daco.monitoring.service.recordings import MEDIA_TYPES, find_normals, sha256_of_recording
@@ -65,7 +65,7 @@ _NOT_CACHED = {"Cache-Control": "private, no-cache"}
 
 
 @reading.get("/v1/machines", response_model=schemas.Machines)
-def list_machines(service: Running) -> dict[str, Any]:
+def list_machines(service: TheService) -> dict[str, Any]:
     """Every machine with its model, status, last clip, counts and drift; ordered by id."""
     problems = dict(service.registry.snapshot.problems)
     return {"machines": service.overview.machines(), "problems": problems}
@@ -73,8 +73,8 @@ def list_machines(service: Running) -> dict[str, Any]:
 
 @reading.get("/v1/machines/{machine}/history", response_model=schemas.History)
 def list_clips(
-    service: Running,
-    machine: ServedMachine,
+    service: TheService,
+    machine: TheMachine,
     limit: PageSize = 100,
     before: Annotated[
         int | None, Query(ge=1, le=LARGEST_ID, description="The `next` of the last page.")
@@ -95,7 +95,7 @@ def list_clips(
 
 
 @reading.get("/v1/clips/{clip_id}", response_model=schemas.OneClip)
-def read_clip(service: Running, clip_id: RowId) -> dict[str, Any]:
+def read_clip(service: TheService, clip_id: RowId) -> dict[str, Any]:
     """A stored clip."""
     stored = service.store.clip(clip_id)
     if stored is None:
@@ -105,7 +105,7 @@ def read_clip(service: Running, clip_id: RowId) -> dict[str, Any]:
 
 @reading.get("/v1/alarms", response_model=schemas.Alarms)
 def list_alarms(
-    service: Running,
+    service: TheService,
     machine: Annotated[
         str | None, Query(pattern=f"^{MACHINE_ID.pattern}$", description="Only of this machine.")
     ] = None,
@@ -128,7 +128,7 @@ def list_alarms(
     responses=failures(400, 403),
 )
 async def acknowledge(
-    service: Running, alarm_id: RowId, body: schemas.Acknowledgement
+    service: TheService, alarm_id: RowId, body: schemas.Acknowledgement
 ) -> dict[str, Any]:
     """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
     store, who = service.store, body.by.strip()
@@ -143,14 +143,14 @@ async def acknowledge(
 
 
 @reading.get("/v1/clips/{clip_id}/audio", response_class=FileResponse, responses=_AUDIO)
-def clip_audio(service: Running, clip_id: RowId) -> FileResponse:
+def clip_audio(service: TheService, clip_id: RowId) -> FileResponse:
     """The recording as it was uploaded, where it was kept; ranges are supported."""
     path, _ = _clip_recording(service, clip_id)
     return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_CACHED)
 
 
 @reading.get("/v1/clips/{clip_id}/spectrogram.png", response_class=Response, responses=_PICTURE)
-async def clip_picture(service: Running, clip_id: RowId, theme: Theme = "light") -> Response:
+async def clip_picture(service: TheService, clip_id: RowId, theme: Theme = "light") -> Response:
     """The mel bands that the detector uses."""
     path, rate = await asyncio.to_thread(_clip_recording, service, clip_id)
     return await _picture(service, path, theme, rate, _CACHED)
@@ -159,7 +159,7 @@ async def clip_picture(service: Running, clip_id: RowId, theme: Theme = "light")
 @reading.get(
     "/v1/machines/{machine}/normals/{index}/audio", response_class=FileResponse, responses=_AUDIO
 )
-def normal_audio(service: Running, machine: ServedMachine, index: Index) -> FileResponse:
+def normal_audio(service: TheService, machine: TheMachine, index: Index) -> FileResponse:
     """A clip of the model, where the service was started with the folder of the normals.
 
     It is sent only if its content is the same as when the model was made.
@@ -174,7 +174,7 @@ def normal_audio(service: Running, machine: ServedMachine, index: Index) -> File
     responses=_PICTURE,
 )
 async def normal_picture(
-    service: Running, machine: ServedMachine, index: Index, theme: Theme = "light"
+    service: TheService, machine: TheMachine, index: Index, theme: Theme = "light"
 ) -> Response:
     """The mel bands that the detector uses."""
     path = await asyncio.to_thread(_normal_recording, service, machine, index)
@@ -249,7 +249,7 @@ class EventResponse(StreamingResponse):
 
 @operation.get("/v1/events", response_class=StreamingResponse, responses=_EVENTS)
 async def events(
-    service: Running, last_event_id: Annotated[str | None, Header(max_length=64)] = None
+    service: TheService, last_event_id: Annotated[str | None, Header(max_length=64)] = None
 ) -> StreamingResponse:
     """Server-sent events from now on, or after the last one that the client received."""
     hub = service.hub
@@ -271,7 +271,7 @@ async def events(
         503: {"model": schemas.Health, "description": "It runs, but cannot score; see `reason`."}
     },
 )
-async def health(service: Running, response: Response) -> dict[str, Any]:
+async def health(service: TheService, response: Response) -> dict[str, Any]:
     """200 when recordings can be scored and stored; needs no token and reveals nothing else.
 
     Any answer means that the process runs: restart it when there is none. 503 means that it
@@ -287,14 +287,14 @@ async def health(service: Running, response: Response) -> dict[str, Any]:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **failures(401)},
 )
-async def metrics(service: Running) -> Response:
+async def metrics(service: TheService) -> Response:
     """Requests, latencies, queues, workers, clips."""
     content_type = "text/plain; version=0.0.4; charset=utf-8"
     return Response(service.metrics.text(), media_type=content_type)
 
 
 @operation.post("/login", status_code=204, response_class=Response, responses=failures(401, 403))
-async def login(request: Request, service: Running, body: schemas.Login) -> Response:
+async def login(request: Request, service: TheService, body: schemas.Login) -> Response:
     """Exchange the token for a cookie that scripts cannot read."""
     token = service.settings.token
     if token is None:

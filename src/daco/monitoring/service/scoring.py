@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from daco.audio.formats import READABLE
 from daco.detector.verdict import Verdict
 from daco.errors import DataError
-from daco.monitoring.service.context import UPLOADS, Running, ServedMachine, Service
+from daco.monitoring.service.context import UPLOADS, Service, TheMachine, TheService
 from daco.monitoring.service.schemas import OneClip, Problem, ScoredClips, busy, failures, too_large
 from daco.monitoring.store import NewClip, StoreError
 
@@ -69,8 +69,8 @@ class Upload(NamedTuple):
 )
 async def score_recording(
     request: Request,
-    service: Running,
-    machine: ServedMachine,
+    service: TheService,
+    machine: TheMachine,
     name: Annotated[str | None, Query(description="What to call the recording.")] = None,
     idempotency_key: Annotated[
         str | None,

@@ -33,78 +33,36 @@ def _number(default: float, low: float, high: float) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the service.
+    """Settings of the service; a setting that cannot work raises an InputError."""
 
-    Parameters
-    ----------
-    models : Path
-        Folder of ``*.daco`` files.
-    database : str
-        URL, see `daco.monitoring.store`.
-    host, port
-        Where to listen. Any address but a loopback address needs a `token`.
-    token : str, optional
-        Secret of the clients; at least 16 printable characters.
-    allowed_hosts : tuple of str
-        Names besides ``localhost`` of the service on a loopback address, behind a proxy; they
-        need a `token`.
-    clips : Path, optional
-        Where uploaded recordings are kept.
-    keep_audio : {"alarms", "all", "none"}
-        Which of them are kept: anomalous ones, all, or none.
-    audio_bytes : int
-        Of kept recordings; the oldest are removed first.
-    keep_days : float, optional
-        Older clips and alarms are removed.
-    normals : Path, optional
-        Folder of the normals' recordings, to listen to.
-    watched : tuple of Path
-        Folders of ``daco watch`` on the same database, to listen to.
-    rule : AlarmRule
-    workers : int
-        Processes that decode and score.
-    max_body : int
-        Bytes of one upload.
-    weights : mapping
-        Checkpoint by name of network, where it was not downloaded.
-    job_seconds, job_memory
-        Bounds of decoding and scoring one recording: seconds, and bytes beyond what a worker has
-        at its start.
-    waiting : int
-        Recordings that may wait for a worker; the next is answered 503.
-    uploads, buffered_bytes : int
-        Uploads that are received or waiting at one time, and the bytes they may hold together.
-    read_seconds : float
-        In which a request must have arrived.
-    connections : int
-        Open at one time.
-    silent_after : float
-        Seconds without a clip after which a machine counts as silent.
-    """
-
-    models: Path
-    database: str
-    host: str = "127.0.0.1"
+    models: Path  #: folder of ``*.daco`` files
+    database: str  #: URL, see `daco.monitoring.store`
+    host: str = "127.0.0.1"  #: address to listen on; any but a loopback address needs a token
     port: int = _number(8477, 0, 65535)
+    #: secret of the clients, at least 16 printable characters
     token: str | None = field(default=None, repr=False)
+    #: names besides ``localhost`` on a loopback address, behind a proxy; they need a token
     allowed_hosts: tuple[str, ...] = ()
-    clips: Path | None = None
-    keep_audio: Keep = "alarms"
-    audio_bytes: int = _number(2_000 * MEGABYTE, 0, 1 << 50)
-    keep_days: float | None = None
-    normals: Path | None = None
-    watched: tuple[Path, ...] = ()
+    clips: Path | None = None  #: folder of uploaded recordings
+    keep_audio: Keep = "alarms"  #: which of them are kept: anomalous ones, all, or none
+    audio_bytes: int = _number(2_000 * MEGABYTE, 0, 1 << 50)  #: the oldest are removed first
+    keep_days: float | None = None  #: older clips and alarms are removed
+    normals: Path | None = None  #: folder of the normals' recordings, to listen to
+    watched: tuple[Path, ...] = ()  #: folders of ``daco watch`` on the same database, likewise
     rule: AlarmRule = field(default_factory=AlarmRule)
-    workers: int = _number(2, 1, 256)
-    max_body: int = _number(32 * MEGABYTE, 1000, 1 << 30)
+    workers: int = _number(2, 1, 256)  #: processes that decode and score
+    max_body: int = _number(32 * MEGABYTE, 1000, 1 << 30)  #: bytes of one upload
+    #: checkpoint by name of network, where it was not downloaded
     weights: Mapping[str, str] = field(default_factory=dict)
-    job_seconds: float = _number(20.0, 0.001, 3600)
+    job_seconds: float = _number(20.0, 0.001, 3600)  #: for decoding and scoring one recording
+    #: bytes that a job may take beyond what a worker has at its start
     job_memory: int = _number(1_000 * MEGABYTE, 1 << 20, 1 << 40)
-    waiting: int = _number(16, 1, 10_000)
-    uploads: int = _number(64, 1, 10_000)
-    buffered_bytes: int = 256 * MEGABYTE
-    read_seconds: float = _number(20.0, 0.01, 3600)
-    connections: int = _number(512, 1, 100_000)
+    waiting: int = _number(16, 1, 10_000)  #: recordings that wait for a worker; the next gets a 503
+    uploads: int = _number(64, 1, 10_000)  #: received or waiting at one time
+    buffered_bytes: int = 256 * MEGABYTE  #: that these uploads may hold together
+    read_seconds: float = _number(20.0, 0.01, 3600)  #: in which a request must have arrived
+    connections: int = _number(512, 1, 100_000)  #: open at one time
+    #: seconds without a clip after which a machine counts as silent
     silent_after: float = _number(3600.0, 1, 1e9)
 
     def __post_init__(self) -> None:

@@ -57,18 +57,18 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection to read from."""
-        with self.translated(), self.engine.connect() as connection:
+        with self.translate_errors(), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction: everything written in the block is committed, or nothing."""
-        with self.write_lock, self.translated(), self._transaction(PATIENCE) as connection:
+        with self.write_lock, self.translate_errors(), self._transaction(PATIENCE) as connection:
             yield connection
 
     def check(self) -> None:
         """Raise a StoreError unless the database can be read and written now; changes nothing."""
-        with self.translated(opening=True), self._transaction(CHECK_PATIENCE) as connection:
+        with self.translate_errors(opening=True), self._transaction(CHECK_PATIENCE) as connection:
             connection.exec_driver_sql("SELECT version FROM daco_schema")
 
     @contextmanager
@@ -79,7 +79,7 @@ class Database:
                 yield connection
 
     @contextmanager
-    def translated(self, *, opening: bool = False) -> Iterator[None]:
+    def translate_errors(self, *, opening: bool = False) -> Iterator[None]:
         """Turn errors of the database into a StoreError that names it, without its password."""
         try:
             yield

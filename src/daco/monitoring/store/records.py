@@ -38,34 +38,17 @@ _LONGEST_DOCUMENT = 1 << 17
 class NewClip:
     """A judged recording to store.
 
-    Parameters
-    ----------
-    verdict : Verdict
-    machine : str
-        Whose clip it is: the stem of the model's file.
-    received_at : datetime
-        With its time zone.
-    source_key : str, optional
-        Identifies the recording among those of the machine. The same key with the same
-        `audio_sha256` is the same recording, and is stored once.
-    audio_sha256 : str, optional
-        Of the recording's bytes.
-    audio_path : str, optional
-        Where the recording can be found.
-    recorded_at : datetime, optional
-        When it was made, where that is known.
-    stamp : str, optional
-        Stored beside the source key, so that an unchanged file is recognised without reading it.
+    The same `source_key` with the same `audio_sha256` is the same recording, and is stored once.
     """
 
     verdict: Verdict
-    machine: str
-    received_at: datetime
-    source_key: str | None = None
-    audio_sha256: str | None = None
-    audio_path: str | None = None
-    recorded_at: datetime | None = None
-    stamp: str | None = None
+    machine: str  #: whose clip it is: the stem of the model's file
+    received_at: datetime  #: with its time zone, as `recorded_at`
+    source_key: str | None = None  #: identifies the recording among those of the machine
+    audio_sha256: str | None = None  #: of the recording's bytes
+    audio_path: str | None = None  #: where the recording can be found
+    recorded_at: datetime | None = None  #: when it was made, where that is known
+    stamp: str | None = None  #: recognises an unchanged file without reading it
 
     def __post_init__(self) -> None:
         # Checked here, so that one bad clip cannot spoil the transaction of many.

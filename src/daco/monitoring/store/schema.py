@@ -179,7 +179,7 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
 
     A newer schema raises a StoreError, and the database is left unchanged.
     """
-    with database.translated(opening=True):
+    with database.translate_errors(opening=True):
         with database.reading() as connection:
             version = _version(connection, database.label, len(migrations))
         if version == len(migrations):

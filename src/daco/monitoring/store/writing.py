@@ -284,11 +284,11 @@ class Outbox:
             connection.execute(update(outbox).where(outbox.c.id == row.id).values(values))
         return Delivery(row.id, row.key, row.kind, row.body, row.attempts + 1)
 
-    def delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
+    def mark_delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
         """Mark a message as delivered."""
         self._update(delivery, delivered_at=now or datetime.now(UTC), last_error=None)
 
-    def failed(
+    def put_back(
         self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
     ) -> None:
         """Put a message back, with the reason; it is due again after `wait` seconds."""

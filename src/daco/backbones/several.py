@@ -1,0 +1,111 @@
+"""Several networks that hear the same recordings: each readout of each is a view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daco.backbones.protocol import Backbone
+from daco.errors import InputError
+from daco.text import suggestion
+from daco.validation import Float32s
+
+
+class Networks(Backbone):
+    """Networks as one; its readouts are named as views.
+
+    A readout of the network without weights keeps its name, such as ``mod``. The default readout
+    of another network has the network's name, such as ``mn04``, and others have both, as
+    ``mn04-band``. Views are in the order of the networks.
+
+    Parameters
+    ----------
+    networks : sequence of Backbone
+        At least two different ones.
+    """
+
+    def __init__(self, networks: Sequence[Backbone]) -> None:
+        names = [each.name for each in networks]
+        if len(set(names)) < len(names):
+            raise InputError(f"A network is named twice: {', '.join(names)}. Remove one of them.")
+        self._networks = tuple(networks)
+        self.name = "+".join(names)
+        self.sample_rate, self.resampler = networks[0].sample_rate, networks[0].resampler
+        trained = next((each for each in networks if each.has_weights), networks[0])
+        self.precision, self.device = trained.precision, trained.device
+        self.parameters = sum(each.parameters or 0 for each in networks)
+        self.readouts = tuple(view_name(n, r) for n in networks for r in n.default_views)
+        self.default_readout = "+".join(self.readouts)
+
+    @property
+    def networks(self) -> tuple[Backbone, ...]:
+        """The networks, in order."""
+        return self._networks
+
+    def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
+        """Names of views; a network that none of them names has its default views."""
+        named: dict[Backbone, list[str]] = {network: [] for network in self.networks}
+        for name in readouts:
+            network, readout = self._parsed(name)
+            named[network].append(view_name(network, readout))
+        return tuple(
+            view
+            for network, views in named.items()
+            for view in views or [view_name(network, r) for r in network.default_views]
+        )
+
+    def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
+        """For each network, its own readout of each of its views."""
+        parsed = {name: self._parsed(name) for name in readouts}
+        return [
+            {name: readout for name, (owner, readout) in parsed.items() if owner is network}
+            for network in self.networks
+        ]
+
+    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
+        """Views of the same clips; `waveforms` has an array for each network, at its rate."""
+        vectors: dict[str, Float32s] = {}
+        for network, waves, share in zip(
+            self.networks, waveforms, self.shares(readouts), strict=True
+        ):
+            if share:
+                found = network.embed_many(waves, list(share.values()))
+                vectors |= {view: found[readout] for view, readout in share.items()}
+        return {name: vectors[name] for name in readouts}
+
+    def check_readout(self, name: str) -> None:
+        """Raise an `InputError` unless there is such a view."""
+        self._parsed(name)
+
+    def bands(self, readout: str) -> int:
+        """Equal parts, one per frequency band, of the vectors of a view; 1 for none."""
+        network, own = self._parsed(readout)
+        return network.bands(own)
+
+    def _parsed(self, name: str) -> tuple[Backbone, str]:
+        """The network of a view, and its readout."""
+        for network in self.networks:
+            if not network.has_weights and name in network.readouts:
+                return network, name
+            if network.has_weights and name == network.name:
+                return network, network.default_readout
+            if network.has_weights and name.startswith(f"{network.name}-"):
+                readout = name.removeprefix(f"{network.name}-")
+                network.check_readout(readout)
+                return network, readout
+        known = [
+            *(n.name for n in self.networks if n.has_weights),
+            *(r for n in self.networks if not n.has_weights for r in n.readouts),
+        ]
+        trained = [f"{n.name}-mean" for n in self.networks if n.has_weights]
+        raise InputError(
+            f"{self.name} has no view {name!r}. It has {', '.join(known)}, and other readouts, "
+            f"such as {', '.join(trained)}.{suggestion(name, known)}"
+        )
+
+
+def view_name(network: Backbone, readout: str) -> str:
+    """The name of a network's readout beside those of other networks."""
+    if not network.has_weights:
+        return readout
+    return network.name if readout == network.default_readout else f"{network.name}-{readout}"

@@ -1,0 +1,280 @@
+"""Several networks and several readouts: one table, one decoding, and the same vectors as alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from small_clips import RATE, FakeNet
+
+from daco.audio.decode import Decoder
+from daco.backbones import load
+from daco.backbones.logmel import LogMel
+from daco.backbones.several import Networks
+from daco.data.clips import Clip, ClipTable
+from daco.data.lazy_table import open_table
+from daco.data.table import EmbeddingTable
+from daco.embedding.cluster import Embedder, RayEmbedding, Recipe
+from daco.embedding.embed import embed_clips
+from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
+from daco.embedding.output import changes_since
+from daco.embedding.provenance import check_readouts, origin_of
+from daco.errors import DacoError, DataError, InputError, ModelError
+
+VIEWS = ("fake", "fake-length", "mod", "env", "cep")
+
+
+def both():
+    return Networks([FakeNet(), LogMel()])
+
+
+def noise_clips(folder, seconds=(1.0, 1.0, 1.3, 0.8, 1.0, 1.3), rates=(16000, 8000, 44100)):
+    folder.mkdir()
+    clips = []
+    for index, length in enumerate(seconds):
+        rate = rates[index % len(rates)]
+        wave = 0.1 * np.random.default_rng(index).normal(size=round(length * rate))
+        soundfile.write(folder / f"{index}.wav", wave, rate, subtype="PCM_16")
+        clips.append(Clip(f"{index}.wav", "fan", domain="source"))
+    return ClipTable(folder, tuple(clips))
+
+
+@pytest.fixture
+def clips(tmp_path):
+    return noise_clips(tmp_path / "clips")
+
+
+def embedded(clips, net, out, readouts=None, **options):
+    embed_clips(clips, net, out, readouts=readouts, **options)
+    return EmbeddingTable.read(out)
+
+
+def test_views_are_named_by_network_and_readout():
+    net = both()
+    assert net.name == "fake+logmel"
+    assert check_readouts(net, None) == ("fake", "mod", "env", "cep")
+    assert check_readouts(net, ["mod60+cep"]) == ("fake", "mod60", "cep")
+    assert check_readouts(net, ["cep", "fake-length"]) == ("fake-length", "cep")
+    assert check_readouts(net, ["fake-level+fake-length"])[:2] == ("fake", "fake-length")
+    assert check_readouts(net, [net.default_readout]) == net.readouts
+    assert check_readouts(LogMel(), ["mod+env", "cep"]) == ("mod", "env", "cep")
+    with pytest.raises(InputError, match=r"no view 'envv'.*Did you mean 'env'"):
+        check_readouts(net, ["envv"])
+    with pytest.raises(InputError, match="fake has no readout 'lenght'"):
+        check_readouts(net, ["fake-lenght"])
+    with pytest.raises(InputError, match="named twice"):
+        check_readouts(net, ["fake", "fake-level"])
+    with pytest.raises(InputError, match="named twice"):
+        load("logmel+logmel")
+    with pytest.raises(InputError, match="must be one of"):
+        load("logmel+mn4")
+
+
+@pytest.mark.parametrize("channel", [0, "mix", "residual-c0.5"])
+def test_every_view_is_what_its_network_gives_alone(tmp_path, clips, channel):
+    if channel == "residual-c0.5":
+        for path in clips.paths():
+            wave, rate = soundfile.read(path)
+            soundfile.write(path, np.stack([wave, wave[::-1]], axis=1), rate)
+    readouts = ["fake", "fake-length", "mod", "env", "cep"]
+    table = embedded(clips, both(), tmp_path / "all.parquet", readouts, channel=channel)
+    assert table.readouts == tuple(table.views) == VIEWS
+    fake = embedded(clips, FakeNet(), tmp_path / "f.parquet", ["level", "length"], channel=channel)
+    logmel = embedded(clips, LogMel(), tmp_path / "l.parquet", ["mod+env+cep"], channel=channel)
+    alone = [*fake.views.values(), *logmel.views.values()]
+    for matrix, expected in zip(table.views.values(), alone, strict=True):
+        np.testing.assert_allclose(matrix, expected, atol=1e-5)  # batches of another order
+
+
+def test_a_recording_is_decoded_once(tmp_path, clips, monkeypatch):
+    decoded = []
+    decode = Decoder.decode
+
+    def counted(self, source, content=b"", **options):
+        decoded.append(source)
+        return decode(self, source, content, **options)
+
+    monkeypatch.setattr(Decoder, "decode", counted)
+    embedded(clips, both(), tmp_path / "e.parquet")
+    assert sorted(decoded) == sorted(clips.paths())
+
+
+def test_an_interrupted_run_of_views_goes_on_and_writes_the_same_bytes(tmp_path, clips):
+    whole = tmp_path / "whole.parquet"
+    embed_clips(clips, both(), whole, shard_size=2)
+    out = tmp_path / "e.parquet"
+
+    def interrupt(done, total):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_clips(clips, both(), out, shard_size=2, progress=interrupt)
+    report = embed_clips(clips, both(), out, shard_size=2)
+    assert report.reused >= 2
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_clip_too_short_for_one_view_is_left_out_of_all(tmp_path):
+    clips = noise_clips(tmp_path / "clips", seconds=(1.0, 0.4, 1.0))
+    report = embed_clips(clips, both(), tmp_path / "e.parquet", on_error="skip")
+    assert [path for path, _ in report.skipped] == ["1.wav"]
+    assert {len(matrix) for matrix in EmbeddingTable.read(report.out).views.values()} == {2}
+
+
+def test_a_table_says_how_each_view_was_made(tmp_path, clips):
+    out = tmp_path / "e.parquet"
+    table = embedded(clips, both(), out, ["fake-length"])
+    assert table.metadata["backbone"] == "fake+logmel"
+    assert table.origin() == table.origin("fake-length")
+    assert table.origin("fake-length") == {
+        "backbone": "fake",
+        "weights_sha256": "0" * 64,
+        "readout": "length",
+        "precision": "fp32",
+        "sample_rate": str(RATE),
+        "resampler": "soxr",
+    }
+    assert table.origin("env")["backbone"] == "logmel"
+    assert open_table(out).origin("env") == table.origin("env")
+    one = EmbeddingTable(table.columns, {"env": table.matrix("env")}, table.metadata)
+    assert list(json.loads(one.metadata["views"])["views"]) == ["env"]
+    one.write(out)
+    assert EmbeddingTable.read(out).origin("env") == table.origin("env")
+    with pytest.raises(InputError, match="no readout 'cepp'"):
+        table.origin("cepp")
+
+
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        ('{"version": 2, "views": []}', "newer daco"),
+        ('{"version": 1, "views": ["mod"]}', "does not describe views"),
+        ('{"version": 1, "views": {"mod": {"sample_rate": 1}}}', "does not describe views"),
+        ("[]", "does not describe views"),
+        ("{", "does not describe views"),
+    ],
+)
+def test_an_unknown_layout_of_views_is_refused(tmp_path, views, message):
+    import pyarrow.parquet as pq
+
+    out = tmp_path / "e.parquet"
+    EmbeddingTable.from_arrays({"mod": np.eye(3), "env": np.eye(3)}).write(out)
+    content = pq.read_table(out)
+    metadata = {**content.schema.metadata, b"daco.views": views.encode()}
+    pq.write_table(content.replace_schema_metadata(metadata), out)
+    with pytest.raises(DataError, match=message) as raised:
+        EmbeddingTable.read(out)
+    assert str(out) in str(raised.value)
+    with pytest.raises(DataError, match=message):
+        open_table(out)
+
+
+def test_a_finished_table_of_other_networks_is_recognised(tmp_path, clips):
+    out = tmp_path / "e.parquet"
+    embed_clips(clips, both(), out)
+    names = check_readouts(both(), None)
+    assert changes_since(clips, out, origin_of(both(), names, 0), skip=False) == ([], 0)
+    other = Networks([FakeNet("1" * 64), LogMel()])
+    changes, _ = changes_since(clips, out, origin_of(other, names, 0), skip=False)
+    assert any("weights_sha256" in change for change in changes)
+    assert "the networks of its views" in changes
+
+
+# ------------------------------------------------------------------------------ one recording
+
+
+def logmel(readout):
+    return Frontend("logmel", readout, 16000, 0, "fp32", "soxr", None)
+
+
+def test_a_listener_gives_the_views_of_a_table(tmp_path, clips):
+    readouts = ["cep", "mod", "env"]
+    table = embedded(clips, LogMel(), tmp_path / "e.parquet", readouts)
+    frontend = frontend_of(table, readouts)
+    assert frontend_of(table) == logmel("cep")
+    assert isinstance(frontend, Frontends)
+    assert frontend.views == tuple(map(logmel, readouts))
+    listener = Listener(frontend)
+    for row, path in enumerate(clips.paths()):
+        recording = listener.hear(path)
+        assert list(recording.views) == readouts
+        for name, vectors in recording.views.items():
+            np.testing.assert_allclose(vectors[0], table.matrix(name)[row], atol=1e-5)
+        np.testing.assert_array_equal(
+            recording.embeddings, np.concatenate(list(recording.views.values()), axis=1)
+        )
+
+
+def several_frontends():
+    fake = Frontend("fake", "length", RATE, 0, "fp32", "soxr", "0" * 64)
+    return Frontends(**vars(fake), others=(logmel("cep"),))
+
+
+def test_windows_of_several_networks_are_of_the_same_time(tmp_path):
+    listener = Listener(several_frontends(), net=both())
+    path = tmp_path / "a.wav"
+    wave = 0.1 * np.random.default_rng(0).normal(size=16000 * 5)
+    soundfile.write(path, wave, 16000, subtype="FLOAT")
+    recording = listener.hear(path, window=2.0, hop=1.5)
+    assert recording.starts.tolist() == [0.0, 1.5, 3.0]
+    assert list(recording.views) == ["fake-length", "cep"]
+    assert recording.views["fake-length"][:, 0].tolist() == [2 * RATE] * 3
+    for row, start in enumerate((0, 24000, 48000)):
+        part = wave[None, start : start + 32000].astype(np.float32)
+        np.testing.assert_allclose(
+            recording.views["cep"][row], LogMel().embed(part, "cep")[0], atol=1e-5
+        )
+
+
+def test_a_listener_takes_samples_at_the_rate_of_the_first_network():
+    listener = Listener(several_frontends(), net=both())
+    wave = (0.1 * np.random.default_rng(0).normal(size=2 * RATE)).astype(np.float32)
+    recording = listener.hear_waveform(wave, RATE)
+    assert recording.views["fake-length"].tolist() == [[2 * RATE]]
+    assert recording.views["cep"].shape == (1, 40)
+
+
+def test_a_listener_refuses_networks_that_are_not_the_models():
+    with pytest.raises(ModelError, match="was made with fake"):
+        Listener(several_frontends(), net=LogMel())
+    with pytest.raises(ModelError, match="SHA-256"):
+        Listener(several_frontends(), net=Networks([FakeNet("1" * 64), LogMel()]))
+
+
+def test_vectors_of_ones_own_have_no_frontend():
+    table = EmbeddingTable.from_arrays({"a": np.eye(3), "b": np.eye(3)})
+    assert frontend_of(table, ["a", "b"]) is None
+    incomplete = EmbeddingTable.from_arrays(np.eye(3), metadata={"backbone": "logmel"})
+    with pytest.raises(InputError, match="incomplete"):
+        frontend_of(incomplete)
+
+
+# ------------------------------------------------------------------------------ a cluster's worker
+
+
+def test_a_worker_of_a_cluster_makes_the_shard_of_all_views(tmp_path, clips, monkeypatch):
+    net = both()
+    engine = RayEmbedding(net)
+    assert engine._recipe.backbone == "fake+logmel"
+    assert engine._recipe.weights_sha256 == ("0" * 64, None)
+    monkeypatch.setattr("daco.embedding.cluster.load", lambda *_: both())
+    worker = Embedder(engine._recipe)
+
+    class Here:
+        device = "cpu"
+
+        def shards(self, job, table, spans):
+            for start, stop in spans:
+                part = ClipTable(table.root, table.clips[start:stop])
+                shard = worker.embed(job, part)
+                assert not isinstance(shard, DacoError), shard
+                yield shard.__class__(**{**vars(shard), "start": start, "stop": stop})
+
+    embed_clips(clips, net, tmp_path / "ray.parquet", engine=Here(), shard_size=2)
+    embed_clips(clips, net, tmp_path / "local.parquet", shard_size=2)
+    assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
+    other = Embedder(Recipe("fake+logmel", weights_sha256=("1" * 64, None)))
+    assert "weights of fake" in str(other.embed(None, clips))
