@@ -41,8 +41,8 @@ TEN += ["zscore-hard-k1", "zscore-hard-varmin-K4", "zscore-hard-ldn-mean-K4", "c
 TAIL = 9.0  # the most that a score above those of all normals can add
 
 OPTIONS = {  # the first of each is how daco votes
-    "norm": "rank, bounded tail; rank, linear tail; rank, log tail; rank, no tail; uniform rank; "
-    "-log p, bounded tail; median/IQR; median/IQR within 5",
+    "norm": "rank, bounded tail; rank, linear tail; rank, log tail; rank, no tail; median/IQR; "
+    "median/IQR within 5; uniform rank; -log p, bounded tail",
     "scope": "pooled; domains, soft; domains, hard; domains alike",
     "weights": "configuration; base; family",
     "mean": "mean; trimmed 10 %; trimmed 25 %; median",
@@ -317,7 +317,7 @@ def degenerate(members: Members, kind: str) -> Members:
 
 
 def show_robustness(machines: list[Machine]) -> None:
-    variants = [CHOSEN._replace(norm=norm) for norm in OPTIONS["norm"].split("; ")[:4]]
+    variants = [CHOSEN._replace(norm=norm) for norm in OPTIONS["norm"].split("; ")[:5]]
     variants += [CHOSEN._replace(committee=each) for each in ("paper", "ten")]
     rows, header = [[changes(v)] for v in variants], ["variant"]
     kinds = ("another order", "10 x ldn-diff-K16", "noise instead")
