@@ -11,7 +11,7 @@ import pytest
 from daco.errors import DacoError
 from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.analysis import frontier_table
-from daco.experiments.stability import COLUMNS, choice_over_seeds, stability_table
+from daco.experiments.assembly import STABILITY, choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.method.config import paper_grid
 
@@ -199,7 +199,7 @@ VARIANTS = [*((seed, 10) for seed in range(10)), (0, 5), (0, 20)]
 def test_stability_lists_seeds_and_splits(variants, n_splits, splits):
     per_machine = tables()[1]
     table = stability_table(per_machine, balances_of(per_machine, variants))
-    assert tuple(table.columns) == COLUMNS
+    assert tuple(table.columns) == STABILITY
     kinds = table.groupby("kind")
     assert kinds.get_group("seeds")["seed"].tolist() == list(range(10))
     assert kinds.get_group("seeds")["n_splits"].unique().tolist() == [n_splits]

@@ -11,8 +11,8 @@ from daco.errors import ConfigError
 from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.analysis import complete_column, plain
+from daco.experiments.assembly import choice_over_seeds
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
-from daco.experiments.stability import choice_over_seeds
 from daco.experiments.tables import format_cell
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.selection import oracle, random_expectation
