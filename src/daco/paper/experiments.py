@@ -14,9 +14,8 @@ from daco.files.hashing import sha256_of_file
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, blind_pool
 from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import BACKBONES, DEV, EVAL, RELEASED, ArtifactError, Artifacts, cached
-from daco.paper.choices import RECORDINGS, config_of
 from daco.paper.printed import Recomputed, number
-from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
+from daco.paper.scores import HALF_DIGIT, RECORDINGS, config_of, metrics_of, rounding_error
 from daco.paper.statistics import families_of
 
 BACKENDS = ("knn1", "sel-maha", "gmm2")
@@ -94,8 +93,8 @@ def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
     """Rank correlation of the domains' separability and the gain, or its p-value."""
     gains = target_gains(artifacts)
     separability = diagnostics(artifacts)["separability_train"][list(gains)]
-    found = partial_spearman(separability, list(gains.values()), [])
-    return number(found.rho if which == "rho" else found.p_value)
+    correlation = partial_spearman(separability, list(gains.values()), [])
+    return number(correlation.rho if which == "rho" else correlation.p_value)
 
 
 # E2: realised false-alarm rates
@@ -116,8 +115,8 @@ def clip_rates(artifacts: Artifacts) -> pd.DataFrame:
     """The same of the dev machines under full equalisation, from their released clips."""
     rows = {}
     for machine in DEV:
-        found = artifacts.clips(DEFAULT_CONFIG, "dev", machine)
-        for row in fpr_coverage(found.scores, found.labels, found.domains):
+        clips = artifacts.clips(DEFAULT_CONFIG, "dev", machine)
+        for row in fpr_coverage(clips.scores, clips.labels, clips.domains):
             rows["daco-m0", row.level, machine] = row.rates
     return pd.DataFrame.from_dict(rows, orient="index")
 
