@@ -140,7 +140,7 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
 
 
 def _network(model: MachineModel) -> str:
-    from daco.method.views import Views
+    from daco.data.views import Views
 
     frontend, size = model.frontend, f"{model.embeddings.shape[1]} values"
     if isinstance(model.bands, Views):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.compute.processes import outcomes
+from daco.data.views import first_view
 from daco.embedding.cost import peak_memory
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
@@ -34,6 +35,7 @@ from daco.version import __version__
 
 HARD = "conf-hard-m0-k1"
 ORACLE = "conf-oracle-m30-k1"
+VOTE = "vote"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
@@ -160,15 +162,17 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
     if not data.labelled:
         return {"backends": np.array([], dtype=np.str_), "backend_metrics": np.empty((0, 3))}
     # A covariance of all bands together has more features than clips, and takes minutes.
-    normals, test = (
-        vectors.reshape(len(vectors), data.bands, -1).mean(axis=1) if data.bands > 1 else vectors
-        for vectors in (data.X, data.X_test)
-    )
+    (normals, bands), (test, _) = (first_view(each, data.bands) for each in (data.X, data.X_test))
+    if bands > 1:
+        normals, test = (
+            each.reshape(len(each), bands, -1).mean(axis=1) for each in (normals, test)
+        )
     systems = {
         "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
         "sel-maha": selective_mahalanobis(normals, data.domains, test),
         "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
+        VOTE: bank.score(data.X_test, VOTE)[:, 0],
     }
     scores = np.column_stack(list(systems.values()))
     metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values

@@ -34,9 +34,8 @@ ASSIGNMENTS = ("soft", "hard", "oracle")
 DEFAULT_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
 
-RECOMMENDED_CONFIG = "beam-varmin-K4"
-"""VarMin in every band, as it is: what the best published training-free systems since score with.
-On a readout without bands it is ``varmin-K4``."""
+RECOMMENDED_CONFIG = "vote"
+"""All configurations vote: the best that nobody has to choose on the machines measured so far."""
 
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""
