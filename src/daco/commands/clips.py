@@ -71,15 +71,13 @@ def clips(
 
 
 def _group(table: ClipTable) -> dict[Group, list[Clip]]:
+    def order(clip: Clip) -> tuple[int, str, int, str]:
+        return clip.year or 0, clip.machine, _SPLITS.index(clip.split), clip.domain or ""
+
     groups: dict[Group, list[Clip]] = defaultdict(list)
-    for clip in table:
+    for clip in sorted(table, key=order):
         groups[clip.year, clip.machine, clip.split, clip.domain].append(clip)
-
-    def order(group: Group) -> tuple[int, str, int, str]:
-        year, machine, split, domain = group
-        return year or 0, machine, _SPLITS.index(split), domain or ""
-
-    return {group: groups[group] for group in sorted(groups, key=order)}
+    return groups
 
 
 def _measure(
@@ -163,18 +161,16 @@ def _mixtures(groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioI
 
     of_machine: dict[str, list[AudioInfo]] = defaultdict(list)
     for (year, machine, _, _), members in groups.items():
-        of_machine[machine_title(year, machine)] += [
-            infos[c.path] for c in members if c.path in infos
-        ]
+        headers = [infos[clip.path] for clip in members if clip.path in infos]
+        of_machine[machine_title(year, machine)] += headers
     oddities = []
     for title, headers in of_machine.items():
-        rates = sorted({info.sample_rate for info in headers})
-        channels = sorted({info.channels for info in headers})
-        if len(rates) > 1:
-            oddities.append(f"{title}: rates of {' and '.join(map(str, rates))} Hz mixed.")
-        if len(channels) > 1:
-            counts = " and ".join(map(str, channels))
-            oddities.append(f"{title}: clips with {counts} channels mixed.")
+        rates = " and ".join(map(str, sorted({info.sample_rate for info in headers})))
+        channels = " and ".join(map(str, sorted({info.channels for info in headers})))
+        if "and" in rates:
+            oddities.append(f"{title}: rates of {rates} Hz mixed.")
+        if "and" in channels:
+            oddities.append(f"{title}: clips with {channels} channels mixed.")
         if len({round(info.seconds, 2) for info in headers}) > 1:
             span = _span([info.seconds for info in headers])
             oddities.append(f"{title}: lengths mixed, {span} s.")

@@ -18,7 +18,6 @@ from daco.errors import DownloadError, InputError
 from daco.text import quantity, suggestion
 
 if TYPE_CHECKING:
-    from daco.files.download import Fetched, WeightSource
     from daco.files.zenodo import Archive
 
 _STATUS = {
@@ -85,7 +84,30 @@ def download(
         raise InputError("--weights FILE belongs to `daco download weights NAME`.")
     if year is None:
         raise InputError("Which year? Give --year, for instance --year 2026.")
-    _dataset(year, target, machine or [], split or list(Split), keep_archives, overwrite, dry_run)
+    from daco.files.zenodo import download_dataset, plan_dataset
+
+    console = Output()
+    splits = [str(each) for each in split or Split]
+    plan = plan_dataset(year, target, machines=machine or [], splits=splits)
+    _show_plan(console, year, plan)
+    if dry_run:
+        return
+    with progress_bars(Output(stderr=True), of_bytes=True) as report:
+
+        def show(archive: Archive, phase: str, done: int, total: int | None) -> None:
+            report(f"{phase} {archive.machine} {archive.split}", done, total)
+
+        result = download_dataset(plan, keep_archives, overwrite, show)
+    for name, reason in result.failed:
+        console.print(f"[red]{name}[/red]: {escape(reason)}", soft_wrap=True)
+    if result.failed:
+        raise DownloadError(
+            f"{len(result.failed)} of {quantity(plan, 'archive')} failed, see above. What is "
+            "complete stays: run the same command again for the rest."
+        )
+    before = f"{len(result.present)} there before"
+    console.write(f"{quantity(result.done, 'archive')} unpacked now, {before}:")
+    console.write(f"  {plan[0].root}", wrap=False)
 
 
 def _weights(name: str, file: Path | None, dry_run: bool) -> None:
@@ -102,7 +124,12 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
     console = Output()
     if dry_run:
-        _show_sources(console, sources, weights_dir())
+        console.write(f"Weights, to be stored in {weights_dir()}")
+        table = Table("name", "file", "licence", "there")
+        for source in sources:
+            there = "yes" if source.path.is_file() else "no"
+            table.add_row(source.name, source.file_name, source.licence, there)
+        console.print(table)
         return
     for source in sources:
         if file is not None:
@@ -110,63 +137,14 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
         else:
             with progress_bars(Output(stderr=True), of_bytes=True) as report:
                 fetched = download_weights(source, progress=partial(report, source.name))
-        _show_fetched(console, source, fetched)
-
-
-def _show_sources(console: Output, sources: Sequence[WeightSource], folder: Path) -> None:
-    console.write(f"Weights, to be stored in {folder}")
-    table = Table("name", "file", "licence", "there")
-    for source in sources:
-        there = (folder / source.name / source.file_name).is_file()
-        table.add_row(source.name, source.file_name, source.licence, "yes" if there else "no")
-    console.print(table)
-
-
-def _show_fetched(console: Output, source: WeightSource, fetched: Fetched) -> None:
-    console.print(
-        f"[bold]{source.name}[/bold] {_STATUS[fetched.status]}, {fetched.size / 1e6:.1f} MB, "
-        f"checksum verified, licence {source.licence}"
-    )
-    console.write(f"  {fetched.path}", wrap=False)
-    console.write(f"  {fetched.checksum}", wrap=False)
-    if fetched.note:
-        console.print(f"  [yellow]{escape(fetched.note)}[/yellow]")
-
-
-def _dataset(
-    year: int,
-    folder: str,
-    machines: Sequence[str],
-    splits: Sequence[Split],
-    keep_archives: bool,
-    overwrite: bool,
-    dry_run: bool,
-) -> None:
-    from daco.files.zenodo import download_dataset, plan_dataset
-
-    console = Output()
-    plan = plan_dataset(year, folder, machines=machines, splits=[str(each) for each in splits])
-    _show_plan(console, year, plan)
-    if dry_run:
-        return
-    with progress_bars(Output(stderr=True), of_bytes=True) as report:
-
-        def show(archive: Archive, phase: str, done: int, total: int | None) -> None:
-            report(f"{phase} {archive.machine} {archive.split}", done, total)
-
-        result = download_dataset(
-            plan, keep_archives=keep_archives, overwrite=overwrite, progress=show
+        console.print(
+            f"[bold]{source.name}[/bold] {_STATUS[fetched.status]}, {fetched.size / 1e6:.1f} MB, "
+            f"checksum verified, licence {source.licence}"
         )
-    for name, reason in result.failed:
-        console.print(f"[red]{name}[/red]: {escape(reason)}", soft_wrap=True)
-    if result.failed:
-        raise DownloadError(
-            f"{len(result.failed)} of {quantity(plan, 'archive')} failed, see above. What is "
-            "complete stays: run the same command again for the rest."
-        )
-    before = f"{len(result.present)} there before"
-    console.write(f"{quantity(result.done, 'archive')} unpacked now, {before}:")
-    console.write(f"  {plan[0].root}", wrap=False)
+        console.write(f"  {fetched.path}", wrap=False)
+        console.write(f"  {fetched.checksum}", wrap=False)
+        if fetched.note:
+            console.print(f"  [yellow]{escape(fetched.note)}[/yellow]")
 
 
 def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
@@ -175,16 +153,11 @@ def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
     table = Table(title=f"DCASE {year} Task 2")
     for heading in ("archive", "split", "GB", "there"):
         table.add_column(heading, justify="right" if heading == "GB" else "left")
+    states = {"complete": "unpacked", "archive": "the archive", "missing": "-"}
     for archive in plan:
         share = archive.bytes_here / archive.size if archive.size else 0.0
-        there = {
-            "complete": "unpacked",
-            "archive": "the archive",
-            "part": f"{100 * share:.0f} %",
-            "missing": "-",
-        }[archive.state]
-        size = f"{archive.size / 1e9:.2f}"
-        table.add_row(archive.name, archive.split, size, there)
+        there = states.get(archive.state, f"{100 * share:.0f} %")
+        table.add_row(archive.name, archive.split, f"{archive.size / 1e9:.2f}", there)
     console.print(table)
     remaining = [archive for archive in plan if archive.state != "complete"]
     left = sum(archive.size - min(archive.bytes_here, archive.size) for archive in remaining)

@@ -70,7 +70,11 @@ def evaluate(
         results = [evaluate_scores(systems[0] if systems else scores, truth, **options)]
         document = results[0].to_dict()
     if out is not None:
-        _write(results, out)
+        import pandas as pd
+
+        from daco.experiments.study_tables import write_csv_table
+
+        write_csv_table(pd.DataFrame([row for result in results for row in result.rows()]), out)
     if as_json:
         print_json(document)
     elif ranking is not None:
@@ -163,15 +167,14 @@ def _show_differences(console: Output, ranking: Ranking) -> None:
             cells.append(Text(format_cell(difference.p_value, "p")))
         table.add_row(*cells)
     console.print("", table)
-    text = "95 % intervals by a jackknife over machines with Student's t."
+    texts = ["95 % intervals by a jackknife over machines with Student's t."]
     if differences:
-        text += (
-            " p: the two systems exchange their results on each machine; two-sided, "
-            "for one comparison."
+        texts.append(
+            "p: the two systems exchange their results on each machine; two-sided, for one "
+            "comparison."
         )
-        few = too_few_machines(ranking.differences[0].n_machines)
-        text += f" {few}" if few else ""
-    console.write(text)
+        texts.append(too_few_machines(ranking.differences[0].n_machines) or "")
+    console.write(" ".join(filter(None, texts)))
 
 
 def _ends(interval: tuple[float, float] | None) -> Text:
@@ -182,16 +185,3 @@ def _ends(interval: tuple[float, float] | None) -> Text:
 def _percents(metrics: Mapping[str, float], columns: Mapping[str, str]) -> list[str]:
     values = (metrics.get(column) for column in columns)
     return ["-" if value is None else f"{value:.2f}" for value in values]
-
-
-def _write(results: Sequence[Evaluation], out: Path) -> None:
-    import pandas as pd
-
-    from daco.experiments.study_tables import write_csv_table
-
-    rows = [
-        {"system": result.system, **machine}
-        for result in results
-        for machine in result.to_dict()["machines"]
-    ]
-    write_csv_table(pd.DataFrame(rows), out)

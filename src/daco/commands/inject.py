@@ -53,13 +53,9 @@ def inject(
     chosen = choose_recordings(table, per_domain, seed)
     net, _ = load_network(errors, backbone, "local", weights, device, precision)
     with interruptible("Nothing was written."), progress_bars(errors) as report:
+        progress = partial(report, "injecting")
         faults = inject_recordings(
-            chosen,
-            net,
-            plan,
-            readouts=readout,
-            channel=policy,
-            progress=partial(report, "injecting"),
+            chosen, net, plan, readouts=readout, channel=policy, progress=progress
         )
     faults.write(out)
     versions = quantity(len(plan.kinds) * len(plan.levels), "fault")

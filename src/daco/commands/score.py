@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -130,18 +130,11 @@ def _results(
             continue
         if listener is None:
             listener = Listener(model.frontend, weights=options.weights, device=options.device)
+        source = sys.stdin.buffer if path is None else path
         try:
-            verdict = judge(
-                model,
-                listener,
-                sys.stdin.buffer if path is None else path,
-                name=name,
-                options=options,
-            )
+            yield done, judge(model, listener, source, name=name, options=options)
         except (AudioError, InputError) as error:
             yield done, Failed(name, error.reason)
-        else:
-            yield done, verdict
 
 
 def _write_json(result: Verdict | Failed) -> None:
@@ -173,9 +166,8 @@ def _show(
     console: Output, model: MachineModel, verdicts: Sequence[Verdict], failures: Sequence[Failed]
 ) -> None:
     if verdicts:
-        table = new_table(["decision"], pad_edge=False, padding=(0, 1), show_edge=True)
-        table.add_column("score", justify="right")
-        table.add_column("p", justify="right")
+        options: dict[str, Any] = {"pad_edge": False, "padding": (0, 1), "show_edge": True}
+        table = new_table(["decision"], ["score", "p"], **options)
         table.add_column("recording, most similar normal")
         for verdict in verdicts:
             decision = "[bold red]ALARM[/bold red]" if verdict.alarm else "ok"

@@ -109,11 +109,8 @@ class ClipTable:
         for name in equal:
             if name not in COLUMNS:
                 raise InputError(f"A clip has no column {name!r}.{suggestion(name, COLUMNS)}")
-        chosen = (
-            clip
-            for clip in self.clips
-            if all(getattr(clip, name) == value for name, value in equal.items())
-        )
+        wanted = equal.items()
+        chosen = (c for c in self.clips if all(getattr(c, name) == value for name, value in wanted))
         return ClipTable(self.root, tuple(chosen))
 
     def to_pandas(self) -> pd.DataFrame:
@@ -149,15 +146,15 @@ def machine_title(year: int | None, machine: str) -> str:
 
 def find_oddities(clips: Sequence[Clip]) -> list[str]:
     """The problems that any table can have, machine by machine."""
-    oddities = []
     groups = group_clips(clips)
     years: dict[str, list[str]] = defaultdict(list)
     for year, machine in groups:
         years[machine].append("an unknown year" if year is None else str(year))
-    for machine, found in years.items():
-        if len(found) > 1:
-            named = " and ".join(sorted(found))
-            oddities.append(f"{machine} is there of {named}: other data under the same name.")
+    oddities = [
+        f"{machine} is there of {' and '.join(sorted(named))}: other data under the same name."
+        for machine, named in years.items()
+        if len(named) > 1
+    ]
     for key, members in groups.items():
         oddities += without_training(members)
         oddities += [f"{machine_title(*key)}: {oddity}" for oddity in _machine_oddities(members)]

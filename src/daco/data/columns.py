@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -84,7 +85,6 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
     values = list(values)
     if len(values) != n_clips:
         raise InputError(f"column {name!r} has {len(values)} values for {n_clips} clips.")
-    check = _CHECKS.get(kind or name, lambda value: value)
     column = np.empty(n_clips, dtype=object)
     checked: dict[str, str] = {}  # most columns repeat a few words
     for row, value in enumerate(values):
@@ -93,9 +93,11 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
             continue
         plain = value.item() if isinstance(value, np.generic) else value
         try:
-            _require(not isinstance(plain, str) or is_utf8(plain), _UTF8)
-            column[row] = check(plain)
-        except _WrongError as expected:
+            if name == "attributes" and (is_missing(plain) or plain == ""):
+                column[row] = {}
+            elif name not in _OPTIONAL or not (is_missing(plain) or plain == ""):
+                column[row] = read_value(kind or name, plain)
+        except ValueError as expected:
             raise InputError(
                 f"column {name!r} row {row} must be {expected}. Got {plain!r} instead."
             ) from None
@@ -104,64 +106,55 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
     return column
 
 
-class _WrongError(Exception):
-    """A value is not what its message says."""
+def read_value(name: str, value: Any) -> Any:
+    """A value of a clip column, also from its text; a ValueError says what it should have been."""
+    if isinstance(value, str) and not is_utf8(value):
+        raise ValueError(_UTF8)
+    read, expected = _READERS.get(name, (None, ""))
+    if read is None:
+        return value
+    result = read(value)
+    if result is None:
+        raise ValueError(expected)
+    return result
 
 
-def _require(condition: bool, expected: str) -> None:
-    if not condition:
-        raise _WrongError(expected)
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def _text(value: Any) -> Any:
-    _require(isinstance(value, str) and value != "", "text")
-    return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if is_missing(value) or value == "" else _text(value)
-
-
-def _split(value: Any) -> str:
-    _require(value in SPLITS, f"one of {', '.join(SPLITS)}")
-    return str(value)
+def _split(value: Any) -> str | None:
+    word = str(value).lower()
+    return word if word in SPLITS else None
 
 
 def _whole(value: Any) -> int | None:
-    if is_missing(value):
-        return None
+    if isinstance(value, str):
+        digits = value.removesuffix(".0")
+        return int(digits) if re.fullmatch("[0-9]{4}", digits) else None
     small = isinstance(value, int | float) and abs(value) < 2**31
-    _require(small and value == int(value), "a whole number or missing")
-    return int(value)
+    return int(value) if small and value == int(value) else None
 
 
-def _label(value: Any) -> int | None:
-    label = _whole(value)
-    _require(label in (0, 1, None), "0 (normal), 1 (anomaly) or missing")
-    return label
-
-
-def _attributes(value: Any) -> dict[str, str]:
+def _attributes(value: Any) -> dict[str, str] | None:
     """Attributes from a mapping, JSON text, or the pairs of a Parquet map."""
-    if is_missing(value) or value in ("", "{}"):
-        return {}
     if isinstance(value, str):
         value = parse_json(value)
     elif isinstance(value, list) and all(isinstance(p, tuple) and len(p) == 2 for p in value):
         value = dict(value)
-    _require(isinstance(value, Mapping), "a JSON object or a mapping")
+    if not isinstance(value, Mapping):
+        return None
     attributes = {str(key): str(item) for key, item in value.items()}
-    _require(all(is_utf8(key + item) for key, item in attributes.items()), _UTF8)
-    return attributes
+    return attributes if all(is_utf8(key + item) for key, item in attributes.items()) else None
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "path": _text,
-    "machine": _text,
-    "section": _text,
-    "domain": _text_or_none,
-    "split": _split,
-    "year": _whole,
-    "label": _label,
-    "attributes": _attributes,
+_OPTIONAL = ("domain", "year", "label")
+_LABELS = {"normal": 0, "anomaly": 1, "0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+_READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(("path", "machine", "section", "domain"), (_text, "text")),
+    "split": (_split, f"one of {', '.join(SPLITS)}"),
+    "year": (_whole, "a whole number or missing"),
+    "label": (lambda value: _LABELS.get(str(value).lower()), "0 (normal), 1 (anomaly) or missing"),
+    "attributes": (_attributes, 'a JSON object of text such as {"speed": "2"}'),
 }
+"""How a value is read, None where it is wrong, and what is expected."""

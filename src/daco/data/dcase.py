@@ -70,8 +70,7 @@ class ClipName:
     """The fields of a file name; None for what the name does not say.
 
     `kind` is of supplemental clips only: ``machine`` (clean), ``noise``, or ``unknown``. `tail`
-    is what follows the number, attributes mostly: in test names they can give the fault away,
-    so they are never to be used as features.
+    are mostly attributes: in test names they can give the fault away, so they are no features.
     """
 
     section: str
@@ -139,10 +138,11 @@ def clips_by_name(
         return None
     above = Path("/", DEFAULT_MACHINE) if root is None else root
     place = cache(lambda folder: folder_meaning(above, folder))
-    clips: list[Clip | None] = []
-    for path, name in zip(slashed, names, strict=True):
-        where = place(path.rpartition("/")[0])
-        clips.append(None if name is None else named_clip(path, name, where, where.year))
+    places = (place(path.rpartition("/")[0]) for path in slashed)
+    clips = [
+        None if name is None else named_clip(path, name, where, where.year)
+        for path, name, where in zip(slashed, names, places, strict=True)
+    ]
     others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
     if others and not split_known and any(clip and clip.split != "train" for clip in clips):
         raise InputError(
@@ -236,13 +236,9 @@ def folder_meaning(root: Location, folder: str) -> FolderMeaning:
     of_machine = root / folder
     for _ in range(last - machine):
         of_machine = of_machine.parent
-    return FolderMeaning(
-        machine=_machine_name(parts[machine]),
-        folder=of_machine,
-        split=_SPLIT_FOLDERS[split] if split else None,
-        year=year,
-        renamed="test_rename" in parts[len(root.parts) :] or split == "test_rename",
-    )
+    renamed = "test_rename" in parts[len(root.parts) :] or split == "test_rename"
+    name, split = _machine_name(parts[machine]), _SPLIT_FOLDERS[split] if split else None
+    return FolderMeaning(name, of_machine, split, year, renamed)
 
 
 def _holds_machines(folder: str) -> bool:

@@ -35,19 +35,16 @@ class FolderScan(NamedTuple):
 
     def problems(self) -> list[str]:
         """A sentence for each kind of problem."""
-        sentences = {
-            "folder": (self.closed, "could not be opened"),
-            "link": (self.broken, "left out, broken"),
-            "name": (self.misnamed, "left out, not UTF-8 or with an empty part, . or .."),
-        }
-        return [
-            *(
-                f"{quantity(names, noun)} {text}: {name_list(sorted(names))}."
-                for noun, (names, text) in sentences.items()
-                if names
-            ),
-            *unreadable_note(sorted(self.unreadable)),
+        sentences = [
+            (self.closed, "folder", "could not be opened"),
+            (self.broken, "link", "left out, broken"),
+            (self.misnamed, "name", "left out, not UTF-8 or with an empty part, . or .."),
         ]
+        return [
+            f"{quantity(names, noun)} {text}: {name_list(sorted(names))}."
+            for names, noun, text in sentences
+            if names
+        ] + unreadable_note(sorted(self.unreadable))
 
 
 def scan_folder(root: Location) -> FolderScan:
@@ -132,8 +129,7 @@ def read_folder(
     `domain_level` name the domains.
     """
     places = {path: _meaning_of_folders(path) for path in paths}
-    oddities: list[str] = []
-    outside, deep, clips = [], [], []
+    oddities, outside, deep, clips = [], [], [], []
     has_normal = any(label == 0 for _, _, label in places.values())
     if has_normal:
         # Files elsewhere may be anything, and the bank must hold normal clips only.
@@ -151,14 +147,14 @@ def read_folder(
         )
     for path, (folders, named_split, label) in places.items():
         split = named_split or ("test" if label == 1 else "train")
-        domain = folders[level - 1] if 0 < level <= len(folders) else None
-        if has_domains and domain is None and split == "train":
+        domain = None if has_domains else ONE_DOMAIN
+        if 0 < level <= len(folders):
+            domain = folders[level - 1]
+        if domain is None and split == "train":
             outside.append(path)
             continue
         if len(folders) > level > 0:
             deep.append(path)
-        if not has_domains:
-            domain = ONE_DOMAIN
         clips.append(Clip(path, root.name, year, domain=domain, split=split, label=label))
     if outside:
         inside = "normal/" if has_normal else "the folders of the domains"
@@ -170,14 +166,13 @@ def read_folder(
             f"{quantity(deep, 'clip')} deeper than <domain>/ taken for clips of that domain: "
             f"{name_list(deep)}."
         )
+    note = _domain_note(clips, level * has_domains, asked=domain_level is not None)
     if dated:
         note = (
             f"Folder level 1 has dates ({name_list(sorted(first), 3)}), so all clips are one "
             "domain. If the dates are operating conditions, use --domain-level 1; if folders "
             "inside them are, 2."
         )
-    else:
-        note = _domain_note(clips, level * has_domains, asked=domain_level is not None)
     return clips, oddities, note
 
 
@@ -203,10 +198,11 @@ def _domain_note(clips: Sequence[Clip], level: int, *, asked: bool) -> str:
         return ""
     listed = name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)
     note = f"Domains come from folder level {level}: {listed}."
-    if asked:
-        return note
-    others = " Folders of machines are to be read one by one." if len(counts) > _FEW else ""
-    return (
-        f"{note} If these are not operating conditions, use --domain-level 0 (one domain) or a "
-        f"manifest.{others}"
-    )
+    if not asked:
+        note += (
+            " If these are not operating conditions, use --domain-level 0 (one domain) or a "
+            "manifest."
+        )
+    if not asked and len(counts) > _FEW:
+        note += " Folders of machines are to be read one by one."
+    return note

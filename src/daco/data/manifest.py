@@ -11,22 +11,20 @@ import io
 import json
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from daco.data.clips import COLUMNS, ONE_DOMAIN, SPLITS, Clip, ClipTable
-from daco.data.columns import parse_json
+from daco.data.clips import COLUMNS, ONE_DOMAIN, Clip, ClipTable
+from daco.data.columns import read_value
 from daco.data.dcase import clips_by_name
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, file_sizes, is_url, open_location, parse_location
 from daco.text import name_list, quantity, suggestion
-from daco.validation import is_utf8
 
 _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
-_LABELS = {"0": 0, "0.0": 0, "normal": 0, "1": 1, "1.0": 1, "anomaly": 1}
 
 
 def read_manifest(
@@ -187,13 +185,13 @@ def _text(value: Any) -> str | None:
 
 def _clip(row: Mapping[str, str | None], where: str, root: Location, defaults: Any) -> Clip:
     values: dict[str, Any] = {}
-    for name, (read, expected) in _CELLS.items():
+    for name in COLUMNS:
         text = (row.get(name) or "").strip()
-        if text.lower() in _NOTHING:
-            continue
-        values[name] = read(text)
-        if values[name] is None:
-            raise DataError(f"{where} {name!r}: {name_list([text])!r} is not {expected}.")
+        try:
+            if text.lower() not in _NOTHING:
+                values[name] = read_value(name, text)
+        except ValueError as expected:
+            raise DataError(f"{where} {name!r}: {name_list([text])!r} is not {expected}.") from None
     if "path" not in values:
         raise DataError(f"{where} 'path': empty. Name the recording.")
     if values.get("label") == 1 and "split" not in values:
@@ -201,38 +199,13 @@ def _clip(row: Mapping[str, str | None], where: str, root: Location, defaults: A
             f"{where} 'split': missing for an anomaly, and without it a clip is for training. Say "
             "train or test in every row."
         )
+    if "section" in values:  # a spreadsheet makes a number of "00"
+        values["section"] = values["section"].removesuffix(".0").zfill(2)
     try:
         values["path"] = _path_below(root, str(row["path"]))
     except InputError as error:
         raise DataError(f"{where} 'path': {error}") from None
     return Clip(**{**defaults, **values})
-
-
-def _year(text: str) -> int | None:
-    digits = text.removesuffix(".0")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) == 4 else None
-
-
-def _attributes(text: str) -> dict[str, str] | None:
-    value = parse_json(text)
-    if not isinstance(value, dict):
-        return None
-    attributes = {str(key): str(each) for key, each in value.items()}
-    return attributes if all(is_utf8(key + each) for key, each in attributes.items()) else None
-
-
-_CELLS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "path": (str, ""),
-    "machine": (str, ""),
-    "domain": (str, ""),
-    # A spreadsheet makes a number of "00".
-    "section": (lambda text: text.removesuffix(".0").zfill(2), ""),
-    "label": (lambda text: _LABELS.get(text.lower()), "0, 1, normal, anomaly or empty"),
-    "split": (lambda text: text.lower() if text.lower() in SPLITS else None, " or ".join(SPLITS)),
-    "year": (_year, "a year"),
-    "attributes": (_attributes, 'a JSON object such as {"speed": "2"}'),
-}
-"""How the text of a cell is read, None where it is wrong, and what is expected."""
 
 
 def _with_names(

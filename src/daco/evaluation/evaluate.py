@@ -57,7 +57,6 @@ class Evaluation:
     ----------
     system, truth : str
         The folder's name, and where labels and domains came from.
-    machines : tuple of MachineEvaluation
     official_score : float
         Harmonic mean of AUC source, AUC target and pAUC over all machines.
     interval : tuple of float or None
@@ -67,8 +66,6 @@ class Evaluation:
         Over the machines, of each metric that all of them have.
     missing : tuple of str
         Machines of the truth without a score file. With any, the official score is not comparable.
-    notes : tuple of str
-        Cautions, one sentence each.
     """
 
     system: str
@@ -93,6 +90,10 @@ class Evaluation:
             for each in self.machines
         ]
         return {**asdict(self), "partial": self.partial, "machines": machines}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of each machine by column."""
+        return [{"system": self.system, **machine} for machine in self.to_dict()["machines"]]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,15 +45,9 @@ class MachineTruth:
 def read_truth(
     truth: Path | str, *, year: int | None = None, oddities: list[str]
 ) -> dict[Key, MachineTruth]:
-    """Labels and domains of all machines in a checkout of the official evaluator.
+    """Labels and domains of all machines in a checkout of the official evaluator, of `year`.
 
-    Parameters
-    ----------
-    truth : path
-    year : int, optional
-        The year it must be of.
-    oddities : list of str
-        What is odd is appended.
+    Oddities are appended.
     """
     root = Path(truth).expanduser()
     if root.name.startswith("ground_truth_"):
@@ -69,9 +64,8 @@ def read_truth(
         raise DataError(f"{root / 'ground_truth_data'} has no ground_truth_<machine>_... file.")
     by_machine: dict[Key, dict[str, tuple[int, str]]] = defaultdict(dict)
     for clip in known:
-        assert clip.label is not None
-        assert clip.domain is not None
-        by_machine[clip.machine, clip.section][stem_of(clip.path)] = clip.label, clip.domain
+        label_and_domain = cast(tuple[int, str], (clip.label, clip.domain))  # the truth has both
+        by_machine[clip.machine, clip.section][stem_of(clip.path)] = label_and_domain
     return {
         key: MachineTruth(clips, _other_names(root, key, clips))
         for key, clips in by_machine.items()
@@ -111,19 +105,14 @@ def values_by_clip(
         else:
             rows[stem] = row
     absent = [stem for stem in truth.clips if stem not in rows]
-    for names, what in (
-        (wrong, "with a name that is no clip's"),
-        (twice, "of a clip that was there under another name"),
+    for names, noun, what in (
+        (wrong, "row", "with a name that is no clip's"),
+        (twice, "row", "of a clip that was there under another name"),
+        (absent, "clip", "without a row"),
     ):
         if names:
-            problems.append(
-                f"{file.path.name}: {quantity(names, 'row')} {what}: {name_list(names, _SHOWN)}."
-            )
-    if absent:
-        problems.append(
-            f"{file.path.name}: {quantity(absent, 'clip')} without a row: "
-            f"{name_list(absent, _SHOWN)}."
-        )
+            listed = name_list(names, _SHOWN)
+            problems.append(f"{file.path.name}: {quantity(names, noun)} {what}: {listed}.")
     if wrong or twice or absent:
         return None
     return file.values[[rows[stem] for stem in truth.clips]]

@@ -15,19 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.validation import (
-    Bools,
-    Float64s,
-    Indices,
-    encode_domains,
-    finite_array,
-    plain_array,
-)
+from daco.validation import Bools, Float64s, Indices, encode_domains, finite_array, plain_array
 
 EPSILON = float(np.finfo(np.float64).eps)  # the evaluator's floor of means and denominators
 NOMINAL_LEVELS = (0.1, 0.15, 0.2, 0.3, 0.5)  # of the paper's coverage table
 _BLOCK = 1 << 18  # scores ranked at once: keeps the temporaries under about 40 MB
-
 
 QUANTITIES = ("auc_source", "auc_target", "pauc")
 """The columns of a per-machine table whose harmonic mean is the official score."""
@@ -203,10 +195,8 @@ def false_positive_rates(
     >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
     {'a': array([0.5]), 'b': array([1.])}
     """
-    checked, limits = (
-        finite_array(scores, "scores", 1),
-        finite_array(thresholds, "thresholds", None),
-    )
+    checked = finite_array(scores, "scores", 1)
+    limits = finite_array(thresholds, "thresholds", None)
     truth, names, codes = _truth(len(checked), labels, domains, anomalies=False)
     rates: dict[str, Float64s] = {}
     for code, name in enumerate(names):

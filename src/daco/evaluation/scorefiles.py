@@ -100,11 +100,10 @@ def write_scores(
     anomaly_score_fan_section_00_test.csv: section_00_0000.wav,0.1
     """
     values = np.asarray(scores, dtype=np.float64)
-    _require_clips(machine, names, values)
+    path = _checked_path(folder, machine, section, SCORES, names, values)
     if not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
         raise InputError(f"Machine {machine!r}: the score of {names[at]} is {values[at]}.")
-    path = Path(folder) / score_file_name(machine, section)
     return _write(path, names, map(repr, values.tolist()))
 
 
@@ -113,27 +112,17 @@ def write_decisions(
 ) -> Path:
     """Write a decision file; 1 or True is an alarm."""
     values = np.asarray(decisions)
-    _require_clips(machine, names, values)
+    path = _checked_path(folder, machine, section, DECISIONS, names, values)
     if not ((values == 0) | (values == 1)).all():
         raise InputError(f"Machine {machine!r}: a decision is 1 for an alarm and 0 for none.")
-    path = Path(folder) / score_file_name(machine, section, DECISIONS)
     return _write(path, names, (str(int(value)) for value in values))
 
 
 def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
     """The score and decision files of a folder, sorted by name; other files are passed over.
 
-    Parameters
-    ----------
-    folder : path
-    problems : list of str, optional
-        What is wrong is appended here, one sentence each, and the file left out. Without it,
-        all problems are raised together.
-
-    Raises
-    ------
-    DataError
-        There is no such file, or one is not as it should be and `problems` was not given.
+    What is wrong is appended to `problems`, one sentence each, and the file left out. Without it,
+    all problems are raised together as a `DataError`.
     """
     folder = Path(folder)
     wrong: list[str] = []
@@ -142,25 +131,35 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(".csv"))
     except OSError as error:
         raise DataError(f"{folder} cannot be read as a folder: {error.strerror}.") from None
-    if not any(path.name.startswith((SCORES, DECISIONS)) for path in paths):
+    paths = [path for path in paths if path.name.startswith((SCORES, DECISIONS))]
+    if not paths:
         raise DataError(
             f"There is no score file in {folder}. Their names are {SCORES}_<machine>_section_00_"
             "test.csv."
         )
     for path in paths:
-        if not path.name.startswith((SCORES, DECISIONS)):
-            continue
-        file = _read(path, wrong)
-        if file is None:
-            continue
-        key = file.kind, file.machine, file.section
-        if key in files:
+        before, parsed = len(wrong), parse_file_name(path.name)
+        if parsed is None:
+            usual = score_file_name("<machine>")
             wrong.append(
-                f"{path.name}: the same machine and section as in {files[key].path.name}. "
-                "Keep one of them."
+                f"{path.name}: not a name such as {usual}, so that nothing tells its machine."
             )
             continue
-        files[key] = file
+        kind, machine, section, year = parsed
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            wrong.append(f"{path.name} cannot be read: {error}.")
+            continue
+        names, values = parse_rows(text, kind, path.name, wrong)
+        if twin := files.get((kind, machine, section)):
+            wrong.append(
+                f"{path.name}: the same machine and section as in {twin.path.name}. Keep one of "
+                "them."
+            )
+        if len(wrong) == before:
+            file = ScoreFile(path, kind, machine, section, year, names, values)
+            files[kind, machine, section] = file
     if problems is not None:
         problems += wrong
     elif wrong:
@@ -207,28 +206,14 @@ def _fault(row: Sequence[str], kind: str, before: Mapping[str, float]) -> str | 
     return "a clip that was there before" if stem_of(row[0].strip()) in before else None
 
 
-def _read(path: Path, problems: list[str]) -> ScoreFile | None:
-    parsed = parse_file_name(path.name)
-    if parsed is None:
-        problems.append(
-            f"{path.name}: not a name such as {score_file_name('<machine>')}, so that nothing "
-            "tells its machine."
-        )
-        return None
-    kind, machine, section, year = parsed
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{path.name} cannot be read: {error}.")
-        return None
-    before = len(problems)
-    names, values = parse_rows(text, kind, path.name, problems)
-    if len(problems) > before:
-        return None
-    return ScoreFile(path, kind, machine, section, year, names, values)
-
-
-def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generic]) -> None:
+def _checked_path(
+    folder: Path,
+    machine: str,
+    section: str,
+    kind: str,
+    names: Sequence[str],
+    values: NDArray[np.generic],
+) -> Path:
     if values.shape != (len(names),):
         raise InputError(
             f"Machine {machine!r} has {quantity(names, 'clip')} and values of shape {values.shape}."
@@ -237,6 +222,7 @@ def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generi
         raise InputError(f"Machine {machine!r} has no test clip to write scores of.")
     if len({stem_of(name) for name in names}) < len(names):
         raise InputError(f"Machine {machine!r} has test clips of the same name.")
+    return Path(folder) / score_file_name(machine, section, kind)
 
 
 def _write(path: Path, names: Sequence[str], values: Iterable[str]) -> Path:

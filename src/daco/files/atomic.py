@@ -9,13 +9,9 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daco.errors import DataError
 from daco.files.remote import Location
-
-if TYPE_CHECKING:
-    from daco.files.stores import RemotePath
 
 TEMPORARY = ".tmp"
 """Suffix of unfinished files; a kill may leave one, which is never read."""
@@ -35,22 +31,17 @@ _HINTS = {
 def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Path]:
     """A temporary path to write to; when the block ends, it becomes `path` in one step.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-        The file that is to appear. Until then an older one stays as it is.
-    folder : Path or None
-        Of the temporary file, on the same file system; by default that of `path`. The temporary
-        file of a remote one is local.
-
-    Raises
-    ------
-    DataError
-        The file cannot be written; the message names it and the reason.
+    Until then an older file stays as it is. The temporary one is in `folder`, on the same file
+    system, by default that of `path`; of a remote file it is local. A file that cannot be written
+    raises a `DataError` that names it and the reason.
     """
     if not isinstance(path, Path):
-        with _uploaded(path) as file:
-            yield file
+        try:
+            with tempfile.TemporaryDirectory(prefix="daco-") as local:
+                yield (file := Path(local) / path.name)
+                path.upload(file)
+        except OSError as error:
+            raise write_error(Path(tempfile.gettempdir()), error) from None
         return
     temporary = None
     try:
@@ -67,17 +58,6 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _uploaded(path: RemotePath) -> Iterator[Path]:
-    try:
-        with tempfile.TemporaryDirectory(prefix="daco-") as folder:
-            temporary = Path(folder) / path.name
-            yield temporary
-            path.upload(temporary)
-    except OSError as error:
-        raise write_error(Path(tempfile.gettempdir()), error) from None
 
 
 def write_error(path: Location, error: OSError) -> DataError:

@@ -252,7 +252,15 @@ def _arrow_store(protocol: str, authority: str, query: str) -> _ArrowStore:
 def remote_path(protocol: str, rest: str) -> RemotePath:
     """The path of the URL ``protocol://rest``."""
     if protocol not in BUILT_IN:
-        return _fsspec_path(protocol, rest)
+        try:
+            return RemotePath._from_upath(UPath(f"{protocol}://{rest}"))
+        except ValueError as error:
+            if "nsupported" not in str(error):
+                raise
+            raise InputError(
+                f"{protocol}:// is no file system that is known here. Those of pyarrow are "
+                f"{', '.join(BUILT_IN)}; fsspec has others."
+            ) from None
     rest, mark, options = rest.partition("?")
     authority, _, key = rest.partition("/")
     if protocol == "s3" and ":" in authority and "@" not in authority:  # what follows is secret
@@ -273,18 +281,6 @@ def remote_path(protocol: str, rest: str) -> RemotePath:
     return RemotePath._from_upath(path) / key
 
 
-def _fsspec_path(protocol: str, rest: str) -> RemotePath:
-    try:
-        return RemotePath._from_upath(UPath(f"{protocol}://{rest}"))
-    except ValueError as error:
-        if "nsupported" not in str(error):
-            raise
-        raise InputError(
-            f"{protocol}:// is no file system that is known here. Those of pyarrow are "
-            f"{', '.join(BUILT_IN)}; fsspec has others."
-        ) from None
-
-
 def store_error(where: str, error: BaseException, action: str) -> DataError:
     """What went wrong with a remote file that could not be `action` ("read"), and what to do.
 
@@ -296,30 +292,25 @@ def store_error(where: str, error: BaseException, action: str) -> DataError:
     text = f"{type(error).__name__}: {error}"
     matches = (c for c, pattern in _CAUSES.items() if re.search(pattern, text, re.IGNORECASE))
     cause = next(matches, "denied" if isinstance(error, PermissionError) else "")
-    bucket, s3 = "/".join(where.split("/")[:3]), where.startswith("s3://")
-    if cause == "missing":
-        message = (
-            f"{bucket}: there is no such bucket. Create it, or correct its name or the endpoint"
-        )
-    elif cause == "unreachable":
-        hint = " (AWS_ENDPOINT_URL, or ?endpoint_override=host:port)" if s3 else ""
-        message = f"{bucket}: cannot be reached ({_reason(error)}). "
-        message += f"Check the network and the endpoint{hint}"
-    elif cause == "denied":
-        hint = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)" if s3 else ""
-        message = f"{where}: access denied, it cannot be {action} from here. "
-        message += f"Give this computer credentials that may{hint}"
-    else:
-        message = f"{where}: cannot be {action} ({_reason(error)})"
-    return DataError(f"{message}.")
-
-
-def _reason(error: BaseException) -> str:
-    """The last thing that the store's message says, without what names the request."""
-    text = re.sub(r"\s*\(Request ID: [^)]*\)", "", _first_line(error))
-    text = text.rpartition("Details: ")[2].rpartition(" operation: ")[2]
-    text = text.partition(" error_info=")[0].rpartition("a last message of ")[2]
-    return shorten(text, 200, placeholder="...").rstrip(". ")
+    # The last thing that the store's message says, without what names the request.
+    reason = re.sub(r"\s*\(Request ID: [^)]*\)", "", _first_line(error))
+    reason = reason.rpartition("Details: ")[2].rpartition(" operation: ")[2]
+    reason = reason.partition(" error_info=")[0].rpartition("a last message of ")[2]
+    reason = shorten(reason, 200, placeholder="...").rstrip(". ")
+    bucket = "/".join(where.split("/")[:3])
+    endpoint = " (AWS_ENDPOINT_URL, or ?endpoint_override=host:port)"
+    credentials = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
+    if not where.startswith("s3://"):
+        endpoint = credentials = ""
+    messages = {
+        "missing": f"{bucket}: there is no such bucket. Create it, or correct its name or the "
+        "endpoint",
+        "unreachable": f"{bucket}: cannot be reached ({reason}). Check the network and the "
+        f"endpoint{endpoint}",
+        "denied": f"{where}: access denied, it cannot be {action} from here. Give this computer "
+        f"credentials that may{credentials}",
+    }
+    return DataError(f"{messages.get(cause, f'{where}: cannot be {action} ({reason})')}.")
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,23 +105,6 @@ def list_record(year: int, split: str) -> list[Archive]:
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
-    document = _fetch_json(url)
-    entries = document.get("files") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
-    newest: dict[str, Archive] = {}
-    for entry in entries:
-        archive = _read_entry(entry, split, api, url)
-        if archive and (
-            archive.machine not in newest or newest[archive.machine].revision < archive.revision
-        ):
-            newest[archive.machine] = archive
-    if not newest:
-        raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
-    return sorted(newest.values(), key=lambda archive: archive.machine.casefold())
-
-
-def _fetch_json(url: str) -> Any:
     advice = (
         f"on a machine without internet, set {ZENODO_API_VARIABLE} to a mirror, or carry the "
         "unpacked folders there"
@@ -129,9 +113,17 @@ def _fetch_json(url: str) -> Any:
         file = Path(folder) / "record.json"
         transfer(url, file, url, advice=advice)
         try:
-            return json.loads(file.read_bytes())
+            document = json.loads(file.read_bytes())
         except (ValueError, RecursionError) as error:
             raise DownloadError(f"The answer of {url} is not JSON ({error}).") from error
+    entries = document.get("files") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
+    archives = [each for entry in entries if (each := _read_entry(entry, split, api, url))]
+    if not archives:
+        raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
+    archives.sort(key=lambda each: (each.machine.casefold(), each.revision))
+    return list({archive.machine: archive for archive in archives}.values())
 
 
 def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
@@ -140,14 +132,14 @@ def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
         name, size, checksum = entry["key"], entry["size"], entry["checksum"]
         address = entry["links"]["self"]
         match = _NAMES[split].fullmatch(name)
-        sound = isinstance(size, int) and size >= 0 and _MD5.fullmatch(checksum)
+        valid = isinstance(size, int) and size >= 0 and _MD5.fullmatch(checksum)
         host_of(address)
     except (KeyError, TypeError, AttributeError, InputError) as error:
         raise DownloadError(
             f"{url} has an entry without name, size, checksum or address ({error!r}). Without its "
             "checksum nothing is fetched."
         ) from error
-    if not sound:
+    if not valid:
         raise DownloadError(f"{url} has an entry of a wrong size or checksum: {name!r}.")
     if match is None:
         return None
@@ -246,9 +238,7 @@ def _download(
     progress: Callable[[Archive, str, int, int | None], None] | None,
 ) -> None:
     def report(phase: str) -> Progress | None:
-        if progress is None:
-            return None
-        return lambda have, total: progress(archive, phase, have, total)
+        return None if progress is None else partial(progress, archive, phase)
 
     advice = "what is complete stays, so run the same command again with a network"
     with explain_write_errors(archive.receipt):
@@ -256,13 +246,13 @@ def _download(
         with hold_lock(archive.receipt, LOCK_WAIT):
             if _is_unpacked(archive):  # by another process, while this one waited
                 return
-            url, file = archive.url, archive.file
-            fetch([url], file, archive.checksum, archive.size, report("fetch"), advice)
+            file, size = archive.file, archive.size
+            fetch([archive.url], file, archive.checksum, size, report("fetch"), advice)
             files = unpack(file, archive.target, overwrite, report("unpack"))
             contents = {
                 "archive": archive.name,
                 "checksum": archive.checksum,
-                "files": [[str(path), size] for path, size in files.items()],
+                "files": [[str(path), length] for path, length in files.items()],
             }
             with atomic_write(archive.receipt) as temporary:
                 temporary.write_text(json.dumps(contents), encoding="utf-8")
