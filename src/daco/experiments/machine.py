@@ -27,7 +27,7 @@ from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
-from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.config import RAW_CONFIG, VOTE_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.machines import MachineEvaluation
 from daco.validation import Float64s
@@ -35,11 +35,10 @@ from daco.version import __version__
 
 HARD = "conf-hard-m0-k1"
 ORACLE = "conf-oracle-m30-k1"
-VOTE = "vote"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
-_LAYOUT = 2  # of the arrays in a file; files of another layout are computed again
+_LAYOUT = 3  # of the arrays in a file; files of another layout are computed again
 _NAMED = 20  # machines that failed, in one message
 
 Result = TypeVar("Result")
@@ -172,7 +171,7 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
         "sel-maha": selective_mahalanobis(normals, data.domains, test),
         "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
-        VOTE: bank.score(data.X_test, VOTE)[:, 0],
+        VOTE_CONFIG: bank.score(data.X_test, VOTE_CONFIG)[:, 0],
     }
     scores = np.column_stack(list(systems.values()))
     metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values

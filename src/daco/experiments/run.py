@@ -275,6 +275,7 @@ def _derive(
         guard=guard,
         seed=settings.seed,
         n_splits=settings.n_splits,
+        vote=assembly.vote_scores(machines),
     )
     chosen = selection["chosen"]
     found |= {

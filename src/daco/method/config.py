@@ -34,8 +34,11 @@ ASSIGNMENTS = ("soft", "hard", "oracle")
 DEFAULT_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
 
-RECOMMENDED_CONFIG = "vote"
-"""All configurations vote: the best that nobody has to choose on the machines measured so far."""
+VOTE_CONFIG = "vote"
+"""All configurations of the frontier grid vote."""
+
+RECOMMENDED_CONFIG = VOTE_CONFIG
+"""What ``daco fit`` does by default: the best that nobody has to choose (docs/vote.md)."""
 
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""

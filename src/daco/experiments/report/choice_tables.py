@@ -35,6 +35,7 @@ RULES = {
     "criterion, both vetoes": "smallest criterion after both vetoes",
     "criterion, label-free veto": "smallest criterion among configurations that detect "
     "pseudo-anomalies",
+    "vote": "none is chosen: all configurations of the frontier grid vote",
     "per-machine blind": "each machine its own, by the criterion on its normals",
     "oracle": "best in hindsight: an upper bound, not a rule",
 }

@@ -26,6 +26,7 @@ _BACKENDS = {
     "sel-maha": "selective Mahalanobis",
     "gmm2": "Gaussian mixture (2)",
     "conf-oracle-m30-k1": "quantile maps with true domains (m = 30)",
+    "vote": "vote of all configurations",
     "ae-mse": "simple autoencoder",
     "ae-maha": "selective Mahalanobis autoencoder, as published",
     "ae-maha-row": "selective Mahalanobis autoencoder, distance of the textbook",
