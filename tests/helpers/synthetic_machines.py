@@ -104,3 +104,11 @@ def synthetic_table(machines: Iterable[SyntheticMachine]) -> EmbeddingTable:
         path=[f"{m.name}/{i:05d}.wav" for m in made for i in range(len(m.X) + len(m.X_test))],
         metadata={"backbone": "synthetic"},
     )
+
+
+def small_table(*names: str, seed: int = 0, **size: int) -> EmbeddingTable:
+    """Machines of these names with 40 source and 8 target normals and 40 test clips each."""
+    size = {"n_source": 40, "n_target": 8, "n_test": 40, "dim": 8} | size
+    return synthetic_table(
+        synthetic_machine(name, [seed, *name.encode()], **size) for name in names
+    )

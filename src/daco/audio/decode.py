@@ -25,8 +25,10 @@ from numpy.typing import NDArray
 from daco.audio.formats import (
     DEFAULT_LIMITS,
     FORMATS,
+    INT16_SCALE,
     READABLE,
     AudioLimits,
+    plain_pcm16,
     suffix_of_content,
     truncation,
 )
@@ -38,7 +40,6 @@ from daco.audio.microphones import (
     parse_channel,
     require_channels,
 )
-from daco.audio.pcm import INT16_SCALE, plain_pcm16
 from daco.errors import AudioError, InputError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s

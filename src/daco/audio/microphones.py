@@ -42,9 +42,6 @@ def parse_channel(text: str | int) -> int | str:
         The embedding of the near microphone minus 0.5 times that of the far one, or minus its
         projection onto that one.
 
-    Examples
-    --------
-    >>> from daco.audio.microphones import parse_channel
     >>> parse_channel("1"), parse_channel("near"), parse_channel("mix"), parse_channel("LSQ")
     (1, 0, 'mix', 'lsq')
     >>> parse_channel("residual-c.50")
@@ -101,10 +98,6 @@ def apply_channel(waves: NDArray[Any], policy: int | str, sample_rate: int) -> N
     it `needs_both`. A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, which at 16 kHz
     are the published 1024 and 512 samples.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.audio.microphones import apply_channel
     >>> both = np.random.default_rng(0).normal(size=(2, 16000)).astype(np.float32)
     >>> apply_channel(both, "lsq", 16000).shape
     (16000,)
@@ -122,10 +115,6 @@ def residual(near: Float32s, far: Float32s, policy: str | int) -> Float32s:
     ``residual-c0.5`` has c = 0.5. ``residual-proj`` has ``c = <near, far> / (<far, far> + 1e-12)``
     of each row, all bands together, so that the rest is orthogonal to ``far``.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.audio.microphones import residual
     >>> near, far = np.float32([[3, 4]]), np.float32([[2, 0]])
     >>> residual(near, far, "residual-c0.5"), residual(near, far, "residual-proj").round(6)
     (array([[2., 4.]], dtype=float32), array([[0., 4.]], dtype=float32))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from daco.audio.decode import Waveforms
-from daco.audio.pcm import INT16_SCALE
+from daco.audio.formats import INT16_SCALE
 
 SILENT_RMS = 1e-4
 """Below -80 dB of full scale a microphone is off, far away or not connected."""

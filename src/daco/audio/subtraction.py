@@ -38,10 +38,6 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     complex gain of `far_gain` and subtracted; the result has the level of the input. Both have
     more than half a `window` of samples, an even number; a shorter clip raises `AudioError`.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.audio.subtraction import least_squares
     >>> rng = np.random.default_rng(0)
     >>> machine, hall = rng.normal(size=(2, 160_000)).astype(np.float32)
     >>> clean = least_squares(machine + 3 * hall, hall)
@@ -74,10 +70,6 @@ def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WI
     ``|Y| = |C| - |F|`` where the near spectrum C is the larger, else ``0.1 |C|``, frame by frame
     and frequency by frequency, with the phase of C. Parameters and errors as `least_squares`.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.audio.subtraction import spectral_subtraction
     >>> wave = np.random.default_rng(0).normal(size=16000).astype(np.float32)
     >>> quiet = spectral_subtraction(wave, wave)
     >>> bool(np.allclose(quiet, 0.1 * wave, atol=1e-6))

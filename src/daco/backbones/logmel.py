@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.pcm import INT16_SCALE
+from daco.audio.formats import INT16_SCALE
 from daco.backbones.classical import VIEWS, framing, mel_filters, mel_levels, shortest_clip
 from daco.backbones.pooling import MIN_MODULATION_FRAMES
 from daco.backbones.protocol import Backbone

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from daco.audio.pcm import INT16_SCALE
+from daco.audio.formats import INT16_SCALE
 from daco.backbones.protocol import PRECISIONS, Backbone
 from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.compute.device import tf32, torch_device

@@ -82,7 +82,7 @@ def paper(
 
 def _write(out: Path, artifacts: Path, findings: Sequence[Finding]) -> None:
     """The document, and the pictures beside it."""
-    from daco.experiments.figures.style import png_bytes, svg_bytes
+    from daco.experiments.figures.style import save_picture
     from daco.files.atomic import atomic_write
     from daco.paper.artifacts import ArtifactError, open_artifacts
     from daco.paper.check import CAPTIONS, as_markdown, paper_figures
@@ -95,9 +95,8 @@ def _write(out: Path, artifacts: Path, findings: Sequence[Finding]) -> None:
     else:
         pictures = {f"{out.stem}-{name}.svg": CAPTIONS[name] for name in drawn}
         for name, figure in drawn.items():
-            for content, ending in ((svg_bytes(figure, name), "svg"), (png_bytes(figure), "png")):
-                with atomic_write(out.with_name(f"{out.stem}-{name}.{ending}")) as temporary:
-                    temporary.write_bytes(content)
+            for ending in ("svg", "png"):
+                save_picture(figure, out.with_name(f"{out.stem}-{name}.{ending}"), salt=name)
     with atomic_write(out) as temporary:
         temporary.write_text(as_markdown(findings, pictures), encoding="utf-8")
 

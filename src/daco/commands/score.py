@@ -94,7 +94,7 @@ def score(
 
 def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Location | None]]:
     """Name and path of each recording, also of those in folders; the path of stdin is None."""
-    from daco.data.folders import list_audio
+    from daco.data.sources import list_audio
 
     if arguments.count(STDIN) > 1:
         raise InputError("Stdin can be read only once: give - once.")

@@ -1,8 +1,7 @@
 """Clips and their embeddings: what a recording is, and tables of vectors.
 
 Start with `clips` (a clip and a table of clips) and `sources` (`read_clips` of a folder or
-manifest). `folders` lists recordings and reads plain folders, `manifest` CSV and Parquet lists,
-`dcase` the names of the challenge, `dcase_sets` its folders and evaluation labels. `table` has
-the `EmbeddingTable`, on top of `columns` (checks) and `parquet` (the file); `lazy_table` leaves
-the vectors in the file.
+manifest). `manifest` reads CSV and Parquet lists, `dcase` the names of the challenge, `dcase_sets`
+its folders and evaluation labels. `table` has the `EmbeddingTable`, on top of `columns` (checks)
+and `parquet` (the file); `lazy_table` leaves the vectors in the file.
 """

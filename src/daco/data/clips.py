@@ -61,8 +61,6 @@ class Clip:
 class ClipTable:
     """Clips below one folder, and a sentence for every oddity.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> clips = (Clip("a.wav", "fan", domain="source"), Clip("b.wav", "fan", split="test"))
     >>> table = ClipTable(Path("recordings"), clips)

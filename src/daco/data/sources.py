@@ -1,19 +1,31 @@
-"""`read_clips`: one table of clips from a manifest, a DCASE data set or plain folders."""
+"""`read_clips`: one table of clips from a manifest, a DCASE data set or plain folders.
+
+Recordings of a folder are listed by `scan_folder`; names of plain folders say split and domain.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from daco.audio.formats import READABLE, is_unreadable
-from daco.data.clips import ClipTable, find_oddities
+from daco.audio.formats import READABLE, is_readable, is_unreadable
+from daco.data.clips import ONE_DOMAIN, SPLITS, Clip, ClipTable, find_oddities
 from daco.data.dcase_sets import inject_truth, read_tree
-from daco.data.folders import list_audio, read_folder, unreadable_note
 from daco.data.manifest import read_manifest
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, missing_message, parse_location
 from daco.text import name_list, quantity
 from daco.validation import is_utf8
+
+_FEW = 4  # operating conditions of one machine; more folders may be machines
+_YMD = r"(19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])(\2(0[1-9]|[12]\d|3[01]))?"
+_DMY = r"(0?[1-9]|[12]\d|3[01])([-_. ])(0?[1-9]|1[0-2])\7(19|20)\d\d"
+_DATE = re.compile(rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?", re.ASCII)
+_LABELS = {"normal": 0, "anomaly": 1, "anomalous": 1, "abnormal": 1}
 
 
 def read_clips(
@@ -94,3 +106,188 @@ def _nothing_in(root: Location, oddities: list[str]) -> str:
         return f"{root} holds {quantity(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
     return f"No recording ({READABLE}) in {root} or below.{hint}"
+
+
+class FolderScan(NamedTuple):
+    """The files below a folder, by path relative to it, and what was left out."""
+
+    files: dict[str, Any]
+    """Status of each recording, as of `os.stat`; of remote ones the number of bytes."""
+    closed: list[str]
+    broken: list[str]
+    misnamed: list[str]
+    unreadable: list[str]
+
+    def problems(self) -> list[str]:
+        """A sentence for each kind of problem."""
+        sentences = [
+            (self.closed, "folder", "could not be opened"),
+            (self.broken, "link", "left out, broken"),
+            (self.misnamed, "name", "left out, not UTF-8 or with an empty part, . or .."),
+        ]
+        return [
+            f"{quantity(names, noun)} {text}: {name_list(sorted(names))}."
+            for names, noun, text in sentences
+            if names
+        ] + unreadable_note(sorted(self.unreadable))
+
+
+def scan_folder(root: Location) -> FolderScan:
+    """All recordings below a folder.
+
+    Hidden files and what macOS adds to archives are left out; links to folders are followed once.
+    """
+    scan = FolderScan({}, [], [], [], [])
+    if not isinstance(root, Path):
+        for path, size in root.files():
+            if not any(_is_hidden(name) for name in path.split("/") if name not in (".", "..")):
+                _add_file(scan, path, size)
+        return scan
+    entered: set[tuple[int, int]] = set()
+    pending = [("", os.fspath(root))]
+    while pending:
+        prefix, folder = pending.pop()
+        below = []
+        try:
+            found = os.stat(folder)
+            if (found.st_dev, found.st_ino) in entered:
+                continue
+            entered.add((found.st_dev, found.st_ino))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    path = prefix + entry.name
+                    if _is_hidden(entry.name):
+                        continue
+                    try:
+                        if entry.is_dir():
+                            below.append((path + "/", entry.path))
+                        elif is_readable(path) or is_unreadable(path):
+                            _add_file(scan, path, entry.stat())
+                    except OSError:  # broken, in a circle, or removed in this moment
+                        if is_readable(path):
+                            scan.broken.append(path)
+        except OSError:
+            scan.closed.append(prefix or os.fspath(root))
+        # In the order of names: of two links to one folder, the same is followed everywhere.
+        pending.extend(sorted(below, reverse=True))
+    return scan
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _add_file(scan: FolderScan, path: str, status: Any) -> None:
+    if is_unreadable(path):
+        scan.unreadable.append(path)
+    elif is_readable(path):
+        # Names with such parts are two names of one file elsewhere, and two objects in a store.
+        if not is_utf8(path) or {"", ".", ".."}.intersection(path.split("/")):
+            scan.misnamed.append(path)
+        else:
+            scan.files[path] = status
+
+
+def unreadable_note(paths: Sequence[str]) -> list[str]:
+    """The sentence about recordings whose format is not read, if there are any."""
+    if not paths:
+        return []
+    return [
+        f"{quantity(paths, 'file')} that daco cannot read: {name_list(paths)}. Convert "
+        f"to {READABLE}."
+    ]
+
+
+def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
+    """Recordings below a folder as {path relative to it: bytes}, sorted, and the oddities."""
+    scan = scan_folder(root)
+    sizes = {path: getattr(file, "st_size", file) for path, file in sorted(scan.files.items())}
+    return sizes, scan.problems()
+
+
+def read_folder(
+    root: Location, paths: Sequence[str], year: int | None, domain_level: int | None
+) -> tuple[list[Clip], list[str], str]:
+    """Clips of plain folders, the oddities, and the note about domains.
+
+    Folders named ``train``, ``normal`` and the like say split and label; of the others, those at
+    `domain_level` name the domains.
+    """
+    places = {path: _meaning_of_folders(path) for path in paths}
+    oddities, outside, deep, clips = [], [], [], []
+    has_normal = any(label == 0 for _, _, label in places.values())
+    if has_normal:
+        # Files elsewhere may be anything, and the bank must hold normal clips only.
+        outside = [path for path, (_, *known) in places.items() if known == [None, None]]
+        for path in outside:
+            del places[path]
+    first = {folders[0] for folders, *_ in places.values() if folders}
+    dated = domain_level is None and bool(first) and all(map(_DATE.fullmatch, first))
+    level = (0 if dated else 1) if domain_level is None else domain_level
+    has_domains = 0 < level <= max(len(folders) for folders, *_ in places.values())
+    if level > 0 and not has_domains and domain_level is not None:
+        raise InputError(
+            f"No recording of {root} lies {quantity(level, 'folder')} deep. Choose another domain "
+            "level, or 0 for one domain."
+        )
+    for path, (folders, named_split, label) in places.items():
+        split = named_split or ("test" if label == 1 else "train")
+        domain = None if has_domains else ONE_DOMAIN
+        if 0 < level <= len(folders):
+            domain = folders[level - 1]
+        if domain is None and split == "train":
+            outside.append(path)
+            continue
+        if len(folders) > level > 0:
+            deep.append(path)
+        clips.append(Clip(path, root.name, year, domain=domain, split=split, label=label))
+    if outside:
+        inside = "normal/" if has_normal else "the folders of the domains"
+        oddities.append(
+            f"{quantity(outside, 'clip')} left out, not inside {inside}: {name_list(outside)}."
+        )
+    if deep:
+        oddities.append(
+            f"{quantity(deep, 'clip')} deeper than <domain>/ taken for clips of that domain: "
+            f"{name_list(deep)}."
+        )
+    note = _domain_note(clips, level * has_domains, asked=domain_level is not None)
+    if dated:
+        note = (
+            f"Folder level 1 has dates ({name_list(sorted(first), 3)}), so all clips are one "
+            "domain. If the dates are operating conditions, use --domain-level 1; if folders "
+            "inside them are, 2."
+        )
+    return clips, oddities, note
+
+
+def _meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
+    """Folders of a path that may name domains, and the split and label that others name."""
+    split = label = None
+    rest = []
+    for folder in path.split("/")[:-1]:
+        word = folder.lower()
+        if word in _LABELS and label is None:
+            label = _LABELS[word]
+        elif word in SPLITS and split is None:
+            split = word
+        else:
+            rest.append(folder)
+    return rest, split, label
+
+
+def _domain_note(clips: Sequence[Clip], level: int, *, asked: bool) -> str:
+    """Which folders name the domains, and how to change that."""
+    counts: Mapping[str, int] = Counter(c.domain for c in clips if c.domain and c.split == "train")
+    if not level or set(counts) <= {"source", "target"}:
+        return ""
+    listed = name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)
+    note = f"Domains come from folder level {level}: {listed}."
+    if not asked:
+        note += (
+            " If these are not operating conditions, use --domain-level 0 (one domain) or a "
+            "manifest."
+        )
+    if not asked and len(counts) > _FEW:
+        note += " Folders of machines are to be read one by one."
+    return note

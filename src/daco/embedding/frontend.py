@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.audio.decode import Decoder, Sound, Waveforms
-from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
+from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
 from daco.audio.microphones import (
     FAR,
     NEAR,
@@ -28,7 +28,6 @@ from daco.audio.microphones import (
     parse_channel,
     residual,
 )
-from daco.audio.pcm import INT16_SCALE
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
 from daco.backbones import NAMES, Backbone, load
 from daco.backbones.several import Networks, view_name

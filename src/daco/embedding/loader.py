@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from daco.audio.decode import Waveforms
-from daco.audio.pcm import INT16_SCALE
+from daco.audio.formats import INT16_SCALE
 from daco.embedding.frontend import MAX_SAMPLES
 from daco.embedding.shards import Recording
 from daco.files.remote import Location

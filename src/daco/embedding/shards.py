@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from daco.data.clips import ClipTable
 from daco.errors import DacoError, DataError
-from daco.files.atomic import TEMPORARY, atomic_write, write_error
+from daco.files.atomic import TEMPORARY, LockedError, atomic_write, hold_lock, write_error
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
-from daco.files.lock import LockedError, hold_lock
 from daco.files.remote import REMOTE_THREADS, Location
 from daco.validation import Float32s
 

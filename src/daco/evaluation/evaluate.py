@@ -16,7 +16,6 @@ import numpy as np
 from daco.data.dcase import MACHINES
 from daco.errors import DataError, InputError
 from daco.evaluation.intervals import machine_jackknife, score_interval
-from daco.evaluation.matching import Key, MachineTruth, read_truth, truth_in_names, values_by_clip
 from daco.evaluation.metrics import (
     QUANTITIES,
     bounded_f1_ev,
@@ -28,10 +27,15 @@ from daco.evaluation.metrics import (
 from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
+    Key,
+    MachineTruth,
     ScoreFile,
     machine_title,
     parse_file_name,
     read_score_files,
+    read_truth,
+    truth_in_names,
+    values_by_clip,
 )
 from daco.evaluation.statistics import paired_p_value
 from daco.text import name_list, quantity

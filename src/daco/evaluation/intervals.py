@@ -107,9 +107,6 @@ def score_interval(metrics: ArrayLike) -> tuple[float, float] | None:
 
     The interval is that of `machine_jackknife` on metrics in percent, cut at 0 and 100.
 
-    Examples
-    --------
-    >>> from daco.evaluation.intervals import score_interval
     >>> low, high = score_interval([[70, 60, 55], [80, 50, 52], [66, 61, 58]])
     >>> round(low, 1), round(high, 1)
     (55.3, 65.0)

@@ -66,9 +66,6 @@ def machine_metrics(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) ->
 def grid_metrics(score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> GridMetrics:
     """`machine_metrics` of many configurations at once, one in each column of ``score_matrix``.
 
-    Examples
-    --------
-    >>> from daco.evaluation.metrics import grid_metrics
     >>> scores = [[0.1, 5], [0.6, 3], [0.4, 3], [0.9, 3]]
     >>> values, columns = grid_metrics(scores, [0, 0, 1, 1], ["a", "b", "b", "a"])
     >>> columns, values[1].round(3).tolist()
@@ -130,9 +127,6 @@ def decision_metrics(
     Read F1 beside the false-positive rate: where half the clips are anomalies, always
     alarming has F1 = 0.667. A decision is 1 for an alarm; what is 0/0 counts as 0.
 
-    Examples
-    --------
-    >>> from daco.evaluation.metrics import decision_metrics
     >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
     {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
     """
@@ -155,9 +149,6 @@ def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
     Unlike an AUC it changes when the scores are bent, if only monotonically. Equal scores
     give 0.
 
-    Examples
-    --------
-    >>> from daco.evaluation.metrics import f1_ev
     >>> f1_ev([0, 1, 2, 3], [0, 0, 1, 1])
     0.8222222222222223
     """
@@ -189,9 +180,6 @@ def false_positive_rates(
 
     Only normal clips count, so that there need not be an anomaly.
 
-    Examples
-    --------
-    >>> from daco.evaluation.metrics import false_positive_rates
     >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
     {'a': array([0.5]), 'b': array([1.])}
     """
@@ -218,9 +206,6 @@ def fpr_coverage(
     Left out, the threshold of a level is ``1 - level``, which is right for quantile-calibrated
     scores (``conf-*``) and for no others.
 
-    Examples
-    --------
-    >>> from daco.evaluation.metrics import fpr_coverage
     >>> rows = fpr_coverage([0.2, 0.7, 0.6, 0.9], [0] * 4, ["a", "a", "b", "b"], [0.5])
     >>> rows[0].rates, rows[0].imbalance
     ({'a': 0.5, 'b': 1.0}, 0.5)

@@ -63,9 +63,6 @@ class PermutationTest:
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """Spearman's rank correlation; nan when either side is constant.
 
-    Examples
-    --------
-    >>> from daco.evaluation.statistics import spearman
     >>> round(spearman([1, 2, 3, 4], [10, 20, 40, 30]), 3), spearman([1, 1, 1], [1, 2, 3])
     (0.8, nan)
     """
@@ -176,9 +173,6 @@ def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
     machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``. The arguments
     are those of :func:`daco.evaluation.intervals.machine_jackknife`.
 
-    Examples
-    --------
-    >>> from daco.evaluation.statistics import paired_p_value
     >>> paired_p_value([[70, 60, 55]] * 5, [[60, 50, 45]] * 5)
     0.0625
     """

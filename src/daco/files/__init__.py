@@ -1,7 +1,7 @@
 """Files: where they are, how they are written, fetched and recognised.
 
 Read in this order: `remote` (a location is a `pathlib.Path` or, for a URL, the `RemotePath` of
-`stores`), `atomic` (files that appear complete or not at all), `lock`, `hashing`, and for
+`stores`), `atomic` (files that appear complete or not at all, and locks), `hashing`, and for
 ``daco download`` `download` (verified and resumed), `archives` (zip files unpacked safely) and
 `zenodo` (the DCASE data sets).
 """

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all: temporary file, fsync, rename; or one upload."""
+"""Files that appear complete or not at all (temporary file, fsync, rename), and their locks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from daco.errors import DataError
+from daco.errors import DataError, DownloadError
 from daco.files.remote import Location
 
 TEMPORARY = ".tmp"
@@ -89,3 +89,27 @@ def _new_file(folder: Location, name: str) -> Path:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
             return path
+
+
+class LockedError(DownloadError):
+    """Another process holds a lock for too long."""
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path, wait: float) -> Iterator[None]:
+    """Hold ``<name>.lock``, for which a second process waits up to `wait` seconds.
+
+    The empty lock file stays; a process that ends, in whatever way, gives up its lock.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = path.with_name(path.name + ".lock")
+    try:
+        held = FileLock(lock).acquire(timeout=wait, poll_interval=0.1)
+    except Timeout:
+        raise LockedError(
+            f"Another process has been fetching {path.name} for more than {wait:.0f} s. Wait for "
+            f"it or end it; its lock is {lock}."
+        ) from None
+    with held:
+        yield

@@ -18,8 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from daco.errors import DownloadError, InputError, WeightsError
-from daco.files.atomic import atomic_write
-from daco.files.lock import hold_lock
+from daco.files.atomic import atomic_write, hold_lock
 from daco.text import quantity
 from daco.version import __version__
 

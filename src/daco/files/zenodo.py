@@ -15,7 +15,7 @@ from typing import Any
 
 from daco.errors import DataError, DownloadError, InputError
 from daco.files.archives import unpack
-from daco.files.atomic import atomic_write
+from daco.files.atomic import atomic_write, hold_lock
 from daco.files.download import (
     LOCK_WAIT,
     HostUnreachableError,
@@ -28,7 +28,6 @@ from daco.files.download import (
     size_of,
     transfer,
 )
-from daco.files.lock import hold_lock
 from daco.text import suggestion
 
 ZENODO_API = "https://zenodo.org/api"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from daco.data.folders import scan_folder
+from daco.data.sources import scan_folder
 from daco.errors import InputError
 
 

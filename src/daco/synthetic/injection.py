@@ -67,11 +67,8 @@ def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int 
     They keep the order of the table. Clips of other splits, and any labelled an anomaly, are
     never taken.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> from daco.data.clips import Clip, ClipTable
-    >>> from daco.synthetic.injection import choose_recordings
     >>> clips = [Clip(f"{n}.wav", "fan", domain="old") for n in range(9)]
     >>> clips.append(Clip("9.wav", "fan", domain="old", split="test"))
     >>> [clip.path for clip in choose_recordings(ClipTable(Path(), tuple(clips)), 3)]

@@ -43,9 +43,6 @@ Counts = NDArray[np.int64]
 class Rate(NamedTuple):
     """So many of so many clips, and the interval that 95 % of such counts are drawn from.
 
-    Examples
-    --------
-    >>> from daco.synthetic.sensitivity import Rate
     >>> Rate(9, 10).share, [round(end, 2) for end in Rate(10, 10).interval]
     (0.9, [0.69, 1.0])
     """

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
 from daco.audio.decode import probe, read_audio
-from daco.audio.formats import AudioLimits
-from daco.audio.pcm import plain_pcm16
+from daco.audio.formats import AudioLimits, plain_pcm16
 from daco.errors import (
     AudioError,
     DataError,
@@ -106,16 +105,12 @@ def test_truncated_files_are_errors(tmp_path, extension):
     refused(path)
 
 
-def test_a_lying_header_allocates_nothing(tmp_path):
+def test_a_lying_header_allocates_nothing_and_that_of_a_pipe_is_no_lie(tmp_path):
     path = tmp_path / "lie.wav"
     path.write_bytes(wav_header(0, claimed=0xFFFFFF00, channels=2) + bytes(400))
     refused(path, "truncated")
     with pytest.raises(AudioError, match="truncated"):
         probe(path)
-
-
-def test_a_wav_written_to_a_pipe_is_read_to_its_end(tmp_path):
-    path = tmp_path / "pipe.wav"
     path.write_bytes(wav_header(0, claimed=0xFFFFFFFF) + bytes(3200))
     assert read_audio(path).shape == (1600,)
 
@@ -124,7 +119,7 @@ def test_a_wav_written_to_a_pipe_is_read_to_its_end(tmp_path):
     ("header", "word"),
     [
         ({"rate": 500}, "500 Hz"),
-        ({"rate": 1_000_000}, "1000000 Hz"),
+        ({"rate": 10**6}, "1000000 Hz"),
         ({"channels": 0}, ""),
         ({"rate": 0}, ""),
     ],
@@ -162,10 +157,6 @@ def test_samples_that_are_no_numbers_are_refused(tmp_path, stereo, value):
     soundfile.write(path, stereo, RATE, subtype="FLOAT")
     refused(path, "sample 123")
     assert np.isfinite(read_audio(path, channel=1)).all()
-
-
-def test_absurd_amplitudes_are_refused(tmp_path):
-    path = tmp_path / "loud.wav"
     soundfile.write(path, np.full(100, 1e30), RATE, subtype="DOUBLE")
     refused(path, "1e+30")
 
@@ -239,17 +230,10 @@ def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, ch
 @pytest.mark.parametrize(
     ("options", "limits"),
     [
-        ({"sample_rate": 8000}, {}),
-        ({"channel": 2}, {}),
-        ({"channel": "mix"}, {}),
-        ({"channel": "lsq"}, {}),
-        ({"channel": "residual-proj"}, {}),
-        ({}, {"bytes": 1000}),
-        ({}, {"values": 65_535}),
-        ({}, {"samples": 32_767}),
-        ({}, {"seconds": 2.0}),
-        ({}, {"max_rate": 8000}),
-        ({}, {"min_rate": 20_000}),
+        *(({"sample_rate": 8000}, {}), ({"channel": 2}, {}), ({"channel": "mix"}, {})),
+        *(({"channel": "lsq"}, {}), ({"channel": "residual-proj"}, {}), ({}, {"bytes": 1000})),
+        *(({}, {"values": 65_535}), ({}, {"samples": 32_767}), ({}, {"seconds": 2.0})),
+        *(({}, {"max_rate": 8000}), ({}, {"min_rate": 20_000})),
     ],
 )
 def test_what_is_not_plain_is_left_to_libsndfile(options, limits):

@@ -18,9 +18,8 @@ from shared_data import shared
 from daco.audio.decode import read_audio
 from daco.audio.formats import FORMATS
 from daco.data.clips import COLUMNS, Clip, ClipTable, stem_of
-from daco.data.folders import list_audio
 from daco.data.manifest import write_manifest
-from daco.data.sources import read_clips
+from daco.data.sources import list_audio, read_clips
 from daco.errors import DataError, InputError
 from daco.text import name_list
 

@@ -115,14 +115,10 @@ def test_an_error_names_the_run():
         compare_runs({"bad": unsplit})
 
 
-def test_nothing_to_compare():
-    with pytest.raises(InputError, match="no run"):
-        compare_runs({})
-
-
-def test_a_run_cannot_be_called_like_the_column_of_rules():
-    with pytest.raises(InputError, match="another name"):
-        compare_runs({"rule": run()})
+@pytest.mark.parametrize(("runs", "message"), [({}, "no run"), ({"rule": None}, "another name")])
+def test_what_cannot_be_compared(runs, message):
+    with pytest.raises(InputError, match=message):
+        compare_runs(runs)
 
 
 def test_a_file_is_no_folder_to_write_to(tmp_path):

@@ -170,38 +170,32 @@ def test_the_decile_is_of_the_whole_dev_grid():
     assert found.candidates == (DEFAULT, "raw-k20")
 
 
-def test_a_dev_grid_that_leaves_nothing():
-    with pytest.raises(InputError, match="leaves none of the 1 candidates"):
-        select_label_free(machine(), ["raw-k9"], dev_grid=dev_grid(**{DEFAULT: 5, "raw-k1": 6}))
-
-
-def test_a_dev_grid_without_scores():
-    with pytest.raises(InputError, match="no column 'dev_omega'"):
-        select_label_free(machine(), dev_grid=pd.DataFrame({"config": ["raw-k1"]}))
-
-
-# Mistakes
-
-
-def test_missing_domains_are_counted_and_named():
-    domain = ["source"] * 60 + [None] * 10
-    with pytest.raises(InputError, match=r"10 training clips without a domain \(machines: fan\)"):
-        select_label_free(machine(domain=domain))
-
-
-def test_anomalies_among_the_training_clips_are_refused():
-    with pytest.raises(InputError, match="2 training clips labelled as anomaly"):
-        select_label_free(machine(label=[0] * 68 + [1] * 2))
-
-
-def test_a_table_without_training_clips():
-    with pytest.raises(InputError, match="no clip of split 'train'"):
-        select_label_free(machine(split="test"))
-
-
-def test_a_configuration_that_reads_true_domains():
-    with pytest.raises(InputError, match="selection must not"):
-        select_label_free(machine(), ["conf-oracle-m0-k1"])
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (
+            machine(),
+            {"candidates": ["raw-k9"], "dev_grid": dev_grid(**{DEFAULT: 5, "raw-k1": 6})},
+            "leaves none of the 1 candidates",
+        ),
+        (
+            machine(),
+            {"dev_grid": pd.DataFrame({"config": ["raw-k1"]})},
+            "no column 'dev_omega'",
+        ),
+        (
+            machine(domain=["source"] * 60 + [None] * 10),
+            {},
+            r"10 training clips without a domain \(machines: fan\)",
+        ),
+        (machine(label=[0] * 68 + [1] * 2), {}, "2 training clips labelled as anomaly"),
+        (machine(split="test"), {}, "no clip of split 'train'"),
+        (machine(), {"candidates": ["conf-oracle-m0-k1"]}, "selection must not"),
+    ],
+)
+def test_mistakes_are_named(table, options, message):
+    with pytest.raises(InputError, match=message):
+        select_label_free(table, **options)
 
 
 def test_progress_counts_machines():

@@ -10,31 +10,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from dcase_trees import write_truth_of
+from report_runs import without_labels
+from synthetic_machines import small_table as table
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.errors import DataError, InputError, NotEnoughClipsError
 from daco.experiments import machine as machine_room
-from daco.experiments.inputs import machines_of, name_domains
+from daco.files.hashing import sha256_of_file
 
 study = partial(daco.study, n_splits=10)
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
-
-
-def table(*names, seed=0, **size):
-    size = {"n_source": 40, "n_target": 8, "n_test": 40, "dim": 8} | size
-    return synthetic_table(
-        synthetic_machine(name, [seed, *name.encode()], **size) for name in names
-    )
-
-
-def without_labels(full):
-    test = full.columns["split"] == "test"
-    columns = {name: values.copy() for name, values in full.columns.items()}
-    for name in ("label", "domain"):
-        columns[name][test] = None
-    return daco.EmbeddingTable(columns, full.matrices, full.metadata)
 
 
 def changed(full, **values):
@@ -48,6 +35,19 @@ def changed(full, **values):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "run"
     return study(table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1)
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """A copy of the run's folder."""
+    return shutil.copytree(run.folder, tmp_path / "copy")
+
+
+def repeat(folder, **options):
+    """The run again in a folder, and the calls of its progress."""
+    calls = []
+    options |= {"grid": GRID, "workers": 1, "progress": lambda *call: calls.append(call)}
+    return study(table("fan", "pump"), table("valve", "saw"), out=folder, **options), calls
 
 
 def test_the_files_are_the_result(run):
@@ -88,57 +88,30 @@ def test_processes_give_the_same_numbers(run):
 
 
 def test_hashes_of_every_table_are_recorded(run):
-    import hashlib
-
     recorded = run.provenance["artifacts"]
     assert {"grid.csv", "per_machine.csv", "selection.json", "stats.json"} <= set(recorded)
     for name, digest in recorded.items():
-        assert hashlib.sha256((run.folder / name).read_bytes()).hexdigest() == digest
+        assert sha256_of_file(run.folder / name) == digest
 
 
-def test_a_second_run_computes_nothing_again(run, tmp_path, monkeypatch):
-    folder = tmp_path / "again"
-    shutil.copytree(run.folder, folder)
+def test_a_second_run_computes_nothing_again(run, copy, monkeypatch):
     monkeypatch.setattr(machine_room, "NormalBank", None)  # any scoring would fail
-    calls = []
-    result = study(
-        table("fan", "pump"),
-        table("valve", "saw"),
-        grid=GRID,
-        out=folder,
-        workers=1,
-        progress=lambda *call: calls.append(call),
-    )
+    result, calls = repeat(copy)
     assert calls == [("scoring", 4, 4), ("examining", 4, 4)]
     pd.testing.assert_frame_equal(result.grid, run.grid)
     for name in ("grid.csv", "per_machine.csv", "selection.json", "stats.json"):
-        assert (folder / name).read_bytes() == (run.folder / name).read_bytes()
+        assert (copy / name).read_bytes() == (run.folder / name).read_bytes()
 
 
-def test_only_what_changed_is_computed_again(run, tmp_path):
-    folder = tmp_path / "again"
-    shutil.copytree(run.folder, folder)
-    damaged = sorted((folder / "machines").glob("dev_fan*"))[0]
+def test_only_what_changed_is_computed_again(run, copy):
+    damaged = sorted((copy / "machines").glob("dev_fan*"))[0]
     damaged.write_bytes(damaged.read_bytes()[:100])
-    calls = []
-    study(
-        table("fan", "pump"),
-        table("valve", "saw"),
-        grid=GRID,
-        out=folder,
-        workers=1,
-        progress=lambda *call: calls.append(call),
-    )
-    assert calls[:2] == [("scoring", 3, 4), ("scoring", 4, 4)]
-    assert (folder / "grid.csv").read_bytes() == (run.folder / "grid.csv").read_bytes()
+    assert repeat(copy)[1][:2] == [("scoring", 3, 4), ("scoring", 4, 4)]
+    assert (copy / "grid.csv").read_bytes() == (run.folder / "grid.csv").read_bytes()
 
 
-def test_another_setting_is_another_result(run, tmp_path):
-    folder = tmp_path / "again"
-    shutil.copytree(run.folder, folder)
-    other = study(
-        table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1, seed=5
-    )
+def test_another_setting_is_another_result(run, copy):
+    other, _ = repeat(copy, seed=5)
     assert not np.allclose(other.grid["crit_dev"], run.grid["crit_dev"])
     np.testing.assert_array_equal(other.grid["dev_omega"], run.grid["dev_omega"])
 
@@ -269,34 +242,27 @@ def test_what_makes_no_sense_is_refused(call, message):
         call()
 
 
-def test_three_domains_are_refused():
-    full = table("fan")
-    with pytest.raises(InputError, match=r"two domains.*3: 'source', 'target', 'third'"):
-        study(changed(full, domain=(slice(0, 5), "third")), workers=1)
-
-
-def test_a_training_clip_without_domain_is_refused():
-    with pytest.raises(InputError, match="1 training clip without a domain"):
-        name_domains([changed(table("fan"), domain=(0, None))])
-
-
-def test_anomalies_among_the_normals_are_refused():
-    full = changed(table("fan"), label=(3, 1))
-    with pytest.raises(InputError, match="dev machine fan: 1 training clip labelled as anomaly"):
-        machines_of(full, "dev", name_domains([full]))
-
-
-def test_two_test_clips_of_one_name_are_refused():
-    full = changed(table("fan"), path=(slice(-3, None), "same.wav"))
-    with pytest.raises(DataError, match=r"more than once \(same\.wav\)"):
-        machines_of(full, "dev", name_domains([full]))
-
-
-def test_years_are_not_mixed():
-    full = changed(table("fan"), year=(slice(0, 10), 2024))
-    full = changed(full, year=(slice(10, 20), 2025))
-    with pytest.raises(InputError, match="mixes the years 2024, 2025"):
-        machines_of(full, "dev", name_domains([full]))
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (
+            {"domain": (slice(0, 5), "third")},
+            InputError,
+            r"two domains.*3: 'source', 'target', 'third'",
+        ),
+        ({"domain": (0, None)}, InputError, "1 training clip without a domain"),
+        ({"label": (3, 1)}, InputError, "dev machine fan: 1 training clip labelled as anomaly"),
+        ({"path": (slice(-3, None), "same.wav")}, DataError, r"more than once \(same\.wav\)"),
+        (
+            {"year": (slice(0, 20), [2024] * 10 + [2025] * 10)},
+            InputError,
+            "mixes the years 2024, 2025",
+        ),
+    ],
+)
+def test_clips_that_are_no_study_are_refused(change, kind, message):
+    with pytest.raises(kind, match=message):
+        study(changed(table("fan"), **change), workers=1)
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path):
@@ -306,15 +272,13 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_the_folder_of_another_study_is_left_alone(tmp_path, run):
-    folder = tmp_path / "run"
-    shutil.copytree(run.folder, folder)
+def test_the_folder_of_another_study_is_left_alone(tmp_path, run, copy):
     with pytest.raises(InputError, match="of another study"):
-        study(table("lathe"), grid=GRID, out=folder, workers=1)
+        study(table("lathe"), grid=GRID, out=copy, workers=1)
     with pytest.raises(DataError, match="cannot be read"):
-        study(tmp_path / "mistyped.parquet", grid=GRID, out=folder, workers=1)
-    assert len(list((folder / "machines").iterdir())) == 4
-    assert (folder / "run.json").read_bytes() == (run.folder / "run.json").read_bytes()
+        study(tmp_path / "mistyped.parquet", grid=GRID, out=copy, workers=1)
+    assert len(list((copy / "machines").iterdir())) == 4
+    assert (copy / "run.json").read_bytes() == (run.folder / "run.json").read_bytes()
 
 
 def test_an_unfinished_run_says_so(tmp_path):

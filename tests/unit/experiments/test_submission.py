@@ -59,9 +59,9 @@ def members(path):
 
 
 def repacked(package, change):
-    """The package with other members."""
+    """The package with other members: some replaced, or what a function makes of them."""
     files = {name: text.encode() for name, text in members(package).items()}
-    change(files)
+    change(files) if callable(change) else files.update(change)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
@@ -285,17 +285,19 @@ def test_a_wrong_label_is_explained(run, tmp_path, label, why):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_run_cannot_submit(run, tmp_path):
-    with pytest.raises(InputError, match="was not scored with 'raw-k2'"):
-        write_submission(run, LABEL, tmp_path / "a.zip", config="raw-k2")
-    with pytest.raises(InputError, match=r"must end in \.zip"):
-        write_submission(run, LABEL, tmp_path / "a.tar")
-    with pytest.raises(InputError, match="does not state which configuration it chose"):
-        write_submission(replace(run, selection={}), LABEL, tmp_path / "a.zip")
-    with pytest.raises(InputError, match="'false_alarm_rate' parameter"):
-        write_submission(run, LABEL, tmp_path / "a.zip", false_alarm_rate=0.0)
-    with pytest.raises(DataError, match="no scores of evaluation machines"):
-        write_submission(replace(run, machines=()), LABEL, tmp_path / "a.zip")
+@pytest.mark.parametrize(
+    ("change", "name", "options", "message"),
+    [
+        ({}, "a.zip", {"config": "raw-k2"}, "was not scored with 'raw-k2'"),
+        ({}, "a.tar", {}, r"must end in \.zip"),
+        ({"selection": {}}, "a.zip", {}, "does not state which configuration it chose"),
+        ({}, "a.zip", {"false_alarm_rate": 0.0}, "'false_alarm_rate' parameter"),
+        ({"machines": ()}, "a.zip", {}, "no scores of evaluation machines"),
+    ],
+)
+def test_what_a_run_cannot_submit(run, tmp_path, change, name, options, message):
+    with pytest.raises((InputError, DataError), match=message):
+        write_submission(replace(run, **change), LABEL, tmp_path / name, **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -317,28 +319,16 @@ META = f"{FOLDER}/{LABEL}.meta.yaml"
         (lambda files: files.pop(META), f"{META} is missing"),
         (lambda files: files.pop(DECISIONS), "decisions of Sander are not of the same clips"),
         (lambda files: files.pop(SCORES), "decisions of Sander are not of the same clips"),
-        (
-            lambda files: files.update({SCORES: b"a.wav,nan\n"}),
-            f"{SCORES}: not finite: line 1 (a.wav,nan)",
-        ),
-        (lambda files: files.update({SCORES: b""}), f"{SCORES}: empty"),
-        (
-            lambda files: files.update({DECISIONS: b"a.wav,0.3\n"}),
-            f"{DECISIONS}: neither 0 nor 1: line 1",
-        ),
+        ({SCORES: b"a.wav,nan\n"}, f"{SCORES}: not finite: line 1 (a.wav,nan)"),
+        ({SCORES: b""}, f"{SCORES}: empty"),
+        ({DECISIONS: b"a.wav,0.3\n"}, f"{DECISIONS}: neither 0 nor 1: line 1"),
         (
             lambda files: files.update({META: files[META].replace(b"task2_1", b"task2_2")}),
             "its label is Kato_Hitachi_task2_2, not Kato_Hitachi_task2_1",
         ),
-        (
-            lambda files: files.update({"anomaly_score_fan_section_00_test.csv": b"a.wav,1\n"}),
-            "anomaly_score_fan_section_00_test.csv is not in task2/<label>/",
-        ),
-        (lambda files: files.update({f"{FOLDER}/x.txt": b""}), "x.txt does not belong here"),
-        (
-            lambda files: files.update({"task2/../../x": b""}),
-            "task2/../../x is not in task2/<label>/",
-        ),
+        ({"x_test.csv": b"a.wav,1\n"}, "x_test.csv is not in task2/<label>/"),
+        ({f"{FOLDER}/x.txt": b""}, "x.txt does not belong here"),
+        ({"task2/../../x": b""}, "task2/../../x is not in task2/<label>/"),
         (
             lambda files: files.update(
                 {name.replace("task2_1", "task2_2"): files[name] for name in [META, SCORES]}

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic_machines import synthetic_machine, synthetic_table
+from synthetic_machines import small_table
 
 import daco
 from daco.errors import DataError, InputError
@@ -30,11 +30,8 @@ DEV = [56.0, 57.0, 58.0, 55.0, 61.0]
 HEARS = [True, True, True, True, False]
 
 
-def table(*names, seed=0, **size):
-    size = {"n_source": 40, "n_target": 8, "n_test": 40, "dim": 16} | size
-    return synthetic_table(
-        synthetic_machine(name, [seed, *name.encode()], **size) for name in names
-    )
+table = partial(small_table, dim=16)
+FAN = table("fan")
 
 
 def faults_of(full, per_domain=4, seed=0, **metadata):
@@ -287,30 +284,35 @@ def test_a_role_without_faults_for_all_its_machines_has_moved_clips_for_all():
     assert any("evaluation machines alone" in m for m in result.missing)
 
 
+def named(full, readout="embedding", **metadata):
+    return daco.EmbeddingTable(full.columns, {readout: full.matrix()}, metadata)
+
+
 @pytest.mark.parametrize(
-    ("change", "kind", "words"),
+    ("dev", "faults", "kind", "words"),
     [
-        (lambda f: only(f, "nobody"), DataError, "not one fault"),
-        (lambda f: [f, f], InputError, "another table has its faults"),
-        (lambda f: f.select(fault="rub"), DataError, "clean rows"),
+        (FAN, lambda f: only(f, "nobody"), DataError, "not one fault"),
+        (FAN, lambda f: [f, f], InputError, "another table has its faults"),
+        (FAN, lambda f: f.select(fault="rub"), DataError, "clean rows"),
+        (FAN, lambda f: FAN, DataError, "no column 'fault'"),
+        (FAN, lambda f: faults_of(table("fan", dim=9)), InputError, "9 values in 1 band"),
+        (
+            named(FAN, backbone="mn04"),
+            lambda f: faults_of(FAN, backbone="logmel"),
+            InputError,
+            "backbone logmel",
+        ),
+        (
+            named(FAN, "band", backbone="mn04"),
+            lambda f: named(f, "rdp-g4", backbone="mn04"),
+            InputError,
+            "no readout 'band'",
+        ),
     ],
 )
-def test_faults_that_do_not_fit(change, kind, words):
-    dev = table("fan", "pump")
+def test_faults_that_do_not_fit(dev, faults, kind, words):
     with pytest.raises(kind, match=words):
-        study(dev, grid=GRID, workers=1, faults=change(faults_of(dev)))
-
-
-def test_faults_of_another_network_or_of_no_fault_table():
-    dev = table("fan")
-    named = daco.EmbeddingTable(dev.columns, dev.matrices, {"backbone": "mn04"})
-    with pytest.raises(InputError, match="backbone logmel"):
-        study(named, grid=GRID, workers=1, faults=faults_of(dev, backbone="logmel"))
-    with pytest.raises(DataError, match="no column 'fault'"):
-        study(dev, grid=GRID, workers=1, faults=dev)
-    wide = table("fan", dim=9)
-    with pytest.raises(InputError, match="9 values in 1 band"):
-        study(dev, grid=GRID, workers=1, faults=faults_of(wide))
+        study(dev, grid=GRID, workers=1, faults=faults(faults_of(FAN)))
 
 
 def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
@@ -321,15 +323,6 @@ def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
     expected = study(dev, grid=GRID, workers=1, faults=faults).viability
     found = study(dev, grid=GRID, workers=1, faults=several).viability
     pd.testing.assert_frame_equal(found, expected)
-
-
-def test_faults_of_another_readout_of_a_network_are_refused():
-    named = table("fan")
-    dev = daco.EmbeddingTable(named.columns, {"band": named.matrix()}, {"backbone": "mn04"})
-    faults = faults_of(named, backbone="mn04")
-    other = daco.EmbeddingTable(faults.columns, {"rdp-g4": faults.matrix()}, faults.metadata)
-    with pytest.raises(InputError, match="no readout 'band'"):
-        study(dev, grid=GRID, workers=1, faults=other)
 
 
 def test_labels_have_no_way_into_a_choice_by_the_label_free_veto():

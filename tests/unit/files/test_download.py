@@ -16,6 +16,7 @@ from broken_server import serving, unused_port
 
 from daco.errors import DownloadError, InputError, WeightsError
 from daco.files import download
+from daco.files.atomic import hold_lock
 from daco.files.download import (
     HostUnreachableError,
     WeightSource,
@@ -24,7 +25,6 @@ from daco.files.download import (
     install_weights,
     part_of,
 )
-from daco.files.lock import hold_lock
 from daco.files.zenodo import RECORDS, list_record
 
 BODY = random.Random(0).randbytes(100_000)
@@ -116,7 +116,7 @@ class TestOneFile:
 
     def test_a_lock_of_another_process_is_waited_for_and_named(self, file, monkeypatch):
         script = (
-            "import pathlib, sys, time; from daco.files.lock import hold_lock\n"
+            "import pathlib, sys, time; from daco.files.atomic import hold_lock\n"
             "with hold_lock(pathlib.Path(sys.argv[1]), 1):\n"
             "    print('held', flush=True); time.sleep(60)"
         )

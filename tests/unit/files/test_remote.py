@@ -13,9 +13,8 @@ from dcase_trees import labelled_test, make, make_machine, train
 from object_store import ObjectStore, object_server
 
 from daco.audio.decode import probe, read_audio
-from daco.data.folders import list_audio
 from daco.data.manifest import write_manifest
-from daco.data.sources import read_clips
+from daco.data.sources import list_audio, read_clips
 from daco.data.table import EmbeddingTable
 from daco.errors import AudioError, DataError, InputError, MissingExtraError
 from daco.files.atomic import atomic_write
@@ -325,7 +324,6 @@ def test_a_local_path_imports_nothing_of_the_extra():
 _WITH_THREADS = """
 import os, sys, threading, time
 from pathlib import Path
-from daco.files.atomic import atomic_write
 
 folder = Path(sys.argv[1])
 os.umask(0o077)

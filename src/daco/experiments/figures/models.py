@@ -178,7 +178,7 @@ def plot_sensitivity(result: Sensitivity) -> Figure:
     """
     columns = min(3, len(result.kinds))
     inches = {"left": 0.5, "right": 0.12, "top": 0.62, "bottom": 0.72, "gap": 0.2, "below": 0.42}
-    figure, axes = panel_grid(len(result.kinds), columns, TEXT_WIDTH, 1.2, **inches)
+    figure, axes = panel_grid(len(result.kinds), columns, TEXT_WIDTH, 1.2, inches)
     looks = _looks(result.domains, ("-", "--", "-.", ":"))
     for at, (ax, kind) in enumerate(zip(axes, result.kinds, strict=True)):
         _draw_detection(ax, result, kind, looks)

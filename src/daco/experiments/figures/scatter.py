@@ -28,23 +28,21 @@ from daco.experiments.figures.style import (
     with_style,
 )
 from daco.experiments.highlights import roles
-from daco.method.grid_table import numbers
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
 
-PREDICTORS = {"dev": "dev_omega", "criterion": "crit_dev"}
-"""The panels of the transfer picture, and the column of the grid on their horizontal axis."""
+TRANSFER_PANELS = {
+    "dev": ("dev_omega", "dev score (official, %)", "dev_score"),
+    "criterion": ("crit_dev", "criterion on dev machines (better to the right)", "criterion"),
+}
+"""Panels of the transfer picture: column of the grid, its axis, its signal in ``stats.json``."""
 
 NAMED_MACHINES = 40
 """With more machines their names would hide the points."""
 
 _LEGEND_COLUMNS, _LEGEND_ROW = 6, 0.15  # inches
-_SIGNALS = {"dev": "dev_score", "criterion": "criterion"}  # as in stats.json
-_AXES = {
-    "dev": "dev score (official, %)",
-    "criterion": "criterion on dev machines (better to the right)",
-}
 _DOTTED: Any = (0, (1, 2))
 
 
@@ -70,37 +68,34 @@ def plot_transfer(result: StudyTables, ax: Any = None) -> Figure:
     ]
     further = _LEGEND_ROW * (-(-len(handles) // _LEGEND_COLUMNS) - 1)
     figure, axes = panels(ax, 2, TEXT_WIDTH, 3.1 + further, bottom=0.62 + further, top=0.24)
-    for each, predictor in zip(axes, PREDICTORS, strict=True):
-        draw_transfer(each, result, predictor)
+    for each, panel in zip(axes, TRANSFER_PANELS, strict=True):
+        draw_transfer(each, result, panel)
     number_panels(axes)
     if ax is None:
         figure.legend(handles=handles, loc="lower center", ncols=_LEGEND_COLUMNS)
     return figure
 
 
-def draw_transfer(ax: Axes, result: StudyTables, predictor: str) -> None:
-    """Draw one panel of :func:`plot_transfer`: `predictor` is a key of `PREDICTORS`."""
+def draw_transfer(ax: Axes, result: StudyTables, panel: str) -> None:
+    """Draw one panel of :func:`plot_transfer`, a key of `TRANSFER_PANELS`."""
+    column, label, signal = TRANSFER_PANELS[panel]
     names = [str(name) for name in result.grid["config"]]
-    x, y = (
-        numbers(name, result.grid[name], len(names), allow_nan=True)
-        if name in result.grid
-        else np.full(len(names), np.nan)
-        for name in (PREDICTORS[predictor], "eval_omega")
-    )
+    x, y = result.grid.reindex(columns=[column, "eval_omega"]).to_numpy(dtype=float).T
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
-        lacking = _AXES[predictor] if np.isfinite(y).any() else "evaluation score"
-        show_reason(ax, f"no {lacking}")
+        show_reason(ax, f"no {label if np.isfinite(y).any() else 'evaluation score'}")
         return
     for row in np.flatnonzero(known):
-        ax.plot(x[row], y[row], gid=f"{predictor}-{row}", **_point(look_of(names[row])))
-    if predictor == "criterion":
+        ax.plot(x[row], y[row], gid=f"{panel}-{row}", **_point(look_of(names[row])))
+    if panel == "criterion":
         ax.invert_xaxis()
     ax.margins(0.07, 0.1)
     ax.autoscale_view()
-    ax.set_xlabel(_AXES[predictor])
+    ax.set_xlabel(label)
     ax.set_ylabel("evaluation score (official, %)")
-    ax.set_title(_correlation(result.stats, predictor, x[known], y[known]))
+    statistics = (result.stats.get("signals") or {}).get(signal) or {}
+    sign = -1 if panel == "criterion" else 1
+    ax.set_title(_correlation(statistics, sign * x[known], y[known]))
     marked = {names.index(name): text for name, text in roles(result).items() if name in names}
     at = [row for row in marked if known[row]]
     ring: Any = {"color": INK, "fillstyle": "none", "markeredgewidth": 0.9, "linestyle": ""}
@@ -113,16 +108,14 @@ def _point(look: Look) -> dict[str, Any]:
     return look.style(4.8, linestyle="", markeredgewidth=0.9)
 
 
-def _correlation(stats: Mapping[str, Any], predictor: str, x: Any, y: Any) -> str:
+def _correlation(statistics: Mapping[str, Any], x: Float64s, y: Float64s) -> str:
     """Spearman's correlation, with its interval over families where the study has it."""
-    known = (stats.get("signals") or {}).get(_SIGNALS[predictor]) or {}
-    rho = known.get("rho")
+    rho = statistics.get("rho")
     if rho is None:
-        sign = -1 if predictor == "criterion" else 1
-        rho = spearman(sign * x, y) if len(x) > 2 else np.nan
+        rho = spearman(x, y) if len(x) > 2 else np.nan
     if np.isnan(rho):
         return "no correlation: too few configurations"
-    block = known.get("family_block") or {}
+    block = statistics.get("family_block") or {}
     interval = ""
     if block.get("low") is not None:
         level = f"{100 * block['level']:.0f} %"
@@ -149,17 +142,19 @@ def plot_frontier(result: StudyTables, ax: Any = None) -> Figure:
     if table.empty:
         show_reason(ax, "no labelled machines, so no frontier")
         return figure
+    columns = ["mean_auc_source", "mean_auc_target"]
     lines = []
     for split, rows in table.groupby("split", sort=False):
         look = SPLITS[str(split)]
-        x, y = (rows[f"mean_auc_{d}"].to_numpy(dtype=float) for d in ("source", "target"))
-        curve = np.array([name == "raw" or name.startswith("daco") for name in rows["variant"]])
-        ax.plot(x[curve], y[curve], label=look.title, **look.style(4.5))
-        ax.plot(x[~curve], y[~curve], **look.style(5.5, fillstyle="none", linestyle=""))
+        points = rows[columns].to_numpy(dtype=float)
+        is_curve = rows["variant"].str.match("raw$|daco").to_numpy()
+        curve, apart = points[is_curve], points[~is_curve]
+        ax.plot(*curve.T, label=look.title, **look.style(4.5))
+        ax.plot(*apart.T, **look.style(5.5, fillstyle="none", linestyle=""))
         # Points along the curve, which labels should leave free.
-        at = np.linspace(0, curve.sum() - 1, 8 * int(curve.sum()))
-        lines += [np.column_stack([np.interp(at, range(len(v)), v) for v in (x[curve], y[curve])])]
-    x, y = (table[f"mean_auc_{domain}"].to_numpy(dtype=float) for domain in ("source", "target"))
+        at = np.linspace(0, len(curve) - 1, 8 * len(curve))
+        lines += [np.column_stack([np.interp(at, range(len(v)), v) for v in curve.T])]
+    x, y = table[columns].to_numpy(dtype=float).T
     ax.set_xlim(*_padded(x))
     ax.set_ylim(*_padded(y))
     ax.axline((50, 50), slope=1, color=MUTED, linestyle=_DOTTED, linewidth=0.9, zorder=1)
@@ -173,7 +168,7 @@ def plot_frontier(result: StudyTables, ax: Any = None) -> Figure:
     return figure
 
 
-def _padded(values: Any) -> tuple[float, float]:
+def _padded(values: Float64s) -> tuple[float, float]:
     room = 0.12 * max(float(np.ptp(values)), 1.0)
     return float(np.min(values)) - room, float(np.max(values)) + room
 
@@ -208,9 +203,10 @@ def plot_gain_separability(result: StudyTables, ax: Any = None) -> Figure:
     for split, rows in table.groupby("split", sort=False):
         look = SPLITS[str(split)]
         ax.plot(*(rows[name] for name in wanted), label=look.title, **look.style(5, linestyle=""))
-    x, y = (table[name].to_numpy(dtype=float) for name in wanted)
+    x, y = table[wanted].to_numpy(dtype=float).T
     room = 0.14 * max(float(np.ptp(x)), 0.1)
-    ax.set_xlim(x.min() - room, x.max() + room)
+    left, right = x.min() - room, x.max() + room
+    ax.set_xlim(left, right)
     ax.margins(y=0.15)
     ax.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
     ax.set_xlabel("domain separability of training normals")
@@ -221,7 +217,6 @@ def plot_gain_separability(result: StudyTables, ax: Any = None) -> Figure:
     if len(x) <= NAMED_MACHINES:
         colours = [SPLITS[str(split)].colour for split in table["split"]]
         names = [shorten(str(name)) for name in table["machine"]]
-        left, right = ax.get_xlim()
         zero_line = np.column_stack([np.linspace(left, right, 60), np.zeros(60)])
         label_points(ax, x, y, names, colours=colours, avoid=zero_line)
     return figure

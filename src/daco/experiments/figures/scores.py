@@ -34,8 +34,6 @@ from daco.text import quantity
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from daco.experiments.study_tables import MachineScores, StudyTables
 
 _BINS = 28
@@ -80,7 +78,7 @@ def plot_distributions(
     else:
         inches = {"left": 0.5, "right": 0.1, "top": 0.25, "bottom": 0.55, "gap": 0.5, "below": 0.5}
         columns = min(len(machines), _PER_ROW)
-        figure, axes = panel_grid(len(machines), columns, TEXT_WIDTH, 1.15, **inches)
+        figure, axes = panel_grid(len(machines), columns, TEXT_WIDTH, 1.15, inches)
     config, rate = config or shown_config(result), false_alarm_rate(result)
     for each, scores in zip(axes, machines, strict=False):
         draw_distribution(each, scores, config, rate)
@@ -95,7 +93,9 @@ def plot_distributions(
     return figure
 
 
-def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float) -> None:
+def draw_distribution(
+    ax: Axes, machine: MachineScores, config: str, rate: float, title: str | None = None
+) -> None:
     """Draw one machine: a row of histograms for each domain, and the threshold through all."""
     if config not in machine.configs:
         show_reason(ax, f"not scored with {config}")
@@ -104,21 +104,18 @@ def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float
     threshold = threshold_for(config, own, machine.own_domains, rate)
     edges = _edges(np.concatenate([own, scores, [threshold]]), config)
     domains = sorted(set(machine.own_domains.tolist()) | set(machine.domains.tolist()) - {""})
-    rows = []
-    for domain in domains:
+    rows: dict[str, list[tuple[Float64s, str, float]]] = {}  # from the bottom
+    for domain in reversed(domains):
         here = machine.domains == domain
-        rows.append(
-            [
-                (own[machine.own_domains == domain], TRAIN, 0.55),
-                (scores[here & (machine.labels == 0)], NORMAL, 0.45),
-                (scores[here & (machine.labels == 1)], ANOMALY, 0.0),
-            ]
-        )
+        rows[domain] = [
+            (own[machine.own_domains == domain], TRAIN, 0.55),
+            (scores[here & (machine.labels == 0)], NORMAL, 0.45),
+            (scores[here & (machine.labels == 1)], ANOMALY, 0.0),
+        ]
     unknown = scores[machine.labels < 0]
     if len(unknown):
-        rows.insert(0, [(unknown, INK, 0.25)])
-        domains.insert(0, "unknown")
-    for row, (name, parts) in enumerate(zip(reversed(domains), reversed(rows), strict=True)):
+        rows["unknown"] = [(unknown, INK, 0.25)]
+    for row, (name, parts) in enumerate(rows.items()):
         for values, colour, alpha in parts:
             _histogram(ax, values, edges, row, colour, alpha)
         ax.axhline(row, color=MUTED, linewidth=0.7, zorder=3.5)
@@ -131,7 +128,7 @@ def draw_distribution(ax: Axes, machine: MachineScores, config: str, rate: float
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
     ax.locator_params(axis="x", nbins=4)
-    ax.set_title(shorten(machine.title), fontweight="bold")
+    ax.set_title(shorten(machine.title) if title is None else title, fontweight="bold")
 
 
 def _histogram(
@@ -182,59 +179,41 @@ def plot_coverage(result: StudyTables, ax: Any = None, *, split: str | None = No
     Figure
     """
     figure, axes = panels(ax, 2, TEXT_WIDTH, 3.0, bottom=0.82, gap=0.6)
-    draw_realised(axes[0], result, split)
-    draw_imbalance(axes[1], result, split)
+    for each, panel in zip(axes, ("realised", "imbalance"), strict=True):
+        draw_coverage(each, result, panel, split)
     number_panels(axes)
     return figure
 
 
-def draw_realised(ax: Axes, result: StudyTables, split: str | None = None) -> None:
-    """Draw realised against nominal rate: a line for each system and domain."""
-    rows = _coverage_rows(ax, result, split)
-    if rows is None:
-        return
-    looks = system_looks(rows["system"])
-    for (system, domain), group in rows.groupby(["system", "domain"], sort=False):
-        mean = group.groupby("nominal_fpr")["empirical_fpr"].mean()
-        colour = DOMAINS.get(str(domain), DOMAINS["target"]).colour
-        look = looks[str(system)]
-        label = f"{domain}, {look.title}"
-        ax.plot(mean.index, mean, label=label, **look.style(3.5, color=colour))
-    _finish_coverage(ax, rows, "realised rate")
-    ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (1, 2)), linewidth=0.9, zorder=1)
-
-
-def draw_imbalance(ax: Axes, result: StudyTables, split: str | None = None) -> None:
-    """Draw the mean over machines of the difference between the domains' rates."""
-    rows = _coverage_rows(ax, result, split)
-    if rows is None:
-        return
-    looks = system_looks(rows["system"])
-    for system, line in imbalances(rows).items():
-        ax.plot(line.index, line, label=looks[system].title, **looks[system].style(3.5))
-    _finish_coverage(ax, rows, "difference between domains")
-
-
-def _coverage_rows(ax: Axes, result: StudyTables, split: str | None) -> pd.DataFrame | None:
-    """The rows of one split, by default of evaluation machines; without rows the panel says so."""
+def draw_coverage(ax: Axes, result: StudyTables, panel: str, split: str | None = None) -> None:
+    """Draw the realised rate by system and domain, or the imbalance of the domains by system."""
     table = result.coverage
     if table.empty:
         show_reason(ax, "no labelled test normals")
-        return None
+        return
     present = set(table["split"])
     if split is not None and split not in present:
         raise InputError(f"There is no coverage of split {split!r}. There is of {sorted(present)}.")
     split = split or ("eval" if "eval" in present else "dev")
-    return table[table["split"] == split]
-
-
-def _finish_coverage(ax: Axes, rows: pd.DataFrame, ylabel: str) -> None:
-    """Limits, labels, title, and the legend below the axis, where no line runs."""
+    rows = table[table["split"] == split]
+    looks = system_looks(rows["system"])
+    if panel == "realised":
+        for (system, domain), group in rows.groupby(["system", "domain"], sort=False):
+            mean = group.groupby("nominal_fpr")["empirical_fpr"].mean()
+            colour = DOMAINS.get(str(domain), DOMAINS["target"]).colour
+            look = looks[str(system)]
+            label = f"{domain}, {look.title}"
+            ax.plot(mean.index, mean, label=label, **look.style(3.5, color=colour))
+    else:
+        for system, line in imbalances(rows).items():
+            ax.plot(line.index, line, label=looks[system].title, **looks[system].style(3.5))
     ax.set_xlim(0, 0.55)
     ax.set_ylim(0, None)
     ax.set_xlabel("nominal false-alarm rate")
-    ax.set_ylabel(ylabel)
-    word = {"dev": "development machine", "eval": "evaluation machine"}
-    kind = word.get(str(rows["split"].iloc[0]), "machine")
+    ax.set_ylabel("realised rate" if panel == "realised" else "difference between domains")
+    kind = {"dev": "development machine", "eval": "evaluation machine"}.get(split, "machine")
     ax.set_title(f"mean over {quantity(rows['machine'].nunique(), kind)}")
+    # below the axis, where no line runs
     ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.16), ncols=2)
+    if panel == "realised":
+        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (1, 2)), linewidth=0.9, zorder=1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -52,46 +52,9 @@ COLUMN_WIDTH = 3.4
 TEXT_WIDTH = 7.1
 """Inches: the whole page."""
 
-_SETTINGS: Any = {
-    "font.family": "DejaVu Sans",  # comes with Matplotlib: the same picture everywhere
-    "font.size": 7.5,
-    "axes.titlesize": 7.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "normal",
-    "axes.labelsize": 7.5,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "text.color": INK,
-    "text.parse_math": False,  # a machine may be called "$x$"
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "axes.unicode_minus": True,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "legend.handletextpad": 0.4,
-    "legend.columnspacing": 1.2,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4.5,
-    "figure.dpi": 100,
-    "figure.facecolor": PAPER,
-    "axes.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
-}
-
+_SETTINGS: Any = mpl.rc_params_from_file(
+    Path(__file__).with_name("daco.mplstyle"), use_default_template=False
+)
 
 Fill = Literal["full", "none", "left"]
 
@@ -215,31 +178,27 @@ def panels(
         return figure_of(axes[0]), axes
     inches = {"left": 0.45, "right": 0.1, "bottom": 0.38, "top": 0.22, "gap": 0.5, **margins}
     panel = height - inches["bottom"] - inches["top"]
-    return panel_grid(count, count, width, panel, below=0, **inches)
+    return panel_grid(count, count, width, panel, {**inches, "below": 0})
 
 
 def panel_grid(
-    count: int,
-    columns: int,
-    width: float,
-    height: float,
-    *,
-    left: float,
-    right: float,
-    top: float,
-    bottom: float,
-    gap: float,
-    below: float,
+    count: int, columns: int, width: float, height: float, inches: Mapping[str, float]
 ) -> tuple[Figure, list[Axes]]:
-    """A new figure with rows of panels of this height, `gap` apart and `below` each other."""
+    """A new figure with rows of panels of this height.
+
+    `inches` are the margins ``left``, ``right``, ``top`` and ``bottom``, and the distances
+    between panels: ``gap`` beside, ``below`` under each other.
+    """
+    left, gap, below = inches["left"], inches["gap"], inches["below"]
     rows = -(-count // columns)
-    total = top + bottom + rows * height + (rows - 1) * below
+    total = inches["top"] + inches["bottom"] + rows * height + (rows - 1) * below
     figure = Figure(figsize=(width, total))
-    panel = (width - left - right - gap * (columns - 1)) / columns
+    panel = (width - left - inches["right"] - gap * (columns - 1)) / columns
     axes = []
     for at in range(count):
         row, column = divmod(at, columns)
-        x, y = left + column * (panel + gap), total - top - height - row * (height + below)
+        x = left + column * (panel + gap)
+        y = total - inches["top"] - height - row * (height + below)
         axes.append(figure.add_axes((x / width, y / total, panel / width, height / total)))
     return figure, axes
 
@@ -285,20 +244,19 @@ def svg_bytes(figure: Figure, salt: str, *, text_as_paths: bool = True) -> bytes
 def png_bytes(figure: Figure, dpi: int = 200) -> bytes:
     """The picture as PNG, sharp in print."""
     stream = io.BytesIO()
-    options: Any = {"compress_level": 3}  # a tenth larger, twice as fast
+    options: Any = {"metadata": {"Software": None}}
+    options["pil_kwargs"] = {"compress_level": 3}  # a tenth larger, twice as fast
     with _any_script():
-        figure.savefig(
-            stream, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs=options
-        )
+        figure.savefig(stream, format="png", dpi=dpi, **options)
     return stream.getvalue()
 
 
-def save_picture(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path, salt: str = "calibration") -> None:
     """Write SVG or PNG, by the extension; the same picture gives the same bytes."""
     kind = path.suffix.lower()
     if kind not in (".svg", ".png"):
         raise InputError(f"{path}: a picture is .svg or .png. Give it one of these extensions.")
-    content = svg_bytes(figure, "calibration") if kind == ".svg" else png_bytes(figure)
+    content = svg_bytes(figure, salt) if kind == ".svg" else png_bytes(figure)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,16 +42,22 @@ def headline(result: StudyTables) -> dict[str, Any]:
     on a common axis in percent of its length. ``config`` is None where nothing was chosen; the
     page then shows the configuration ``shown``.
     """
-    selection = result.selection
+    selection, grid = result.selection, result.grid
     chosen = selection.get("chosen") or {}
     config, shown = chosen_config(result), shown_config(result)
-    measure = next((name for name, column in _MEASURES.items() if _known(result, column)), None)
+    known = (
+        name for name, column in _MEASURES.items() if column in grid and grid[column].notna().any()
+    )
+    measure = next(known, None)
     column = _MEASURES[measure] if measure else None
     labelled = result.per_machine.dropna(subset=list(QUANTITIES))
-    machines = machines_of(labelled, "eval" if measure == "eval" else "dev")
-    if measure not in ("eval", "dev"):
-        machines = machines_of(result.per_machine, "dev")
-    seeds = _seeds(result)
+    machines = machines_of(
+        labelled if measure in ("eval", "dev") else result.per_machine,
+        "eval" if measure == "eval" else "dev",
+    )
+    seeds = selection.get("seeds")
+    if chosen and "seeds" not in selection:  # a run that did not store it
+        seeds = choice_over_seeds(result.stability, grid, chosen["config"], chosen.get("rule"))
     return {
         "config": config,
         "shown": shown,
@@ -63,7 +69,7 @@ def headline(result: StudyTables) -> dict[str, Any]:
         "interval": chosen.get("interval") if measure == "eval" else None,
         "seeds": seeds,
         "machines": machines,
-        "comparison": _placed([] if column is None else _comparison(result, config, column)),
+        "comparison": _comparison(result, config, column) if column else [],
         "floor": (selection.get("floor") or {}).get("mean"),
         "warnings": list(selection.get("warnings") or []),
         "reading": _reading(result, measure, config, seeds, len(machines)),
@@ -101,28 +107,25 @@ def _reading(
             "No labels are known, so nothing here shows how well anything is detected: the "
             "criterion only measures how alike the scores of the two domains are."
         )
-    if "criterion" in str((selection.get("chosen") or {}).get("rule")):
-        sentences += noise_note(selection.get("within_noise") or [])
+    count = len(selection.get("within_noise") or [])
+    if count and "criterion" in str((selection.get("chosen") or {}).get("rule")):
+        which = "1 other configuration has" if count == 1 else f"{count} other configurations have"
+        sentences.append(
+            f"{which} a criterion within the noise of its own: the choice among them is chance."
+        )
     return sentences
 
 
-def _seeds(result: StudyTables) -> dict[str, Any] | None:
-    """What other seeds choose; computed again for a run that did not store it."""
-    chosen = result.selection.get("chosen") or {}
-    if "seeds" in result.selection or not chosen:
-        return result.selection.get("seeds")
-    return choice_over_seeds(result.stability, result.grid, chosen["config"], chosen.get("rule"))
-
-
 def _comparison(result: StudyTables, config: str | None, column: str) -> list[dict[str, Any]]:
-    """The chosen one, then what else might have been taken."""
+    """The chosen one, then what else might have been taken; with places on a common axis."""
     rows = result.selection.get("rows") or _rows_of_scores(result)
-    picks = [] if config is None else [("chosen", config)]
-    picks += [("dev pick", row["config"]) for row in rows if row["rule"] == "dev score"]
-    if DEFAULT_CONFIG in set(result.grid["config"]):
-        picks.append(("fixed default", DEFAULT_CONFIG))
-    last = {"crit_dev": ("smallest", "criterion"), "eval_omega": ("oracle", "oracle")}.get(column)
-    picks += [(last[0], row["config"]) for row in rows if last and row["rule"] == last[1]]
+    by_rule = {row["rule"]: row for row in rows}
+    last = {"crit_dev": ("smallest", "criterion"), "eval_omega": ("oracle", "oracle")}
+    picks = [("chosen", config), ("dev pick", by_rule.get("dev score", {}).get("config"))]
+    picks.append(("fixed default", DEFAULT_CONFIG))
+    if column in last:
+        role, rule = last[column]
+        picks.append((role, by_rule.get(rule, {}).get("config")))
     compared: list[dict[str, Any]] = [
         {"role": role, "config": name, "value": _value(result, name, column)}
         for role, name in picks
@@ -131,12 +134,22 @@ def _comparison(result: StudyTables, config: str | None, column: str) -> list[di
         interval = (result.selection.get("chosen") or {}).get("interval")
         if config and interval:
             compared[0] |= {"low": interval["low"], "high": interval["high"]}
-        for row in rows:
-            if row["rule"] == "random" and row["eval_omega"] is not None:
-                mean, sd = row["eval_omega"], plain(row["eval_sd"] or 0.0) or 0.0
-                ends = {"low": mean - sd, "high": mean + sd}
-                compared.append({"role": "random", "config": None, "value": mean, **ends})
-    return [row for row in compared if row["value"] is not None]
+        random = by_rule.get("random", {})
+        mean = random.get("eval_omega")
+        if mean is not None:
+            sd = plain(random["eval_sd"] or 0.0) or 0.0
+            chance = {"value": mean, "low": mean - sd, "high": mean + sd}
+            compared.append({"role": "random", "config": None, **chance})
+    compared = [row for row in compared if row["value"] is not None]
+    keys = ("low", "value", "high")
+    ends = [row[key] for row in compared for key in keys if key in row]
+    if ends:
+        room = 0.06 * (max(ends) - min(ends)) or 1.0
+        low, high = min(ends) - room, max(ends) + room
+        for row in compared:
+            places = {key: 100 * (row[key] - low) / (high - low) for key in keys if key in row}
+            row["at"] = {key: round(place, 2) for key, place in places.items()}
+    return compared
 
 
 def _rows_of_scores(result: StudyTables) -> list[dict[str, Any]]:
@@ -152,30 +165,7 @@ def _rows_of_scores(result: StudyTables) -> list[dict[str, Any]]:
     ]
 
 
-def _placed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, with their places on an axis that holds all of them."""
-    keys = ("low", "value", "high")
-    ends = [row[key] for row in rows for key in keys if key in row]
-    if not ends:
-        return []
-    room = 0.06 * (max(ends) - min(ends)) or 1.0
-    low, high = min(ends) - room, max(ends) + room
-    return [
-        {
-            **row,
-            "at": {
-                key: round(100 * (row[key] - low) / (high - low), 2) for key in keys if key in row
-            },
-        }
-        for row in rows
-    ]
-
-
-def _known(result: StudyTables, column: str) -> bool:
-    return column in result.grid and bool(result.grid[column].notna().any())
-
-
-def _value(result: StudyTables, config: str, column: str | None) -> float | None:
+def _value(result: StudyTables, config: str | None, column: str | None) -> float | None:
     if column is None:
         return None
     found = result.grid.loc[result.grid["config"] == config, column]
@@ -206,11 +196,9 @@ def _scorer_words(config: ScoreConfig) -> str:
     if config.bandwise or config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
         return config.base.words
     count = config.neighbours
-    if config.scorer == "knn" and count > 1:
-        return f"its mean distance to the {count} nearest normal clips"
     nearest = "its distance to the nearest normal clip"
     if config.scorer == "knn":
-        return nearest
+        return nearest if count == 1 else f"its mean distance to the {count} nearest normal clips"
     relation = "relative to" if config.scorer == "ldn-ratio" else "less"
     neighbours = "neighbour" if count == 1 else f"{count} neighbours"
     return f"{nearest}, {relation} how far normals are from their own {neighbours} there"
@@ -286,12 +274,3 @@ def below_default(n_seeds: int, mean: float | None, default: float | None) -> li
         f"Over {n_seeds} seeds the choice scores {format_cell(mean, '.1f')} on average, less than "
         f"the fixed default ({format_cell(default, '.1f')}): choosing gained nothing here."
     ]
-
-
-def noise_note(within_noise: Sequence[str]) -> list[str]:
-    """A sentence on how many others have a criterion as good as that of the pick."""
-    count = len(within_noise)
-    if not count:
-        return []
-    which = "1 other configuration has" if count == 1 else f"{count} other configurations have"
-    return [f"{which} a criterion within the noise of its own: the choice among them is chance."]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.experiments.analysis import metrics_of
@@ -14,65 +15,44 @@ from daco.experiments.highlights import (
     limit_machines,
     limit_note,
 )
-from daco.experiments.report.table import SPLIT_WORDS, ReportTable, columns_from, columns_of
+from daco.experiments.report.table import SPLIT_WORDS, TEXTS, ReportTable, known_columns
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
 
 _METRICS = dict(zip(QUANTITIES, ("source", "target", "pAUC"), strict=True))
-_BACKENDS = {
-    "knn1": "nearest neighbour (k = 1)",
-    "sel-maha": "selective Mahalanobis",
-    "gmm2": "Gaussian mixture (2)",
-    "conf-oracle-m30-k1": "quantile maps with true domains (m = 30)",
-    "vote": "vote of all configurations",
-    "ae-mse": "simple autoencoder",
-    "ae-maha": "selective Mahalanobis autoencoder, as published",
-    "ae-maha-row": "selective Mahalanobis autoencoder, distance of the textbook",
-}
 
 
 def per_machine_table(result: StudyTables) -> ReportTable:
     """AUC of both domains and pAUC of every labelled machine under the compared configurations."""
+    keys = ["split", "machine"]
     table = limit_machines(result).per_machine.dropna(subset=list(QUANTITIES))
-    places = list(table[["split", "machine"]].drop_duplicates().itertuples(index=False, name=None))
-    by_config = {
-        name: part.set_index(["split", "machine"]) for name, part in table.groupby("config")
-    }
+    places = table[keys].drop_duplicates()
     labelled = result.per_machine.dropna(subset=list(QUANTITIES))
     splits = list(dict.fromkeys(labelled["split"]))  # also of machines that are not shown
-    columns: dict[Any, Any] = {
-        "machine": [*(machine for _, machine in places), *["all machines"] * len(splits)],
-        "split": [*(split for split, _ in places), *splits],
+    columns: dict[Any, list[Any]] = {
+        "machine": [*places["machine"], *["all machines"] * len(splits)],
+        "split": [*places["split"], *splits],
     }
-    titles: dict[Any, str] = {"split": "set"}
+    titles: dict[Any, str] = {}
     formats: dict[Any, str] = {}
     for config in compared_configs(result):
-        if config not in by_config:
+        rows = table[table["config"] == config]
+        if rows.empty:
             continue
-        metrics = by_config[config][list(QUANTITIES)].reindex(places).to_numpy(dtype=float)
+        metrics = places.merge(rows, on=keys, how="left")[list(QUANTITIES)].to_numpy(dtype=float)
         every = [metrics_of(labelled, split, [config])[:, 0] for split in splits]
         for at, (name, title) in enumerate(_METRICS.items()):
             key = (config, name)
-            columns[key] = [*metrics[:, at].tolist(), *(_mean(values[:, at]) for values in every)]
+            columns[key] = [*metrics[:, at], *(_mean(values[:, at]) for values in every)]
             titles[key], formats[key] = title, ".1f"
-        key = (config, "score")
-        columns[key] = [_mean(values) for values in [*metrics, *every]]
-        formats[key] = ".2f"
-    caption = (
-        "Each machine’s AUC in the source and the target domain, its partial AUC, and the harmonic "
-        "mean of the three (%; 50 is chance). All machines: harmonic means over the machines of a "
-        "set; the last is the official score. "
-    )
-    return ReportTable(
-        "per_machine",
-        (caption + limit_note(result)).rstrip(),
-        columns,
-        titles=titles,
-        formats=formats,
-        heat=frozenset(formats),
-    )
+        columns[config, "score"] = [_mean(values) for values in [*metrics, *every]]
+        formats[config, "score"] = ".2f"
+    frame = pd.DataFrame(dict(enumerate(columns.values())))
+    frame.columns = pd.Index(list(columns), tupleize_cols=False)
+    note = limit_note(result)
+    return ReportTable("per_machine", frame, note, titles, formats, frozenset(formats))
 
 
 def _mean(values: Float64s) -> float | None:
@@ -83,54 +63,17 @@ def _mean(values: Float64s) -> float | None:
 
 def frontier_table(result: StudyTables) -> ReportTable:
     """Balance along the prior strength."""
-    table = result.frontier
-    if not table.empty:
-        table = table.assign(split=table["split"].replace(SPLIT_WORDS))
-    names = ["mean_auc_source", "mean_auc_target", "signed_gap", "absolute_gap", "median_gap"]
-    return ReportTable(
-        "frontier",
-        "Mean AUC by domain along the prior strength m (%), and gaps between them (source less "
-        "target, points): mean, mean of absolute gaps, median.",
-        columns_of(table, ("split", "variant", *names, "omega")),
-        titles={
-            "split": "machines",
-            "signed_gap": "mean gap",
-            "absolute_gap": "absolute gap",
-            "median_gap": "median gap",
-            "omega": "score",
-        },
-        formats=dict.fromkeys(("signed_gap", "median_gap"), "+.2f"),
-    )
+    names = ["split", "variant", "mean_auc_source", "mean_auc_target"]
+    names += ["signed_gap", "absolute_gap", "median_gap", "omega"]
+    frame = known_columns(result.frontier, names).replace({"split": SPLIT_WORDS})
+    return ReportTable("frontier", frame)
 
 
 def diagnostics_table(result: StudyTables) -> ReportTable:
     """Why calibration helps some machines and hurts others."""
-    titles = {
-        "machine": "machine",
-        "split": "set",
-        "separability_train": "separability",
-        "assignment_acc_test_normals": "domain found",
-        "pct_anom_above_tgt_max": "above target max (%)",
-        "pct_anom_above_src_q90": "above source 90 % (%)",
-        "target_auc_gain": "target AUC gain",
-    }
-    caption = (
-        "Per machine: how well a training normal’s neighbour predicts its domain (separability), "
-        "share of test normals whose domain is found, share of anomalies whose raw score is "
-        "above all target normals or above 90 % of source normals, and the gain in target AUC "
-        "(points) of full calibration over raw scores. "
-    )
-    return ReportTable(
-        "diagnostics",
-        (caption + limit_note(result)).rstrip(),
-        columns_of(limit_machines(result).diagnostics, list(titles)),
-        titles=titles,
-        formats={
-            "pct_anom_above_tgt_max": ".0f",
-            "pct_anom_above_src_q90": ".0f",
-            "target_auc_gain": "+.2f",
-        },
-    )
+    names = ["machine", *TEXTS["diagnostics"]["titles"]]
+    frame = known_columns(limit_machines(result).diagnostics, names)
+    return ReportTable("diagnostics", frame, limit_note(result))
 
 
 def coverage_table(result: StudyTables) -> ReportTable:
@@ -144,41 +87,23 @@ def coverage_table(result: StudyTables) -> ReportTable:
             for level, imbalance in by_level.items():
                 pair = [rates.get((system, level, domain)) for domain in ("source", "target")]
                 rows.append([SPLIT_WORDS.get(str(split), split), system, level, *pair, imbalance])
-    return ReportTable(
-        "coverage",
-        "False-alarm rate asked for and realised on test normals, mean over machines; the "
-        "imbalance is the mean difference between the two domains of a machine.",
-        columns_from(rows, ("split", "system", "nominal", "source", "target", "imbalance")),
-        titles={"split": "machines"},
-    )
+    names = ["split", "system", "nominal", "source", "target", "imbalance"]
+    return ReportTable("coverage", pd.DataFrame(rows, columns=names))
 
 
 def stability_table(result: StudyTables) -> ReportTable:
     """Other seeds and numbers of splits."""
     table = result.stability
-    titles = {
-        "n_splits": "splits S",
-        "seed": "seed",
-        "criterion_pick": "criterion picks",
-        "guarded_pick": "guarded criterion picks",
-        "guarded_eval_omega": "its eval score",
-        "blind_eval_omega": "per-machine blind",
-        "rho_criterion": "ρ of criterion",
-    }
     if not table.empty:
         table = table.drop_duplicates(["seed", "n_splits"])
-    return ReportTable(
-        "stability",
-        "The same choice with other random splits of the normal clips.",
-        columns_of(table, list(titles)),
-        titles=titles,
-        formats={"rho_criterion": "+.2f"},
-    )
+    names = ["n_splits", "seed", "criterion_pick", "guarded_pick"]
+    names += ["guarded_eval_omega", "blind_eval_omega", "rho_criterion"]
+    return ReportTable("stability", known_columns(table, names))
 
 
 def baselines_table(result: StudyTables) -> ReportTable:
     """E1: other scorers on the same embeddings, and other systems; means over machines."""
-    table = result.baselines
+    table, texts = result.baselines, TEXTS["baselines"]
     rows = []
     sources = result.provenance.get("baselines") or ()
     # Runs of older versions list the systems of a file.
@@ -187,30 +112,15 @@ def baselines_table(result: StudyTables) -> ReportTable:
         split, backend = map(str, key)
         values = part[list(QUANTITIES)].to_numpy(dtype=float)
         if np.isfinite(values).all():
-            name = _BACKENDS.get(backend, backend) + (" *" if backend in others else "")
-            means = values.mean(axis=0).tolist()
-            score = float(harmonic_mean(values))
+            name = texts["backends"].get(backend, backend) + (" *" if backend in others else "")
+            means, score = values.mean(axis=0), harmonic_mean(values)
             rows.append([SPLIT_WORDS.get(split, split), name, len(part), *means, score])
-    caption = (
-        "Other scorers on the same embeddings: mean AUC and partial AUC over machines, and the "
-        "official score (%)."
-    )
-    if others:
-        caption += (
-            " * Not on the embeddings: another system’s scores of the same clips, which took part "
-            "in no choice."
-        )
-    return ReportTable(
-        "baselines",
-        caption,
-        columns_from(rows, ("split", "backend", "machines", *QUANTITIES, "score")),
-        titles={"split": "machines", "machines": "count", "backend": "scorer"},
-    )
+    names = ["split", "backend", "machines", *QUANTITIES, "score"]
+    note = texts["others"] if others else ""
+    return ReportTable("baselines", pd.DataFrame(rows, columns=names), note)
 
 
 def cost_table(result: StudyTables) -> ReportTable:
     """E6: what the study took."""
-    table = result.cost
-    names = ("quantity", "value", "unit", "note")
-    columns = {} if table.empty else {name: table[name].tolist() for name in names}
-    return ReportTable("cost", "Measured in this run.", columns, formats={"value": ".4g"})
+    names = [name for name in ("quantity", "value", "unit", "note") if name in result.cost]
+    return ReportTable("cost", result.cost[names])

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from daco.experiments.figures.grids import CHANCE, FULL_COLOUR
 from daco.experiments.highlights import limit_machines
-from daco.experiments.report.pictures import available_pictures, page_pictures, picture_files
+from daco.experiments.report.pictures import available_pictures, page_pictures, write_pictures
 from daco.experiments.report.summary import summarise, tables_of
 from daco.experiments.study_tables import write_json
 from daco.experiments.tables import format_cell
@@ -53,8 +53,7 @@ def write_report(result: StudyTables, folder: Path | str) -> Path:
     for table in tables.values():
         for extension, text in table.files().items():
             _write(folder / "tables" / f"{table.name}.{extension}", text.encode())
-    for name, content in picture_files(result, available_pictures(summary)):
-        _write(folder / "figures" / name, content)
+    write_pictures(result, available_pictures(summary), folder / "figures")
     page = folder / "report.html"
     _write(page, render_html(summary, page_pictures(result, summary)).encode())
     return page
@@ -86,8 +85,13 @@ def render_html(summary: Mapping[str, Any], figures: Mapping[str, str]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": format_cell, "day": _day, "heat": _heat, "percent": _percent}
-    environment.filters["tied"] = _tied
+    environment.filters |= {
+        "cell": format_cell,
+        "day": _day,
+        "heat": _heat,
+        "percent": _percent,
+        "tied": _tied,
+    }
     # The pictures are our own drawings; the texts in them were escaped when they were drawn.
     pictures = {name: Markup(svg) for name, svg in figures.items()}
     return environment.get_template("report.html").render(**summary, figures=pictures)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -21,14 +21,14 @@ from daco.experiments.figures import (
     plot_transfer,
     plot_vetoes,
 )
-from daco.experiments.figures.grids import VETO_PANELS, draw_veto, veto_height
+from daco.experiments.figures.grids import draw_veto, veto_height
 from daco.experiments.figures.scatter import draw_transfer
-from daco.experiments.figures.scores import draw_distribution, draw_imbalance, draw_realised
+from daco.experiments.figures.scores import draw_coverage, draw_distribution
 from daco.experiments.figures.style import (
     COLUMN_WIDTH,
     PALETTE,
     panels,
-    png_bytes,
+    save_picture,
     svg_bytes,
     with_style,
 )
@@ -38,10 +38,11 @@ from daco.experiments.highlights import (
     limit_machines,
     shown_config,
 )
+from daco.experiments.report.table import TEXTS
 from daco.experiments.tables import format_cell
 
 if TYPE_CHECKING:
-    from daco.experiments.study_tables import MachineScores, StudyTables
+    from daco.experiments.study_tables import StudyTables
 
 _NOISE = re.compile(
     r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>"
@@ -52,26 +53,42 @@ _OPENING = re.compile(r"<svg[^>]*?viewBox=\"([^\"]+)\"[^>]*>")
 _GROUP = re.compile(r"<g id=\"([^\"]*)\">")
 _POINT = re.compile(r"(dev|criterion)-(\d+)")
 
+_VETO = {"left": 1.45, "bottom": 0.4, "top": 0.24}
+_COVERAGE = {"height": 3.05, "bottom": 0.85}
+_SMALL = {"width": 2.6, "height": 1.35, "left": 0.5, "bottom": 0.22, "top": 0.04}
+_PANELS: dict[str, tuple[str, Callable[..., Any], dict[str, float]]] = {
+    "transfer_dev": ("transfer", partial(draw_transfer, panel="dev"), {}),
+    "transfer_criterion": ("transfer", partial(draw_transfer, panel="criterion"), {}),
+    "frontier": ("frontier", lambda ax, result: plot_frontier(result, ax), {"top": 0.1}),
+    "veto_pseudo": ("vetoes", partial(draw_veto, panel="pseudo"), _VETO),
+    "veto_dev": ("vetoes", partial(draw_veto, panel="dev"), _VETO),
+    "gain_separability": (
+        "gain_separability",
+        lambda ax, result: plot_gain_separability(result, ax),
+        {},
+    ),
+    "coverage_realised": ("coverage", partial(draw_coverage, panel="realised"), _COVERAGE),
+    "coverage_imbalance": ("coverage", partial(draw_coverage, panel="imbalance"), _COVERAGE),
+}
+"""By name on the page: the picture a panel belongs to, its drawing, and its size in inches."""
+
 
 def available_pictures(summary: Mapping[str, Any]) -> set[str]:
     """The pictures that have something to show."""
     tables = summary["tables"]
-    gains = tables.get("diagnostics", {"columns": [], "rows": []})
-    titles = [column["title"] for column in gains["columns"]]
+    titles = [column["title"] for column in tables.get("diagnostics", {}).get("columns", ())]
     known = {
+        **{name: name in tables for name in ("frontier", "coverage", "per_machine")},
         "transfer": any(point["eval_omega"] is not None for point in summary["points"]),
-        "frontier": "frontier" in tables,
         "gain_separability": "target AUC gain" in titles,
-        "coverage": "coverage" in tables,
         "distributions": bool(summary["distributions"]),
-        "per_machine": "per_machine" in tables,
         "vetoes": summary["vetoes"] is not None,
     }
     return {name for name, present in known.items() if present}
 
 
-def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, bytes]]:
-    """File names and contents of the pictures for print, as SVG and PNG."""
+def write_pictures(result: StudyTables, names: set[str], folder: Path) -> None:
+    """Write the pictures for print, as SVG and PNG."""
     few = limit_machines(result)
     plots: dict[str, Callable[[], Figure]] = {
         "transfer": lambda: plot_transfer(result),
@@ -85,88 +102,32 @@ def picture_files(result: StudyTables, names: set[str]) -> Iterator[tuple[str, b
     for name, plot in plots.items():
         if name in names:
             figure = plot()
-            yield f"{name}.svg", svg_bytes(figure, name)
-            yield f"{name}.png", png_bytes(figure)
+            for extension in ("svg", "png"):
+                save_picture(figure, folder / f"{name}.{extension}", salt=name)
 
 
 @with_style
 def page_pictures(result: StudyTables, summary: Mapping[str, Any]) -> dict[str, str]:
     """SVG elements for the page by name: one panel each, so that a phone can stack them."""
-    found = {}
-    for panel in _panels(result, available_pictures(summary)):
-        figure, (ax,) = panels(None, 1, panel.width, panel.height, **panel.margins)
-        panel.draw(ax)
-        found[panel.name] = _element(figure, panel.name, panel.label, summary["points"])
+    available, found = available_pictures(summary), {}
+
+    def add(name: str, label: str, draw: Callable[[Axes], None], inches: dict[str, float]) -> None:
+        size = {"width": COLUMN_WIDTH, "height": 2.9, **inches}
+        figure, (ax,) = panels(None, 1, **size)
+        draw(ax)
+        found[name] = _element(figure, name, label, summary["points"])
+
+    for name, (picture, draw, inches) in _PANELS.items():
+        if picture in available:
+            height = {"height": veto_height(result)} if picture == "vetoes" else {}
+            add(name, TEXTS["pictures"][name], partial(draw, result=result), {**inches, **height})
+    config, rate = shown_config(result), false_alarm_rate(result)
+    machines = [m for m in limit_machines(result).machine_scores() if config in m.configs]
+    for at, machine in enumerate(machines):
+        label = TEXTS["pictures"]["distribution"].format(machine=machine.title)
+        drawing = partial(draw_distribution, machine=machine, config=config, rate=rate, title="")
+        add(f"distribution_{at}", label, drawing, _SMALL)
     return found
-
-
-@dataclass(frozen=True)
-class _Panel:
-    """One picture of the page; sizes in inches."""
-
-    name: str
-    label: str
-    draw: Callable[[Axes], Any]
-    height: float = 2.9
-    width: float = COLUMN_WIDTH
-    margins: Mapping[str, float] = field(default_factory=dict)
-
-
-def _panels(result: StudyTables, names: set[str]) -> Iterator[_Panel]:
-    if "transfer" in names:
-        for signal, word in (("dev", "dev score"), ("criterion", "criterion")):
-            yield _Panel(
-                f"transfer_{signal}",
-                f"Evaluation score of every configuration against its {word}",
-                partial(draw_transfer, result=result, predictor=signal),
-            )
-    if "frontier" in names:
-        yield _Panel(
-            "frontier",
-            "Mean source AUC against mean target AUC along the prior strength m",
-            partial(plot_frontier, result),
-            margins={"top": 0.1},
-        )
-    if "vetoes" in names:
-        for panel, axis in VETO_PANELS.items():
-            yield _Panel(
-                f"veto_{panel}",
-                f"Every configuration by method and {axis}, with the limit of the veto",
-                partial(draw_veto, result=result, panel=panel),
-                height=veto_height(result),
-                margins={"left": 1.45, "bottom": 0.4, "top": 0.24},
-            )
-    if "gain_separability" in names:
-        yield _Panel(
-            "gain_separability",
-            "Gain in target AUC of each machine against the separability of its domains",
-            partial(plot_gain_separability, result),
-        )
-    if "coverage" in names:
-        for name, draw, label in (
-            ("realised", draw_realised, "Realised against nominal false-alarm rate"),
-            ("imbalance", draw_imbalance, "Difference of the domains’ false-alarm rates"),
-        ):
-            draw_panel = partial(draw, result=result)
-            yield _Panel(f"coverage_{name}", label, draw_panel, 3.05, margins={"bottom": 0.85})
-    if "distributions" in names:
-        config, rate = shown_config(result), false_alarm_rate(result)
-        machines = [m for m in limit_machines(result).machine_scores() if config in m.configs]
-        for at, machine in enumerate(machines):
-            yield _Panel(
-                f"distribution_{at}",
-                f"Scores of {machine.title} by domain, with the threshold",
-                partial(_untitled, machine=machine, config=config, rate=rate),
-                height=1.35,
-                width=2.6,
-                margins={"left": 0.5, "bottom": 0.22, "top": 0.04},
-            )
-
-
-def _untitled(ax: Axes, machine: MachineScores, config: str, rate: float) -> None:
-    """The page writes the machine's name itself."""
-    draw_distribution(ax, machine, config, rate)
-    ax.set_title("")
 
 
 def _element(figure: Figure, name: str, label: str, points: Sequence[Mapping[str, Any]]) -> str:

@@ -51,7 +51,8 @@ _MAKERS = (
 
 def tables_of(result: StudyTables) -> dict[str, ReportTable]:
     """All tables that have a row, by name, in the order of the page."""
-    return {table.name: table for table in (make(result) for make in _MAKERS) if table}
+    tables = (make(result) for make in _MAKERS)
+    return {table.name: table for table in tables if not table.frame.empty}
 
 
 def summarise(
@@ -70,30 +71,28 @@ def summarise(
     dict
         ``headline`` (the first screen), ``study`` (machines and grid), ``points`` (a row per
         configuration, for the interactive picture) and their ``legend``, ``tables`` by name,
-        ``vetoes`` (what each of the two cuts), ``distributions`` (per machine: threshold and
+        ``vetoes`` (what each of the two excludes), ``distributions`` (per machine: threshold and
         what it flags), ``shown_machines`` (a sentence, where not all are), ``stability`` and
         ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
     labelled = result.per_machine.dropna(subset=list(QUANTITIES))
-    machines = {
-        split: {
-            "all": machines_of(result.per_machine, split),
-            "labelled": machines_of(labelled, split),
-        }
-        for split in ("dev", "eval")
-    }
+    sets = {"all": result.per_machine, "labelled": labelled}
     kept = ("guard", "veto", "floor", "within_noise", "per_machine_blind")
+    points, legend = _points(result)
     summary = {
         "schema": SCHEMA,
         "headline": headline(result),
         "study": {
-            "machines": machines,
+            "machines": {
+                split: {name: machines_of(table, split) for name, table in sets.items()}
+                for split in ("dev", "eval")
+            },
             "n_configs": len(result.grid),
             "false_alarm_rate": false_alarm_rate(result),
         },
-        "points": _points(result),
-        "legend": _legend(result),
+        "points": points,
+        "legend": legend,
         "selection": {name: result.selection.get(name) for name in kept},
         "vetoes": choice_tables.vetoes(result),
         "tables": {name: table.as_dict() for name, table in tables.items()},
@@ -121,27 +120,20 @@ def plain_json(value: Any) -> Any:
     return value
 
 
-def _points(result: StudyTables) -> list[dict[str, Any]]:
-    """A row per configuration of the grid, in its order."""
-    titles = roles(result)
-    points = []
-    for row in result.grid.to_dict("records"):
-        name = str(row["config"])
-        columns = ("dev_omega", "eval_omega", "crit_dev", "crit_eval")
-        numbers = {column: row.get(column) for column in columns}
-        method = look_of(name).title
-        points.append({"config": name, "method": method, **numbers, "role": titles.get(name)})
-    return points
-
-
-def _legend(result: StudyTables) -> list[dict[str, str]]:
-    """The methods of the grid, with the names of their colours and shapes."""
+def _points(result: StudyTables) -> tuple[list[Any], list[dict[str, str]]]:
+    """A row per configuration of the grid, and its methods with names of colours and shapes."""
+    columns = ["dev_omega", "eval_omega", "crit_dev", "crit_eval"]
+    points = result.grid.reindex(columns=["config", "method", *columns, "role"])
+    points["config"] = points["config"].astype(str)
+    looks = [look_of(name) for name in points["config"]]
+    points["method"] = [look.title for look in looks]
+    points["role"] = points["config"].map(roles(result)).astype(object)
     colours = {value: name for name, value in PALETTE.items()}
-    looks = {look.title: look for look in map(look_of, map(str, result.grid["config"]))}
-    return [
+    legend = [
         {"title": title, "colour": colours[look.colour], "marker": look.marker}
-        for title, look in looks.items()
+        for title, look in {look.title: look for look in looks}.items()
     ]
+    return points.to_dict("records"), legend
 
 
 def _distributions(result: StudyTables) -> list[dict[str, Any]]:
@@ -157,8 +149,7 @@ def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str,
 
     def above(values: Float64s) -> dict[str, Any]:
         """How many clips, and which share of them is above the threshold."""
-        share = float((values > threshold).mean()) if len(values) else None
-        return {"n": len(values), "above": share}
+        return {"n": len(values), "above": (values > threshold).mean() if len(values) else None}
 
     names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
     return {

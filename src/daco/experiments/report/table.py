@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from daco.experiments.tables import Key, to_csv, to_latex, to_markdown
 from daco.validation import is_missing
 
-Columns = Mapping[Any, Sequence[Any]]
-
 SPLIT_WORDS = {"dev": "development", "eval": "evaluation"}
 
-_TITLES: Mapping[Key, str] = {
-    "config": "configuration",
-    "dev_omega": "dev score",
-    "eval_omega": "eval score",
-    "crit_dev": "criterion, dev",
-    "crit_eval": "criterion, eval",
-    "mean_auc_source": "AUC source",
-    "mean_auc_target": "AUC target",
-    "auc_source": "AUC source",
-    "auc_target": "AUC target",
-    "pauc": "pAUC",
-}
-_FORMATS: Mapping[Key, str] = {"crit_dev": ".3f", "crit_eval": ".3f"}
+TEXTS: Mapping[str, Any] = tomllib.loads(
+    resources.files("daco.experiments.report").joinpath("templates/texts.toml").read_text("utf-8")
+)
+"""Captions, titles and formats of all tables."""
+
 _CODES = {"config", "criterion_pick", "guarded_pick", "system"}  # names of configurations
 # In other columns a whole number is a float that lost its point in a file.
 _COUNTS = {"seed", "n_splits", "machines", "count"}
@@ -37,20 +30,22 @@ _COUNTS = {"seed", "n_splits", "machines", "count"}
 class ReportTable:
     """A table as the page, and the files beside it, show it.
 
-    ``columns`` are equally long lists by key; ``titles`` and ``formats`` are those of
-    :func:`daco.experiments.tables.to_markdown`, beside those that all tables share; the cells of
-    the columns in ``heat`` are tinted by their distance from chance.
+    Its caption, titles and formats are in ``templates/texts.toml``; ``note``, ``titles`` and
+    ``formats`` add what only this study has. The cells of the columns in ``heat`` are tinted by
+    their distance from chance.
     """
 
     name: str
-    caption: str
-    columns: Columns
+    frame: pd.DataFrame
+    note: str = ""
     titles: Mapping[Any, str] = field(default_factory=dict)
     formats: Mapping[Any, str] = field(default_factory=dict)
     heat: frozenset[Key] = frozenset()
 
-    def __bool__(self) -> bool:
-        return any(len(values) for values in self.columns.values())
+    @property
+    def caption(self) -> str:
+        """What the table shows."""
+        return f"{TEXTS[self.name]['caption']} {self.note}".rstrip()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: what the page is rendered from."""
@@ -80,34 +75,23 @@ class ReportTable:
         }
 
     def _options(self) -> dict[str, Any]:
+        shared, own = TEXTS["shared"], TEXTS[self.name]
         return {
-            "titles": {**_TITLES, **self.titles},
-            "formats": {**_FORMATS, **self.formats},
+            "titles": {**shared["titles"], **own.get("titles", {}), **self.titles},
+            "formats": {**shared["formats"], **own.get("formats", {}), **self.formats},
         }
 
     def _cells(self) -> dict[Key, list[Any]]:
         """The columns with plain values: the same whether or not they have been in a file."""
+        keys: list[Any] = list(self.frame)
         return {
-            key: [_plain(value, whole=key in _COUNTS) for value in values]
-            for key, values in self.columns.items()
+            key: [_plain(value, whole=key in _COUNTS) for value in self.frame[key]] for key in keys
         }
 
 
-def columns_from(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Columns:
-    """Columns by name from a list of rows; none without rows."""
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=bool(rows)))
-
-
-def columns_of(table: Any, names: Sequence[str]) -> Columns:
-    """Those columns of a data frame that exist and hold anything."""
-    if table.empty:
-        return {}
-    return without_missing({name: table[name].tolist() for name in names if name in table})
-
-
-def without_missing(columns: Columns) -> Columns:
-    """The columns that hold anything."""
-    return {key: values for key, values in columns.items() if not all(map(is_missing, values))}
+def known_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Those of the columns that exist and hold anything."""
+    return frame[[name for name in names if name in frame]].dropna(axis=1, how="all")
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
