@@ -22,7 +22,7 @@ import soundfile
 from daco.detector.model import MachineModel
 from daco.detector.verdict import ScoreOptions
 from daco.embedding.frontend import Frontend, Listener
-from daco.monitoring.arrivals import Arrivals, ProcessedFile, list_recordings
+from daco.monitoring.arrivals import Arrivals, ProcessedFile, list_recordings, stamp_of
 from daco.monitoring.store import Store
 from daco.monitoring.watch import ModelInUse, NewVerdict, Watcher
 
@@ -72,8 +72,8 @@ def looking(root: Path, files: int) -> None:
             place.mkdir(parents=True)
         (place / f"{index}.wav").touch()
     arrivals = Arrivals(settle=0)
-    for path, stamp in list_recordings(folder).files.items():
-        arrivals.record(path, ProcessedFile(stamp, "0" * 64))
+    for path, status in list_recordings(folder).files.items():
+        arrivals.record(path, ProcessedFile(stamp_of(status), "0" * 64))
     best = min(_timed(lambda: arrivals.ready(list_recordings(folder).files, 1.0)) for _ in range(5))
     print(f"a look at {files:,} known files | {best:.2f} s")
 

@@ -49,6 +49,7 @@ PAGES = (
     "from-ten-recordings-to-an-alarm.md",
     "readouts.md",
     "scorers.md",
+    "vote.md",
     "channels.md",
     "faults.md",
     "fleet.md",

@@ -15,9 +15,9 @@ import pytest
 
 from daco.evaluation.statistics import partial_spearman
 from daco.experiments.analysis import frontier_table
+from daco.experiments.assembly import stability_table
 from daco.experiments.choose import study_choice
 from daco.experiments.report.summary import tables_of
-from daco.experiments.stability import stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.method.floor import study_floor
 

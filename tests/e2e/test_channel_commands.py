@@ -45,7 +45,7 @@ def test_embed_gives_what_the_policy_makes_of_a_file(press, tmp_path, policy):
     for row in (0, 23):  # a WAV and a FLAC file
         path = press / "press" / table.column("path")[row]
         waves = read_audio(path, channel=policy)
-        expected = embed_waves(LogMel(), waves[None], ["mean"], policy)["mean"][0]
+        expected = embed_waves(LogMel(), [waves[None]], ["mean"], policy)["mean"][0]
         np.testing.assert_allclose(table.matrix()[row], expected, rtol=1e-5, atol=1e-5)
 
 

@@ -62,8 +62,9 @@ def opened(browser, service, place="", viewport=DESK, expected=(), **settings):
     yield page
     context.close()
     elsewhere = (service.url + "/", f"blob:{service.url}/")
-    assert [url for url in requests if not url.startswith(elsewhere)] == []
-    assert [text for text in problems if not any(part in text for part in expected)] == []
+    others = [url for url in requests if not url.startswith(elsewhere)]
+    others += [text for text in problems if not any(part in text for part in expected)]
+    assert not others, others
 
 
 def send(page, name, data):

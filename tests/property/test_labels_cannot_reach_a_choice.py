@@ -13,9 +13,9 @@ import daco
 from daco.data.table import EmbeddingTable
 from daco.evaluation.metrics import QUANTITIES
 from daco.experiments import analysis, decision, labelfree, veto
+from daco.experiments.assembly import stability_table
 from daco.experiments.choose import study_choice
 from daco.experiments.labelfree import select_label_free
-from daco.experiments.stability import stability_table
 from daco.method import choice, floor, viability
 from daco.method import pseudo_anomalies as pseudo
 from daco.method.config import paper_grid

@@ -26,7 +26,7 @@ from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
-from daco.embedding.frontend import decoder_of, embed_views
+from daco.embedding.frontend import decoder_of, embed_waves
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.output import parquet_file, write_table
 from daco.embedding.provenance import check_readouts, origin_of, salt_of
@@ -301,7 +301,7 @@ class _ShardBuilder:
     def embed(self, rows: Indices, waves: Sequence[Waveforms]) -> None:
         """Put the vectors of a batch in their rows; `waves` has an array for each network."""
         try:
-            found = embed_views(self.net, waves, self.job.readouts, self.job.channel)
+            found = embed_waves(self.net, waves, self.job.readouts, self.job.channel)
         except DacoError as error:
             if len(rows) == 1:
                 self._skip(int(rows[0]), error.reason)

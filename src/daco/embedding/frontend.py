@@ -1,15 +1,15 @@
 """Sound to vectors: the one way from a file, bytes, a stream or samples to embeddings.
 
-`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_views` one for
-several networks, `embed_equal` clips of one length. `Listener` embeds one recording, whole or in
-windows, as the normals of a model were embedded.
+`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_equal` clips of
+one length. `Listener` embeds one recording, whole or in windows, as the normals of a model were
+embedded.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 
 from daco.audio.decode import Decoder, Sound, Waveforms
 from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
-from daco.audio.microphones import (
-    FAR,
-    NEAR,
-    apply_channel,
-    is_residual,
-    needs_both,
-    parse_channel,
-    residual,
-)
+from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
-from daco.backbones import NAMES, Backbone, load
+from daco.backbones import Backbone, load
 from daco.backbones.several import Networks, view_name
+from daco.embedding.provenance import Frontend as Frontend
+from daco.embedding.provenance import Frontends as Frontends
+from daco.embedding.provenance import frontend_of as frontend_of
 from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
 from daco.files.remote import Location, is_remote
@@ -46,80 +41,6 @@ MAX_WINDOWS = 10_000
 BATCH_SIZE = 16
 
 
-@dataclass(frozen=True)
-class Frontend:
-    """How recordings become vectors: the network, its readout and what it is given.
-
-    ``seconds`` is the usual length of the normals, None where it is not known.
-    """
-
-    backbone: str
-    readout: str
-    sample_rate: int
-    channel: int | str
-    precision: str
-    resampler: str
-    weights_sha256: str | None
-    seconds: float | None = None
-
-    @property
-    def views(self) -> tuple[Frontend, ...]:
-        """The networks and readouts whose vectors are side by side: this one alone."""
-        return (self,)
-
-
-@dataclass(frozen=True)
-class Frontends(Frontend):
-    """How recordings become several views, whose vectors are side by side.
-
-    The fields of `Frontend` are those of the first view, `others` are the further ones. All have
-    one channel, and the first has ``seconds``.
-    """
-
-    others: tuple[Frontend, ...] = ()
-
-    @property
-    def views(self) -> tuple[Frontend, ...]:
-        """Each view by itself, in order."""
-        first = {each.name: getattr(self, each.name) for each in fields(Frontend)}
-        return (Frontend(**first), *self.others)
-
-
-def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend | None:
-    """How vectors of a table were made, if it was by networks of daco.
-
-    Parameters
-    ----------
-    table : EmbeddingTable or StoredTable
-    readouts : sequence of str, optional
-        The views, in this order; by default the table's first readout alone.
-    """
-    views = []
-    for name in readouts or table.readouts[:1]:
-        origin = table.origin(name)
-        if origin.get("backbone") not in NAMES:
-            return None
-        try:
-            view = Frontend(
-                backbone=origin["backbone"],
-                readout=origin["readout"],
-                sample_rate=int(origin["sample_rate"]),
-                channel=parse_channel(table.metadata["channel"]),
-                precision=origin["precision"],
-                resampler=origin["resampler"],
-                weights_sha256=origin["weights_sha256"] or None,
-            )
-        except (KeyError, ValueError) as error:
-            raise InputError(
-                f"The table was made by {origin['backbone']}, but its metadata is incomplete "
-                f"({error}). Embed the clips again with daco embed."
-            ) from None
-        views.append(view)
-    if len(views) == 1:
-        return views[0]
-    return Frontends(**asdict(views[0]), others=tuple(views[1:]))
-
-
 def decoder_of(
     network: Backbone | Frontend, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
 ) -> Decoder:
@@ -130,15 +51,16 @@ def decoder_of(
 
 
 def embed_waves(
-    net: Backbone, waves: NDArray[Any], readouts: Sequence[str], policy: int | str
+    net: Backbone, waves: Sequence[NDArray[Any]], readouts: Sequence[str], policy: int | str
 ) -> dict[str, Float32s]:
     """The vectors of a batch; every way from recordings to embeddings ends here.
 
     Parameters
     ----------
     net : Backbone
-    waves : array of shape (clips, n) or (clips, 2, n)
-        As `daco.audio.microphones.apply_channel` returned them for each clip.
+    waves : sequence of arrays of shape (clips, n) or (clips, 2, n)
+        One for each of ``net.networks``, as `daco.audio.microphones.apply_channel` returned them
+        for each clip.
     readouts : sequence of str
     policy : int or str
 
@@ -147,26 +69,20 @@ def embed_waves(
     dict of arrays of shape (clips, D)
         By readout.
     """
-    if waves.dtype == np.int16 and not net.takes_int16:
-        waves = waves * INT16_SCALE
+    given = [
+        wave * INT16_SCALE if wave.dtype == np.int16 and not network.takes_int16 else wave
+        for network, wave in zip(net.networks, waves, strict=True)
+    ]
+
+    def embed(parts: Sequence[NDArray[Any]]) -> dict[str, Float32s]:
+        return net.embed_many(parts if len(parts) > 1 else parts[0], readouts)
+
     if not is_residual(policy):
-        return net.embed_many(waves, readouts)
+        return embed(given)
     # One after the other: a forward pass has no more clips than the user allowed.
-    near = net.embed_many(waves[:, NEAR], readouts)
-    far = net.embed_many(waves[:, FAR], readouts)
+    near = embed([wave[:, NEAR] for wave in given])
+    far = embed([wave[:, FAR] for wave in given])
     return {name: residual(near[name], far[name], policy) for name in readouts}
-
-
-def embed_views(
-    net: Backbone, waves: Sequence[NDArray[Any]], readouts: Sequence[str], policy: int | str
-) -> dict[str, Float32s]:
-    """As `embed_waves`, for several networks; `waves` has an array for each of ``net.networks``."""
-    vectors: dict[str, Float32s] = {}
-    for network, wave, share in zip(net.networks, waves, net.shares(readouts), strict=True):
-        if share:
-            embeddings = embed_waves(network, wave, list(share.values()), policy)
-            vectors |= {view: embeddings[readout] for view, readout in share.items()}
-    return {name: vectors[name] for name in readouts}
 
 
 def embed_equal(
@@ -198,7 +114,7 @@ def embed_equal(
     for first in source:
         more = max(1, min(batch_size, MAX_SAMPLES // first.size)) - 1
         batch = np.stack([first, *islice(source, more)])
-        for name, vectors in embed_waves(net, batch, readouts, policy).items():
+        for name, vectors in embed_waves(net, [batch], readouts, policy).items():
             if not np.isfinite(vectors).all():
                 raise AudioError(f"the {net.name} embedding of it has NaN or inf.")
             parts[name].append(vectors)
@@ -328,7 +244,7 @@ class Listener:
         """
         decoder = decoder_of(self.frontend, self.frontend.channel, limits or DEFAULT_LIMITS)
         content = b""
-        if is_remote(source):
+        if not isinstance(source, bytes) and is_remote(source):
             _, content = read_recording(source)
         elif not isinstance(source, Path | bytes):
             source = source.read(decoder.limits.bytes + 1)
@@ -373,15 +289,14 @@ class Listener:
             by_network.setdefault(view.backbone, []).append(view)
         vectors: dict[tuple[str, str], Float32s] = {}
         for name, views in by_network.items():
-            rate = views[0].sample_rate
-            waves = sound.waves
+            network, rate, waves = self._networks[name], views[0].sample_rate, sound.waves
             if (rate, views[0].resampler) != (frontend.sample_rate, frontend.resampler):
-                waves = decoder_of(views[0], frontend.channel).resampled(native, sound.rate)
+                waves = decoder_of(network, frontend.channel).resampled(native, sound.rate)
             # A window is to the model what a clip was: the far microphone is subtracted in each.
             whole = None if length == samples else length
             windows = _windows(waves, starts, whole, rate / frontend.sample_rate)
             readouts = [view.readout for view in views]
-            found = embed_equal(self._networks[name], windows, readouts, frontend.channel)
+            found = embed_equal(network, windows, readouts, frontend.channel)
             vectors |= {(name, readout): rows for readout, rows in found.items()}
         parts = [vectors[view.backbone, view.readout] for view in frontend.views]
         near = native[NEAR] if native.ndim == 2 else native

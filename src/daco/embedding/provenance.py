@@ -1,11 +1,15 @@
-"""Where vectors come from: the network, its readouts, and what the table says about them."""
+"""Where vectors come from: networks, their readouts, and what tables and models say about them."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
+from daco.audio.microphones import parse_channel
+from daco.backbones import NAMES
 from daco.backbones.protocol import Backbone
 from daco.data.table import views_text
 from daco.errors import InputError
@@ -67,3 +71,77 @@ def salt_of(net: Backbone) -> str:
         each.weights_sha256 is not None or not each.has_weights for each in net.networks
     )
     return "" if recognisable else os.urandom(16).hex()
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """How recordings become vectors: the network, its readout and what it is given.
+
+    ``seconds`` is the usual length of the normals, None where it is not known.
+    """
+
+    backbone: str
+    readout: str
+    sample_rate: int
+    channel: int | str
+    precision: str
+    resampler: str
+    weights_sha256: str | None
+    seconds: float | None = None
+
+    @property
+    def views(self) -> tuple[Frontend, ...]:
+        """The networks and readouts whose vectors are side by side: this one alone."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Frontends(Frontend):
+    """How recordings become several views, whose vectors are side by side.
+
+    The fields of `Frontend` are those of the first view, `others` are the further ones. All have
+    one channel, and the first has ``seconds``.
+    """
+
+    others: tuple[Frontend, ...] = ()
+
+    @property
+    def views(self) -> tuple[Frontend, ...]:
+        """Each view by itself, in order."""
+        first = {each.name: getattr(self, each.name) for each in fields(Frontend)}
+        return (Frontend(**first), *self.others)
+
+
+def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend | None:
+    """How vectors of a table were made, if it was by networks of daco.
+
+    Parameters
+    ----------
+    table : EmbeddingTable or StoredTable
+    readouts : sequence of str, optional
+        The views, in this order; by default the table's first readout alone.
+    """
+    views = []
+    for name in readouts or table.readouts[:1]:
+        origin = table.origin(name)
+        if origin.get("backbone") not in NAMES:
+            return None
+        try:
+            view = Frontend(
+                backbone=origin["backbone"],
+                readout=origin["readout"],
+                sample_rate=int(origin["sample_rate"]),
+                channel=parse_channel(table.metadata["channel"]),
+                precision=origin["precision"],
+                resampler=origin["resampler"],
+                weights_sha256=origin["weights_sha256"] or None,
+            )
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                f"The table was made by {origin['backbone']}, but its metadata is incomplete "
+                f"({error}). Embed the clips again with daco embed."
+            ) from None
+        views.append(view)
+    if len(views) == 1:
+        return views[0]
+    return Frontends(**asdict(views[0]), others=tuple(views[1:]))

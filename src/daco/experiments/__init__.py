@@ -7,8 +7,8 @@
 2. ``machine`` computes scores, criteria and diagnostics of one machine, in worker processes or,
    with ``device``, of many machines on a GPU; ``veto`` has the pseudo scores and their veto;
 3. ``assembly`` makes tables of the results, ``analysis`` and ``statistics`` evaluate them (E2, E3);
-4. ``decision`` chooses a configuration, ``choose`` compares it with the other rules, ``stability``
-   with other seeds; ``labelfree`` chooses for machines without labels (``daco select``);
+4. ``decision`` chooses a configuration, ``choose`` compares it with the other rules;
+   ``labelfree`` chooses for machines without labels (``daco select``);
 5. ``study_tables`` are the files of a run, ``figures`` and ``report``
    present them, ``result`` is what a user gets; ``compare``, ``prereg``, ``verification`` and
    ``submission`` work on finished runs.

@@ -81,26 +81,13 @@ INTERVAL = "  over families, 95 %"
 class Comparison:
     """Several runs in tidy tables; scores in percent.
 
-    Attributes
-    ----------
-    selection : DataFrame
-        The table to read: a row per rule, a column of texts per run; the last rows are rank
-        correlations, marked ``n.s.`` where the interval over families holds zero.
-    rules : DataFrame
-        The same as numbers: ``run, rule, config, eval_omega, sd, labels``.
-    correlations : DataFrame
-        ``run, signal, rho, low, high, crosses_zero, p_permutation, partial_rho, n_configs,
-        n_families``. Intervals are over families, the p-value is two-sided, the partial
-        correlation is given strength and family.
-    deltas : DataFrame
-        ``run, first, against, second, delta, se, low, high, loo_low, loo_high,
-        n_machines``: what the run chose (by default the guarded pick) minus another, by a
-        jackknife over machines with quantiles of Student's t.
-    means : DataFrame
-        ``rule, eval_omega, n_runs``: the mean over the runs that have the rule, also of two
-        configurations ``in_hindsight``.
-    notes : tuple of str
-        What the runs do not share, and which have too few machines to establish a difference.
+    ``selection`` is the table to read: a row per rule, a column of texts per run; the last rows
+    are rank correlations, marked ``n.s.`` where the interval over families holds zero. ``rules``
+    has the same as numbers. ``correlations`` have intervals over families, a two-sided p-value,
+    and the partial correlation given strength and family. ``deltas`` are what the run chose minus
+    another pick, by a jackknife over machines with quantiles of Student's t. ``means`` are over
+    the runs that have the rule, also of two configurations ``in_hindsight``. ``notes`` say what
+    the runs do not share, and which have too few machines to establish a difference.
     """
 
     selection: pd.DataFrame

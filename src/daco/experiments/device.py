@@ -14,6 +14,7 @@ from daco.data.views import Bands
 from daco.errors import InputError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Items, Loaded, Settings
+from daco.method.criterion import Balance
 from daco.method.kernels import require_device as require_method_device
 from daco.method.machines import MachineEvaluation, evaluate_machines, machine_balances
 from daco.validation import Float64s
@@ -99,15 +100,8 @@ def criteria_of_machines(
 ) -> list[Float64s | None]:
     """The `other_criteria` of every machine; None where the device refuses."""
     longest = settings.longest_splits
-    balances = machine_balances(
-        [data.X for data in machines],
-        [data.domains for data in machines],
-        settings.configs,
-        [(n_splits, seed) for seed, n_splits in longest.items()],
-        bands=machines[0].bands,
-        device=device,
-        skip_errors=True,
-    )
+    banks = [(data.X, data.domains) for data in machines]
+    balances = _balances(banks, settings, longest, device, machines[0].bands)
     return [
         settings.criteria_of(dict(zip(longest, each, strict=True))) if each else None
         for each in balances
@@ -117,17 +111,29 @@ def criteria_of_machines(
 def with_balances(banks: Items, settings: Settings, device: str, bands: Bands = 1) -> Items:
     """Vectors and domains of machines, each with its `Balance`, or None if the device refuses."""
     for group in _groups(banks, lambda item: int(item[1][0].nbytes)):
-        results = machine_balances(
-            [vectors for _, (vectors, _) in group],
-            [domains for _, (_, domains) in group],
-            settings.configs,
-            [(settings.n_splits, settings.seed)],
-            bands=bands,
-            device=device,
-            skip_errors=True,
-        )
+        splits = {settings.seed: settings.n_splits}
+        results = _balances([bank for _, bank in group], settings, splits, device, bands)
         for (index, bank), balances in zip(group, results, strict=True):
             yield index, (*bank, balances[0] if balances else None)
+
+
+def _balances(
+    banks: Sequence[tuple[Any, ...]],
+    settings: Settings,
+    splits: dict[int, int],
+    device: str,
+    bands: int,
+) -> Iterable[Sequence[Balance] | None]:
+    """For each bank, vectors and domains, a balance for each seed with its number of splits."""
+    return machine_balances(
+        [vectors for vectors, _ in banks],
+        [domains for _, domains in banks],
+        settings.configs,
+        [(n_splits, seed) for seed, n_splits in splits.items()],
+        bands=bands,
+        device=device,
+        skip_errors=True,
+    )
 
 
 def _groups(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:

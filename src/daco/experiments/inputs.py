@@ -48,17 +48,10 @@ Source: TypeAlias = "EmbeddingTable | Location | str"
 def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
     """Read the configurations of a named grid or of a file, whose order breaks ties.
 
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name in `GRID_NAMES`, a text file with one configuration name per line (``#`` starts a
-        comment), or a CSV file with a column ``config``, such as the ``grid.csv`` of a run.
-    bands : int
-        Of the vectors that the grid is for; only ``"frontier"`` depends on it.
+    A file has one configuration name per line (``#`` starts a comment), or is a CSV file with a
+    column ``config``, such as the ``grid.csv`` of a run. Only ``"frontier"`` depends on the
+    `bands` of the vectors.
 
-    Examples
-    --------
-    >>> from daco.experiments.inputs import read_grid
     >>> len(read_grid("51")), read_grid("9")[1].name
     (51, 'conf-soft-m0-k1')
     """

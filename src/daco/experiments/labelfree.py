@@ -40,27 +40,13 @@ ALL_MACHINES = "all machines"
 class LabelFreeChoice:
     """The choice for one machine, or for all of them together.
 
-    Attributes
-    ----------
-    machine : str
-    domains : dict
-        Training clips of each domain; of all machines, machines instead.
-    pick : str
-        The candidate of smallest criterion that the veto leaves.
-    use, advice : str
-        What to use and why: the default where it is as good within the noise.
-    criterion, default_criterion : float or None
-        Of the pick and of the fixed default; None where there is nothing to balance.
-    floor : Floor or None
-        Mean and sd of the criterion when the domains do not differ.
-    criteria : dict
-        The criterion of every candidate.
-    within_noise : tuple of str
-        Other candidates that cannot be told from the pick.
-    pseudo_scores : dict
-        How well every candidate detects pseudo-anomalies, in percent; empty where unknown.
-    cut : dict
-        Candidates that the label-free veto excludes, and why.
+    ``domains`` are the training clips of each domain (of all machines, their number). ``pick`` is
+    the candidate of smallest ``criterion`` that the veto leaves, ``use`` what to use and
+    ``advice`` why: the default where it is as good within the noise. ``floor`` is the criterion
+    when the domains do not differ, with its sd; ``criteria`` are those of all candidates, and
+    ``within_noise`` are other candidates that cannot be told from the pick. ``pseudo_scores`` say
+    how well every candidate detects pseudo-anomalies, in percent; ``cut`` are the candidates that
+    the label-free veto excludes, and why. What is not known is None or empty.
     """
 
     machine: str

@@ -68,10 +68,6 @@ def freeze(
     beside : path, optional
         The folder of the document, for the relative path to `run`.
 
-    Returns
-    -------
-    dict
-
     Raises
     ------
     DataError

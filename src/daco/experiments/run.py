@@ -18,7 +18,7 @@ from daco.data.views import Bands
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.embedding.cost import read_cost
 from daco.errors import InputError
-from daco.experiments import assembly
+from daco.experiments import assembly, inputs
 from daco.experiments.analysis import frontier_table
 from daco.experiments.baselines import baseline_inputs, baseline_rows
 from daco.experiments.choose import noise_of, study_choice
@@ -31,18 +31,7 @@ from daco.experiments.device import (
     scores_of_machines,
 )
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
-from daco.experiments.inputs import (
-    MachineData,
-    Source,
-    Table,
-    machines_of,
-    name_domains,
-    read_grid,
-    read_table,
-    rows_by,
-    with_truth,
-    year_of,
-)
+from daco.experiments.inputs import MachineData, Source, Table
 from daco.experiments.machine import (
     Progress,
     Settings,
@@ -53,7 +42,6 @@ from daco.experiments.machine import (
     without_clips,
 )
 from daco.experiments.result import StudyResult
-from daco.experiments.stability import choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import (
     DOCUMENTS,
@@ -169,19 +157,19 @@ def study(
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _read_tables(dev, eval, truth, notes)
-        names = name_domains(tables.values())
+        names = inputs.name_domains(tables.values())
         configs = _configs(grid, _bands(tables, readout))
         settings = Settings(tuple(config.name for config in configs), seed, n_splits)
         machines = [
             machine
             for role, table in tables.items()
-            for machine in machines_of(table, role, names, readout)
+            for machine in inputs.machines_of(table, role, names, readout)
         ]
         if folder is not None:
             _require_own(folder, machines)
         systems = [Path(baselines)] if isinstance(baselines, Path | str) else map(Path, baselines)
         systems = list(systems)
-        years = {role: year_of(table) for role, table in tables.items()}
+        years = {role: inputs.year_of(table) for role, table in tables.items()}
         others = baseline_rows(systems, machines, years) if systems else []
         fault_tables = fault_sources(faults)
         with_them, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
@@ -285,14 +273,14 @@ def _derive(
         "balances": assembly.balances_table(machines),
         "viability": viability_table(keys, pseudo),
     }
-    found["stability"] = stability_table(
+    found["stability"] = assembly.stability_table(
         per_machine,
         found["balances"],
         guard=guard,
         viability=None if veto is None else veto.viability,
         floor=noise_of(selection["floor"]),
     )
-    selection["seeds"] = choice_over_seeds(
+    selection["seeds"] = assembly.choice_over_seeds(
         found["stability"], grid, chosen["config"], chosen["rule"]
     )
     stats = transfer_statistics(
@@ -330,14 +318,14 @@ def _input_facts(role: str, table: Table, source: Source | None) -> dict[str, An
 def _read_tables(
     dev: Source, eval: Source | None, truth: Path | str | None, notes: list[str]
 ) -> dict[str, Table]:
-    tables = {"dev": read_table(dev)}
+    tables = {"dev": inputs.read_table(dev)}
     if eval is not None:
-        tables["eval"] = read_table(eval)
+        tables["eval"] = inputs.read_table(eval)
     if truth is not None:
         if eval is None:
             raise InputError("'truth' belongs to evaluation clips. Give 'eval' too.")
-        tables["eval"] = with_truth(tables["eval"], truth, notes)
-    machines = [set(rows_by(table, "year", "machine")) for table in tables.values()]
+        tables["eval"] = inputs.with_truth(tables["eval"], truth, notes)
+    machines = [set(inputs.rows_by(table, "year", "machine")) for table in tables.values()]
     if len(machines) == 2 and (both := machines[0] & machines[1]):
         raise InputError(
             f"Machine {min(machine for _, machine in both)!r} is in both the dev and the eval "
@@ -347,7 +335,7 @@ def _read_tables(
 
 
 def _configs(grid: str | Path | Sequence[ScoreConfig], bands: Bands = 1) -> list[ScoreConfig]:
-    return read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
+    return inputs.read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
 
 
 def _bands(tables: Mapping[str, Table], readout: str | None) -> Bands:

@@ -112,10 +112,6 @@ def write_submission(
         The technical report (PDF).
     false_alarm_rate : float, optional
         What the decisions aim at; left out, the run's.
-
-    Returns
-    -------
-    Submission
     """
     require_label(label)
     out = Path(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,6 @@ def verify(
         The frozen run's folder; left out, where it was, if it is still there.
     run : path, optional
         A later run, with evaluation labels, to score the frozen pick on.
-
-    Returns
-    -------
-    Verification
 
     Raises
     ------
@@ -172,24 +168,32 @@ def _check_later_run(content: Mapping[str, Any], later: StudyTables) -> Iterator
     yield _check_numbers(content, later)
     yield _check_choice(content, later.grid, "choice on the run")
     now = later.provenance
-    for name in SETTINGS:
-        yield _compare(name, content["settings"].get(name), now.get(name))
-    yield _compare("daco version", content["run"].get("daco_version"), now.get("daco_version"))
-    before = {each.get("role"): each for each in content["inputs"]}
-    after = {each.get("role"): each for each in now.get("inputs", [])}
-    for role, was in before.items():
-        is_now = after.get(role) or {}
-        for name in ("backbone", "weights_sha256"):
-            values = [(each.get("metadata") or {}).get(name) for each in (was, is_now)]
-            yield _compare(f"{role} {name}", *values)
-        yield _compare(f"{role} input", was.get("sha256"), is_now.get("sha256"))
-    added = [str(role) for role in after if role not in before]
-    if added and before:
+    before = _facts(content["settings"], content["run"], content["inputs"])
+    after = _facts(now, now, now.get("inputs", []))
+    for name, value in before.items():
+        yield _compare(name, value, after.get(name))
+    roles = {each.get("role") for each in content["inputs"]}
+    added = [str(each["role"]) for each in now.get("inputs", []) if each["role"] not in roles]
+    if added and content["inputs"]:
         yield Check("new inputs", OK, f"{name_list(added)}, not there when frozen")
     if __version__ != content.get("daco_version"):
         yield Check(
             "this daco", UNKNOWN, f"{__version__}; frozen with {content.get('daco_version')}"
         )
+
+
+def _facts(
+    settings: Mapping[str, Any], run: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What a run rests on, by the name of its check."""
+    facts = {name: settings.get(name) for name in SETTINGS}
+    facts["daco version"] = run.get("daco_version")
+    for each in inputs:
+        metadata = each.get("metadata") or {}
+        for name in ("backbone", "weights_sha256"):
+            facts[f"{each.get('role')} {name}"] = metadata.get(name)
+        facts[f"{each.get('role')} input"] = each.get("sha256")
+    return facts
 
 
 def _check_grid(content: Mapping[str, Any], later: StudyTables) -> Check:

@@ -1,8 +1,7 @@
 """Alarms: raised when at least k of the last n clips are anomalous.
 
 An open alarm is not opened again until the machine has recovered or a person has acknowledged it.
-Every alarm counts only clips that came after the last opening or closing, so that no clip belongs
-to two alarms. The order of arrival counts, never a clock.
+Only clips after the last opening or closing count, in the order of arrival, never by a clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """New recordings in a folder: found by listing it repeatedly, taken when they are complete.
 
-Listing works on network drives, which do not report changes. A file is complete when its size and
-times have not changed for a while. That time is measured from the first listing that showed it,
-never by the clock of the file server, which may be wrong or set back.
+Listing works on network drives, which do not report changes. The time without a change is measured
+from the first listing that showed it, never by the clock of the file server.
 """
 
 from __future__ import annotations
@@ -18,51 +17,25 @@ from daco.data.sources import scan_folder
 from daco.errors import InputError
 
 
-class Stamp(NamedTuple):
-    """Size of a file in bytes, and its times of change and of status change."""
+def stamp_of(status: os.stat_result) -> str:
+    """Size and times of a file as text; only an equal stamp says that it did not change.
 
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> Stamp:
-        """The stamp in the result of ``os.stat``."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    A recorder without a clock gives every file the same time, and many files have the same size.
+    """
+    return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 class ProcessedFile(NamedTuple):
-    """The stamp of a file when it was processed, and the hash of the recording it last held.
+    """The stamp of a file when it was processed, and the hash of the recording it last held."""
 
-    Only an equal stamp as a whole says that a file did not change: a recorder without a clock
-    gives every file the same time, and many files have the same size.
-    """
-
-    stamp: Stamp
+    stamp: str | None
     sha256: str | None = None
-
-    def text(self) -> str:
-        """The stamp as text.
-
-        >>> ProcessedFile(Stamp(320044, 5, 7)).text()
-        '320044:5:7'
-        """
-        return ":".join(map(str, self.stamp))
-
-    @classmethod
-    def parse(cls, text: str, sha256: str | None) -> ProcessedFile:
-        """The inverse of `text`; other text gives a stamp that no file has."""
-        try:
-            size, mtime, ctime = map(int, text.split(":"))
-        except ValueError:
-            return cls(Stamp(-1, 0, 0), sha256)
-        return cls(Stamp(size, mtime, ctime), sha256)
 
 
 class Listing(NamedTuple):
     """Recordings of a folder, a sentence per obstacle, and whether every folder could be opened."""
 
-    files: dict[str, Stamp]
+    files: dict[str, os.stat_result]
     obstacles: tuple[str, ...]
     is_complete: bool = True
 
@@ -75,18 +48,15 @@ def list_recordings(folder: Path) -> Listing:
     does not read.
     """
     scan = scan_folder(folder)
-    files = {
-        path: Stamp.of(status)
-        for path, status in scan.files.items()
-        if stat.S_ISREG(status.st_mode)
-    }
+    files = {path: each for path, each in scan.files.items() if stat.S_ISREG(each.st_mode)}
     # A link may point to a drive that is not mounted at the moment.
     return Listing(files, tuple(scan._replace(broken=[]).problems()), not scan.closed)
 
 
 @dataclass
 class _Waiting:
-    stamp: Stamp
+    status: os.stat_result
+    stamp: str
     since: float
     tries: int = 0
 
@@ -97,14 +67,16 @@ class Arrivals:
 
     Examples
     --------
+    >>> from types import SimpleNamespace
+    >>> def file(size, ns):
+    ...     return {"a.wav": SimpleNamespace(st_size=size, st_mtime_ns=ns, st_ctime_ns=ns)}
     >>> arrivals = Arrivals(settle=2)
-    >>> growing, whole = {"a.wav": Stamp(100, 1, 1)}, {"a.wav": Stamp(200, 5, 5)}
-    >>> arrivals.ready(growing, now=0), arrivals.ready(whole, now=1.9)
+    >>> arrivals.ready(file(100, 1), now=0), arrivals.ready(file(200, 5), now=1.9)
     ([], [])
-    >>> arrivals.ready(whole, now=3.9)
+    >>> arrivals.ready(file(200, 5), now=3.9)
     ['a.wav']
-    >>> arrivals.record("a.wav", ProcessedFile(whole["a.wav"]))
-    >>> arrivals.ready(whole, now=60)
+    >>> arrivals.record("a.wav", ProcessedFile("200:5:5"))
+    >>> arrivals.ready(file(200, 5), now=60)
     []
     """
 
@@ -121,7 +93,7 @@ class Arrivals:
         if not 0 <= self.settle < float("inf"):
             raise InputError(f"The seconds to settle must be >= 0. Got {self.settle!r} instead.")
 
-    def ready(self, files: Mapping[str, Stamp], now: float) -> list[str]:
+    def ready(self, files: Mapping[str, os.stat_result], now: float) -> list[str]:
         """Paths to process now, in the order in which the files were written.
 
         Files that are no longer listed are forgotten. `now` is of a clock that only goes forward.
@@ -131,14 +103,15 @@ class Arrivals:
             self.processed.update(self.recall(new))
         self.processed = {path: self.processed[path] for path in files if path in self.processed}
         waiting = {}
-        for path, stamp in files.items():
+        for path, status in files.items():
+            stamp = stamp_of(status)
             if path not in self.processed or self.processed[path].stamp != stamp:
                 before = self._waiting.get(path)
                 unchanged = before is not None and before.stamp == stamp
-                waiting[path] = before if before and unchanged else _Waiting(stamp, now)
+                waiting[path] = before if before and unchanged else _Waiting(status, stamp, now)
         self._waiting = waiting
         due = [path for path, each in waiting.items() if self._is_due(each, now)]
-        return sorted(due, key=lambda path: (waiting[path].stamp.mtime_ns, path))
+        return sorted(due, key=lambda path: (waiting[path].status.st_mtime_ns, path))
 
     def _is_due(self, file: _Waiting, now: float) -> bool:
         unchanged = now - file.since
@@ -146,7 +119,7 @@ class Arrivals:
             return file.tries == 1 and unchanged >= self.patience
         # Renamed, or its times set, long after it was written: both times are the file server's,
         # so that their difference is right even if its clock is wrong.
-        aged = (file.stamp.ctime_ns - file.stamp.mtime_ns) * 1e-9
+        aged = (file.status.st_ctime_ns - file.status.st_mtime_ns) * 1e-9
         return unchanged >= self.settle or aged >= self.settle
 
     @property
@@ -154,9 +127,9 @@ class Arrivals:
         """Paths that are new and not processed yet."""
         return list(self._waiting)
 
-    def stamp_of(self, path: str) -> Stamp:
-        """The stamp of a waiting file."""
-        return self._waiting[path].stamp
+    def status_of(self, path: str) -> os.stat_result:
+        """The status of a waiting file when it was listed."""
+        return self._waiting[path].status
 
     def record_failure(self, path: str) -> bool:
         """Record that a file could not be used; True when that was the last try."""

@@ -1,8 +1,8 @@
 """Drift: the share of recent clips called anomalous against the model's false-alarm rate.
 
-In the field nobody says which clips were normal. When the share is above the rate by more than
-chance explains, either the calibration no longer fits (another microphone, season, product: add
-normals), or the machine is failing. A number cannot tell the two apart; a person who listens can.
+When the share is above the rate by more than chance explains, either the calibration no longer fits
+(another microphone, season, product: add normals), or the machine is failing. A person who listens
+can tell the two apart; a number cannot.
 """
 
 from __future__ import annotations

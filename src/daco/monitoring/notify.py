@@ -1,8 +1,7 @@
 """Delivery of a store's messages to a web address: at least once, signed, in a thread.
 
 Requests follow Standard Webhooks (standardwebhooks.com), for which receivers exist in most
-languages: ``webhook-id`` is the same in every attempt of a message and ``webhook-signature`` is
-an HMAC of id, time and body.
+languages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Watching a folder: every new recording is judged and stored exactly once.
 
-A file is read again when its size or times differ from what the store remembers, and judged again
-only if its bytes differ as well. Verdict, alarm, messages and the record that the file was
-processed are one transaction, so that a kill leaves a file either processed or untouched.
+A file is read again when its size or times have changed, and judged again only if its bytes have.
+All that follows from it is one transaction: a kill leaves a file either processed or untouched.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from daco.detector.verdict import ScoreOptions, Verdict, judge
 from daco.embedding.frontend import Listener
 from daco.errors import AudioError, DacoError, InputError
 from daco.files.hashing import sha256_of_file
-from daco.monitoring.arrivals import Arrivals, Listing, ProcessedFile, Stamp, list_recordings
+from daco.monitoring.arrivals import Arrivals, Listing, ProcessedFile, list_recordings, stamp_of
 from daco.monitoring.store import Addition, NewClip, Store, StoreError
 from daco.monitoring.store.records import KEY, TEXT
 from daco.text import quantity
@@ -63,7 +62,7 @@ class ModelInUse:
     def __init__(self, path: Path, options: ScoreOptions) -> None:
         self.path, self.options = path, options
         self.machine = path.name.removesuffix(SUFFIX) or path.name
-        self._signature = _signature(path)
+        self._stamp = _present_stamp(path)
         self.model = MachineModel.load(path)
         self.listener = self._listener(self.model)
 
@@ -72,10 +71,10 @@ class ModelInUse:
 
     def refresh(self) -> str | None:
         """Use the file as it is now; a sentence if it changed or cannot be used."""
-        signature = _signature(self.path)
-        if signature in (self._signature, None):  # None: removed, or just being replaced
+        stamp = _present_stamp(self.path)
+        if stamp in (self._stamp, None):  # None: removed, or just being replaced
             return None
-        self._signature = signature
+        self._stamp = stamp
         try:
             model = MachineModel.load(self.path)
             same = model.frontend == self.model.frontend
@@ -132,9 +131,7 @@ class Watcher:
     def _recall(self, paths: Sequence[str]) -> dict[str, ProcessedFile]:
         known = self.store.sources(self.model.machine, [self._prefix + path for path in paths])
         return {
-            each.source_key.removeprefix(self._prefix): ProcessedFile.parse(
-                each.stamp or "", each.audio_sha256
-            )
+            each.source_key.removeprefix(self._prefix): ProcessedFile(each.stamp, each.audio_sha256)
             for each in known
         }
 
@@ -206,11 +203,11 @@ class Watcher:
         self._forget_at_next_poll = False
 
     def _process(self, path: str, second_try: bool) -> Event | None:
-        stamp, file = self._arrivals.stamp_of(path), self.folder / path
-        key, machine = self._prefix + path, self.model.machine
+        status, file = self._arrivals.status_of(path), self.folder / path
+        key, stamp = self._prefix + path, stamp_of(status)
         before = self._arrivals.processed.get(path)
         known = None if before is None else before.sha256
-        verdict, added = None, None
+        verdict = added = None
         try:
             if len(key) > KEY:
                 raise InputError(f"its path is longer than {KEY} characters.")
@@ -219,48 +216,41 @@ class Watcher:
             if sha256 != known:
                 verdict = self.model.judge(file, path)
         except (AudioError, InputError, OSError) as error:
-            if not _is_unchanged(file, stamp):
+            if _present_stamp(file) != stamp:
                 return None
             if not self._arrivals.record_failure(path) and second_try:
                 return None
-            return self._reject(path, ProcessedFile(stamp, known), error)
-        if not _is_unchanged(file, stamp):
+            event = self._reject(path, stamp, error)
+            self._arrivals.record(path, ProcessedFile(stamp, known))
+            return event
+        if _present_stamp(file) != stamp:
             return None  # written to, or removed, since it was listed
-        processed = ProcessedFile(stamp, sha256)
         if verdict is None:
-            self.store.restamp(machine, key, processed.text())
+            self.store.restamp(self.model.machine, key, stamp)
         else:
-            added = self.store.add(
-                NewClip(
-                    verdict,
-                    machine,
-                    received_at=datetime.now(UTC),
-                    recorded_at=_recorded_at(stamp),
-                    source_key=key,
-                    audio_sha256=sha256,
-                    audio_path=key,
-                    stamp=processed.text(),
-                )
+            new = NewClip(
+                verdict,
+                self.model.machine,
+                received_at=datetime.now(UTC),
+                recorded_at=_recorded_at(status),
+                source_key=key,
+                audio_sha256=sha256,
+                audio_path=key,
+                stamp=stamp,
             )
-        self._arrivals.record(path, processed)
+            added = self.store.add(new)
+        self._arrivals.record(path, ProcessedFile(stamp, sha256))
         # None: another watcher was faster, or an earlier commit succeeded whose answer was lost.
         return None if added is None or verdict is None else NewVerdict(verdict, added)
 
-    def _reject(self, path: str, processed: ProcessedFile, error: Exception) -> Event:
+    def _reject(self, path: str, stamp: str, error: Exception) -> UnusableFile:
         reason = error.reason if isinstance(error, DacoError) else str(error)
         if isinstance(error, OSError):
             reason = f"cannot be read ({error.strerror or error})."
-        key = self._prefix + path
+        key, machine = self._prefix + path, self.model.machine
         if len(key) <= KEY:
-            self.store.reject(
-                self.model.machine,
-                key,
-                name=path,
-                stamp=processed.text(),
-                reason=reason[:TEXT],
-                at=datetime.now(UTC),
-            )
-        self._arrivals.record(path, processed)
+            about = {"stamp": stamp, "reason": reason[:TEXT]}
+            self.store.reject(machine, key, name=path, at=datetime.now(UTC), **about)
         return UnusableFile(path, reason)
 
 
@@ -274,24 +264,16 @@ def _may_exist(path: Path) -> bool:
     return True
 
 
-def _is_unchanged(path: Path, stamp: Stamp) -> bool:
+def _present_stamp(path: Path) -> str | None:
     try:
-        return Stamp.of(path.stat()) == stamp
-    except OSError:
-        return False
-
-
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
+        return stamp_of(path.stat())
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _recorded_at(stamp: Stamp) -> datetime | None:
+def _recorded_at(status: os.stat_result) -> datetime | None:
     """When the file was last written to, by the clock of its file system."""
     try:
-        return datetime.fromtimestamp(stamp.mtime_ns / 1e9, UTC)
+        return datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC)
     except (OverflowError, ValueError, OSError):  # beyond the calendar
         return None

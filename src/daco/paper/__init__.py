@@ -1,9 +1,9 @@
 """The paper's printed figures, recomputed from its authors' artifacts.
 
-Read ``artifacts`` (the authors' files) and ``printed`` (the figures as data) first. ``choices``,
-``scores``, ``statistics`` and ``experiments`` hold the recipes that recompute figures in the
-paper's order, ``consistency`` those that compare artifacts with each other. ``check`` compares
-printed with recomputed figures and writes the document.
+Read ``artifacts`` (the authors' files) and ``printed`` (the figures as data) first. ``scores``,
+``statistics`` and ``experiments`` hold the recipes that recompute figures, ``consistency`` those
+that compare artifacts with each other. ``check`` compares printed with recomputed figures and
+writes the document.
 """
 
 from daco.paper.check import Finding, Status, check_paper, summary

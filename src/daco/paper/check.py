@@ -24,7 +24,7 @@ from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.tables import to_markdown
 from daco.method.selection import selection_table
-from daco.paper import choices, consistency, experiments, scores, statistics
+from daco.paper import consistency, experiments, scores, statistics
 from daco.paper.artifacts import Artifacts, open_artifacts
 from daco.paper.printed import (
     NUMBER,
@@ -166,7 +166,7 @@ def over(artifacts: Artifacts, how: str, items: str, name: str, *arguments: str)
 
 RECIPES: dict[str, Callable[..., Recomputed]] = {
     name: function
-    for module in (choices, scores, statistics, experiments, consistency)
+    for module in (scores, statistics, experiments, consistency)
     for name, function in inspect.getmembers(module, inspect.isfunction)
     if function.__module__ == module.__name__
     and function.__annotations__["return"] == "Recomputed"

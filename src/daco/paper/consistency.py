@@ -15,10 +15,9 @@ from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.method.config import RAW_CONFIG
 from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import BACKBONES, DEV, RELEASED, SETTINGS, ArtifactError, Artifacts
-from daco.paper.choices import config_of
 from daco.paper.experiments import BACKENDS, clip_rates, manifest, published_rates
 from daco.paper.printed import Recomputed, contradictions
-from daco.paper.scores import HALF_DIGIT, clip_metrics, logged_seeds, rounding_error
+from daco.paper.scores import HALF_DIGIT, clip_metrics, config_of, logged_seeds, rounding_error
 from daco.paper.statistics import block_interval, family_means, jackknife, rho
 
 _SLACK = 1e-9  # decimals are not binary

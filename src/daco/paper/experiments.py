@@ -14,9 +14,8 @@ from daco.files.hashing import sha256_of_file
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, blind_pool
 from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import BACKBONES, DEV, EVAL, RELEASED, ArtifactError, Artifacts, cached
-from daco.paper.choices import RECORDINGS, config_of
 from daco.paper.printed import Recomputed, number
-from daco.paper.scores import HALF_DIGIT, metrics_of, rounding_error
+from daco.paper.scores import HALF_DIGIT, RECORDINGS, config_of, metrics_of, rounding_error
 from daco.paper.statistics import families_of
 
 BACKENDS = ("knn1", "sel-maha", "gmm2")

@@ -1,6 +1,7 @@
 """The paper's printed figures and errata as data, and what recomputing a figure returns.
 
-``printed.csv`` has one row per figure and place, ``errata.csv`` one row per erratum.
+``printed.csv`` has one row per figure and place, ``places.csv`` the places in the order of the
+paper, ``errata.csv`` one row per erratum.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Place:
 
     name: str
     title: str
-    in_paper: bool = True
-    dense: bool = False
+    in_paper: bool
+    dense: bool
 
     @property
     def heading(self) -> str:
@@ -38,79 +39,27 @@ class Place:
         return f"{self.name}: {self.title}" if self.title else self.name
 
 
-PLACES = (
-    Place("Abstract", ""),
-    Place("Section I", "Introduction"),
-    Place("Section III", "Problem setting"),
-    Place("Section IV", "Method"),
-    Place("Section V", "Experimental setup"),
-    Place("Section VI-A", "Baselines (E1)"),
-    Place("Section VI-B", "Frontier (E2)"),
-    Place("Fig. 2", "Gain, separability"),
-    Place("Fig. 3", "What predicts"),
-    Place("Section VI-C", "Transfer (E3)"),
-    Place("Table I", "Model selection"),
-    Place("Section VI-D", "Backbones (E4)"),
-    Place("Table II", "Backbones"),
-    Place("Section VI-E", "LDN (E5)"),
-    Place("Table III", "LDN"),
-    Place("Section VI-F", "Years (E7)"),
-    Place("Table IV", "Years"),
-    Place("Section VI-G", "Cost (E6)"),
-    Place("Table V", "Efficiency"),
-    Place("Section VII", "Discussion"),
-    Place("Section VIII", "Conclusion"),
-    Place("Appendix, machines", "", dense=True),
-    Place("Appendix", "Official scores"),
-    Place("Forward test 2026", "", in_paper=False),
-    Place("Pre-registration", "", in_paper=False),
-    Place("Seven settings", "mean score", in_paper=False),
-    Place("Errata", "the evidence", in_paper=False),
-    Place("Artifacts", "contradictions", in_paper=False),
-)
-
-
 @dataclass(frozen=True)
 class Figure:
-    """A figure as it is printed.
+    """A figure as it is printed: a row of ``printed.csv``."""
 
-    Attributes
-    ----------
-    id : str
-        Unique, such as ``"table2.oracle.eat"``.
-    place : str
-        Name of a :class:`Place`.
-    what : str
-        What the figure is of.
-    printed : str
-        The text of the paper without its LaTeX.
-    value : str
-        What `printed` says as numbers or as a name, where it does not say so itself:
-        ``"three of five"`` is ``3/5``.
-    rule : str
-        How the recomputed value relates to it: ``""`` rounds to the printed digits, ``below``,
-        ``above``, ``at least``, or ``name`` for equal text.
-    recompute : str
-        A recipe and its arguments, such as ``eval_score beats guarded-pick``: the function
-        ``eval_score`` is called with the artifacts and the two words. Empty when there is none.
-    standing : str
-        Its status where there is no recipe: ``"needs audio"``, ``"needs code"``,
-        ``"needs teams"`` or ``"cited"``.
-    erratum : int or None
-        Number of the erratum that says that this figure is wrong.
-    note : str
-        Why a figure has its standing.
-    """
-
-    id: str
-    place: str
-    what: str
-    printed: str
+    id: str  #: unique, such as ``"table2.oracle.eat"``
+    place: str  #: name of a :class:`Place`
+    what: str  #: what the figure is of
+    printed: str  #: the text of the paper without its LaTeX
+    #: What `printed` says as numbers or as a name, where it does not say so itself: ``"three of
+    #: five"`` is ``3/5``.
     value: str = ""
+    #: How the recomputed value relates to it: ``""`` rounds to the printed digits, ``below``,
+    #: ``above``, ``at least``, or ``name`` for equal text.
     rule: str = ""
+    #: A recipe and its arguments, such as ``eval_score beats guarded-pick``: the function
+    #: ``eval_score`` is called with the artifacts and the two words. Empty when there is none.
     recompute: str = ""
+    #: Its status where there is no recipe: ``"needs audio"``, ``"needs code"``, ``"needs teams"``
+    #: or ``"cited"``; `note` says why.
     standing: str = ""
-    erratum: int | None = None
+    erratum: int | None = None  #: number of the erratum that says that this figure is wrong
     note: str = ""
 
     @property
@@ -178,6 +127,13 @@ def errata() -> tuple[Erratum, ...]:
 def _rows(file: str) -> list[dict[str, str]]:
     text = resources.files("daco.paper").joinpath(file).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
+
+
+PLACES = tuple(
+    Place(row["name"], row["title"], bool(row["in_paper"]), bool(row["dense"]))
+    for row in _rows("places.csv")
+)
+"""The parts of the paper in its order, then what came after it."""
 
 
 @dataclass(frozen=True)

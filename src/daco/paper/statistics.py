@@ -31,9 +31,8 @@ from daco.evaluation.statistics import (
 from daco.method.config import ScoreConfig
 from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import YEARS, ArtifactError, Artifacts, cached
-from daco.paper.choices import config_of
 from daco.paper.printed import Recomputed, number
-from daco.paper.scores import LABELS, metrics_of
+from daco.paper.scores import LABELS, config_of, metrics_of
 
 _DRAWS, _PERMUTATIONS = 5000, 200_000  # as published
 _RUNS = 10  # the sd over ten runs is known to a quarter: four of them are three at the least

@@ -156,7 +156,7 @@ class TestResidual:
     def test_each_clip_and_each_readout_has_its_own_share(self):
         waves = np.stack([both(seed) for seed in range(3)])
         net, readouts = LogMel(), ["mod", "mean"]
-        found = embed_waves(net, waves, readouts, "residual-proj")
+        found = embed_waves(net, [waves], readouts, "residual-proj")
         for name in readouts:
             for row, (near, far) in enumerate(waves):
                 a, b = net.embed(near[None], name)[0], net.embed(far[None], name)[0]

@@ -192,6 +192,7 @@ def test_two_runs_at_once_leave_the_table_of_one(store, tmp_path):
 KILLED = """
 import sys, time
 from daco.backbones import load
+from daco.data.sources import read_clips
 from daco.embedding.embed import embed_clips
 
 def slowly(done, total):

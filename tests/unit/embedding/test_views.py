@@ -229,6 +229,15 @@ def test_windows_of_several_networks_are_of_the_same_time(tmp_path):
         )
 
 
+@pytest.mark.parametrize("rate", [RATE, 16000, 44100])
+def test_bytes_of_16_bits_are_heard_like_the_file(tmp_path, rate):
+    listener = Listener(several_frontends(), net=both())
+    wave = 0.1 * np.random.default_rng(0).normal(size=rate)
+    soundfile.write(tmp_path / "a.wav", wave, rate, subtype="PCM_16")
+    file, content = (listener.hear(tmp_path / "a.wav"), (tmp_path / "a.wav").read_bytes())
+    np.testing.assert_allclose(listener.hear(content).embeddings, file.embeddings, atol=1e-5)
+
+
 def test_a_listener_takes_samples_at_the_rate_of_the_first_network():
     listener = Listener(several_frontends(), net=both())
     wave = (0.1 * np.random.default_rng(0).normal(size=2 * RATE)).astype(np.float32)

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 from published_runs import result
+from random_studies import NAMES, random_tables
 
 from daco.errors import DacoError, InputError
-from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.compare import compare_runs
-from daco.method.config import paper_grid
-
-NAMES = [config.name for config in paper_grid()]
 
 
-def run(configs=NAMES[:16], labels=("dev", "eval"), seed=0, n_machines=3):
-    rng = np.random.default_rng(seed)
-    grid = {"config": list(configs), "crit_dev": rng.uniform(0.3, 0.7, len(configs))}
-    grid |= {f"{split}_omega": rng.uniform(50, 60, len(configs)) for split in labels}
-    rows = [
-        (split, f"m{machine}", config, *rng.uniform(50, 80, 3), rng.uniform(0.3, 0.7))
-        for split in ("dev", "eval")
-        for machine in range(n_machines)
-        for config in configs
-    ]
-    per_machine = pd.DataFrame(
-        rows, columns=["split", "machine", "config", *QUANTITIES, "balance_ks"]
-    )
-    unknown = ~per_machine["split"].isin(labels)
-    per_machine.loc[unknown, list(QUANTITIES)] = np.nan
-    return result(pd.DataFrame(grid), per_machine)
+def run(configs=NAMES[:16], n_machines=3, **options):
+    return result(*random_tables(configs, n_machines, n_machines, **options))
 
 
 def test_runs_keep_their_order_and_names():

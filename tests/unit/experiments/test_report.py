@@ -81,6 +81,13 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
 
+def tables_only(result, folder):
+    """A folder with nothing but the two required tables of a run."""
+    for name in ("grid.csv", "per_machine.csv"):
+        (folder / name).write_bytes((result.folder / name).read_bytes())
+    return folder
+
+
 def page_of(result):
     """A page without pictures, which most statements do not need."""
     return Page(render_html(summarise(result), {}))
@@ -178,49 +185,45 @@ def test_published_numbers_are_on_the_page(published):
     assert "conf-soft-m0-k1" in text.split("Dev-score veto.")[1][:200]  # removed by the strict veto
 
 
+def delta(
+    against="dev pick", difference=2.0, low=1.0, high=3.0, *, second="b", by="clip bootstrap"
+):
+    numbers = {"delta": difference, "low": low, "high": high}
+    return {"against": against, "first": "a", "second": second, **numbers, "method": by}
+
+
 def test_a_choice_that_failed_is_called_a_failure(published):
+    lost = delta("fixed default", -9.66, -14.0, -5.0, by="machine jackknife")
     chosen = {"config": "ldn-diff-K16", "rule": "criterion", "eval_omega": 49.68}
-    delta = {
-        "against": "fixed default", "first": "ldn-diff-K16", "second": "conf-soft-m0-k1",
-        "delta": -9.66, "low": -14.0, "high": -5.0, "method": "machine jackknife",
-    }  # fmt: skip
-    selection = {**published.selection, "chosen": chosen, "deltas": [delta]}
-    sentences = reading(selection, 8)
+    sentences = reading({**published.selection, "chosen": chosen, "deltas": [lost]}, 8)
     assert sentences[0].startswith("It scores 9.7 points less than the fixed default, a larger")
     assert "drawn at random scores more on average (57.8)" in sentences[1]
 
 
 def test_an_interval_over_machines_counts_more_than_one_over_clips():
-    delta = {"against": "dev pick", "first": "a", "second": "b", "delta": 2.0}
-    clips = {**delta, "low": 1.0, "high": 3.0, "method": "paired clip bootstrap"}
-    machines = {**delta, "low": -1.0, "high": 5.0, "method": "machine jackknife"}
+    clips, machines = delta(), delta(low=-1.0, high=5.0, by="machine jackknife")
     for order in ([clips, machines], [machines, clips]):
         assert "may be chance: 5 machines do not" in reading({"deltas": order}, 5)[0]
-    assert (
-        "larger difference than the variation from clip to clip"
-        in reading({"deltas": [clips]}, 5)[0]
-    )
+    sentence = reading({"deltas": [clips]}, 5)[0]
+    assert "larger difference than the variation from clip to clip" in sentence
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
-@pytest.mark.parametrize("method", ["paired clip bootstrap", "machine jackknife"])
-def test_below_five_machines_no_difference_is_called_larger_than_chance(n, method):
-    delta = {"against": "dev pick", "first": "a", "second": "b", "delta": 2.0,
-             "low": 1.0, "high": 3.0, "method": method}  # fmt: skip
-    sentences = reading({"deltas": [delta]}, n)
+@pytest.mark.parametrize("by", ["paired clip bootstrap", "machine jackknife"])
+def test_below_five_machines_no_difference_is_called_larger_than_chance(n, by):
     numbers = (
         "It scores 2.0 points more than the dev pick, which may be chance (95 % interval 1.0 to "
         "3.0)."
     )
     note = f"{n} machines are too few to tell a difference from chance."
-    assert sentences == [numbers, "One machine says little about others." if n == 1 else note]
+    expected = [numbers, "One machine says little about others." if n == 1 else note]
+    assert reading({"deltas": [delta(by=by)]}, n) == expected
 
 
 def test_the_same_configuration_is_not_compared_with_itself():
-    delta = {"against": "fixed default", "first": "a", "second": "a", "delta": 0.0, "low": 0.0,
-             "high": 0.0, "method": "machine jackknife"}  # fmt: skip
+    same = delta("fixed default", 0.0, 0.0, 0.0, second="a")
     expected = "It is the fixed default: nothing was gained or lost by choosing."
-    assert reading({"deltas": [delta]}, 3) == [expected]
+    assert reading({"deltas": [same]}, 3) == [expected]
 
 
 def test_every_configuration_has_its_own_explanation():
@@ -311,7 +314,7 @@ def test_what_is_not_known_is_said_and_the_rest_is_shown(what, arguments, measur
 
 
 def warned(small):
-    """The study as if the label-free veto had cut what was chosen."""
+    """The study as if the label-free veto had excluded what was chosen."""
     chosen = small.selection["chosen"]["config"]
     names = [str(name) for name in small.grid["config"]]
     veto = {
@@ -330,21 +333,21 @@ def warned(small):
         "picks": names[0],
         "chosen_passes": False,
     }
-    selection = {**small.selection, "label_free_veto": veto, "warnings": ["It is cut."]}
+    selection = {**small.selection, "label_free_veto": veto, "warnings": ["It is excluded."]}
     return replace(small, selection=selection)
 
 
 def test_a_warning_is_on_the_first_screen_and_both_vetoes_are_side_by_side(small):
     result = warned(small)
     summary = summarise(result)
-    assert summary["headline"]["warnings"] == ["It is cut."]
+    assert summary["headline"]["warnings"] == ["It is excluded."]
     assert (summary["vetoes"]["n_heard"], summary["vetoes"]["obeyed"]) == (1, ["dev-score veto"])
     rows = {row[0]: row[1] for row in summary["tables"]["vetoes"]["rows"]}
     chosen = result.selection["chosen"]["config"]
     assert rows[chosen] == "label-free veto"
     assert set(rows) == {chosen, *result.selection["veto"]["removed"]}
     page = page_of(result).text
-    assert page.index("It is cut.") < page.index("What predicts the evaluation score")
+    assert page.index("It is excluded.") < page.index("What predicts the evaluation score")
     for words in ("a veto and not a ranker", "A note of the veto.", "with synthetic faults"):
         assert words in page
 
@@ -370,9 +373,7 @@ def test_a_wide_grid_is_shown_by_family():
 
 
 def test_a_folder_without_a_choice_gets_a_report_that_makes_none(published, tmp_path):
-    for name in ("grid.csv", "per_machine.csv"):
-        (tmp_path / name).write_bytes((published.folder / name).read_bytes())
-    result = StudyResult.read(tmp_path)
+    result = StudyResult.read(tables_only(published, tmp_path))
     summary = summarise(result)
     headline = summary["headline"]
     assert (headline["config"], headline["rule"], headline["seeds"]) == (None, None, None)
@@ -392,9 +393,7 @@ def test_a_folder_without_a_choice_gets_a_report_that_makes_none(published, tmp_
 
 
 def test_the_gain_is_drawn_where_the_machines_table_has_the_separability(small, tmp_path):
-    for name in ("grid.csv", "per_machine.csv"):
-        (tmp_path / name).write_bytes((small.folder / name).read_bytes())
-    result = StudyResult.read(tmp_path)
+    result = StudyResult.read(tables_only(small, tmp_path))
     shared = list(result.diagnostics.columns)
     expected = small.diagnostics.sort_values(["split", "machine"])[shared]
     found = result.diagnostics.sort_values(["split", "machine"])
@@ -423,8 +422,7 @@ def test_a_choice_below_the_default_over_seeds_is_called_so():
 
 
 def test_a_selection_with_one_column_of_criteria_is_read_as_two(small, tmp_path):
-    for name in ("grid.csv", "per_machine.csv"):
-        (tmp_path / name).write_bytes((small.folder / name).read_bytes())
+    tables_only(small, tmp_path)
     on_eval = ("criterion on evaluation normals", "per-machine blind")
     older = json.loads((small.folder / "selection.json").read_text())
     older["chosen"]["criterion"] = older["chosen"].pop("crit_dev")

@@ -7,34 +7,19 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from random_studies import NAMES, random_tables
 
 from daco.errors import DacoError
-from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.analysis import frontier_table
-from daco.experiments.stability import COLUMNS, choice_over_seeds, stability_table
+from daco.experiments.assembly import STABILITY, choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
-from daco.method.config import paper_grid
-
-NAMES = [config.name for config in paper_grid()]
 
 
-def tables(configs=NAMES, n_dev=3, n_eval=3, seed=0, labels=("dev", "eval")):
-    """A random study in the layout of a run."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for split, count in (("dev", n_dev), ("eval", n_eval)):
-        for machine in range(count):
-            for config in configs:
-                metrics = rng.uniform(50, 80, 3) if split in labels else [np.nan] * 3
-                rows.append((split, f"{split}{machine}", config, *metrics, rng.uniform(0.3, 0.7)))
-    columns = ["split", "machine", "config", *QUANTITIES, "balance_ks"]
-    per_machine = pd.DataFrame(rows, columns=columns).assign(uniform_ks=np.nan, separability=0.8)
-    per_machine["separability"] = per_machine.groupby("machine").ngroup() / 10
-    grid = {"config": list(configs)}
-    for split in labels:
-        grid[f"{split}_omega"] = rng.uniform(50, 60, len(configs))
-    grid["crit_dev"] = rng.uniform(0.3, 0.7, len(configs))
-    return pd.DataFrame(grid), per_machine
+def tables(*sizes, **options):
+    """A random study whose machines have separability."""
+    grid, per_machine = random_tables(*sizes, **options)
+    separability = per_machine.groupby("machine").ngroup() / 10
+    return grid, per_machine.assign(uniform_ks=np.nan, separability=separability)
 
 
 def plainly(stats):
@@ -199,7 +184,7 @@ VARIANTS = [*((seed, 10) for seed in range(10)), (0, 5), (0, 20)]
 def test_stability_lists_seeds_and_splits(variants, n_splits, splits):
     per_machine = tables()[1]
     table = stability_table(per_machine, balances_of(per_machine, variants))
-    assert tuple(table.columns) == COLUMNS
+    assert tuple(table.columns) == STABILITY
     kinds = table.groupby("kind")
     assert kinds.get_group("seeds")["seed"].tolist() == list(range(10))
     assert kinds.get_group("seeds")["n_splits"].unique().tolist() == [n_splits]

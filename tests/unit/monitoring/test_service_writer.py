@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from stores import START, verdict
 
-from daco.monitoring.service.context import Writer
 from daco.monitoring.store import NewClip, Store
+from daco.monitoring.store.writing import Writer
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
         return added.clip_id
 
     monkeypatch.setattr(Store, "add_many", counted)
-    writer = Writer(store, lambda: commits.append(1))
+    writer = Writer(store.add_many, lambda: commits.append(1))
     ids = await asyncio.gather(*(one(number) for number in range(300)))
     await writer.close()
     assert len(commits) == len(sizes)
@@ -49,7 +49,7 @@ async def test_an_answer_is_a_row_and_many_share_a_commit(store, monkeypatch):
 async def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
     bad = clip(2)
     object.__setattr__(bad.verdict, "score", object())  # no check has seen it
-    writer = Writer(store)
+    writer = Writer(store.add_many)
     waiting = [writer.add(clip(1)), writer.add(bad), writer.add(clip(3))]
     first, failed, third = await asyncio.gather(*waiting, return_exceptions=True)
     await writer.close()
@@ -59,7 +59,7 @@ async def test_one_that_cannot_be_stored_takes_no_other_with_it(store):
 
 
 async def test_what_waits_is_committed_before_the_end(store):
-    writer = Writer(store)
+    writer = Writer(store.add_many)
     waiting = [asyncio.ensure_future(writer.add(clip(number))) for number in range(20)]
     await asyncio.sleep(0)
     await writer.close()

@@ -2,8 +2,8 @@
 
 Each function takes a :class:`~daco.experiments.study_tables.StudyTables`, and Axes to draw on or
 makes a figure of its own, and returns the Figure. What a result does not hold is stated in the
-picture. Inside, ``style`` and ``labels`` come first; ``scatter``, ``scores`` and ``grids`` draw
-studies, ``models`` draws single models.
+picture. Read ``style`` first; ``scatter``, ``scores`` and ``grids`` draw studies, ``models`` draws
+single models.
 """
 
 from daco.experiments.figures.grids import plot_heat, plot_vetoes

@@ -37,7 +37,7 @@ _COLOURS = ("blue", "orange", "green", "plum", "brown", "slate")
 _MARKERS = ("o", "s", "^", "D")
 _NAMED = 8  # domains in the legend
 _DOTTED: Any = (0, (1, 2))
-_DASHED: Any = (0, (6, 2))
+_THRESHOLD: Any = {"color": INK, "linewidth": 1.0, "linestyle": (0, (6, 2)), "zorder": 2}
 
 
 def _looks(domains: Sequence[str], lines: Sequence[str]) -> dict[str, Look]:
@@ -84,24 +84,23 @@ def plot_calibration(model: MachineModel, ax: Any = None) -> Figure:
 def _draw_maps(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
     config = ScoreConfig.parse(model.config)
     base = model.bank.leave_one_out(config.base.name)[:, 0]
-    parts = {name: base[model.clip_domains == code] for code, name in enumerate(model.domains)}
     low, high = float(base.min()), float(base.max())
     margin = 0.35 * max(high - low, 1e-9)
     floor = -np.inf if config.base.signed else 0.0
     x = np.linspace(min(low, max(floor, low - margin)), high + margin, 400)
     pooled = QuantileMap.fit(base, signed=config.base.signed)
     quantiles = config.calibration in (None, "conf")
-    if quantiles and len(parts) > 1:
+    if quantiles and len(looks) > 1:
         label = "all normals together"
         ax.plot(x, pooled(x), color=MUTED, linestyle=":", linewidth=1.6, label=label, zorder=2)
     threshold = ax.axvline if config.calibration is None else ax.axhline
-    style: Any = {"color": INK, "linewidth": 1.0, "linestyle": _DASHED, "zorder": 2}
-    threshold(model.threshold, label="threshold", **style)
-    for row, (name, part) in enumerate(parts.items()):
-        look, mapped = looks[name], _map_of(config, part, base, pooled)
+    threshold(model.threshold, label="threshold", **_THRESHOLD)
+    for code, look in enumerate(looks.values()):
+        part = base[model.clip_domains == code]
+        mapped = _map_of(config, part, base, pooled)
         label = f"{look.title} ({len(part)})"
         ax.plot(x, mapped(x), color=look.colour, linestyle=look.line, label=label, zorder=3)
-        ax.plot(part, mapped(part), "|", color=look.colour, markersize=5 - row % 2, zorder=3)
+        ax.plot(part, mapped(part), "|", color=look.colour, markersize=5 - code % 2, zorder=3)
     ax.set_xlim(x[0], x[-1])
     if quantiles:
         ax.set_ylim(0, 1.04)
@@ -125,9 +124,18 @@ def _map_of(
     return lambda scores: (size * own(scores) + strength * pooled(scores)) / (size + strength)
 
 
+def _base_title(config: ScoreConfig) -> str:
+    count = config.neighbours
+    if config.bandwise or config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
+        return f"base score ({config.base.name})"
+    if config.scorer != "knn":
+        return f"density-normalised distance ({config.scorer})"
+    return "distance to the nearest normal" if count == 1 else f"distance to {count} normals"
+
+
 def _draw_exceedance(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
     rates = model.leave_one_out_rates()
-    final = model.own_scores
+    final, rate = model.own_scores, model.false_alarm_rate
     low, high = float(final.min()), max(float(final.max()), model.threshold)
     room = 0.06 * max(high - low, 1e-9)
     handles = []
@@ -138,10 +146,8 @@ def _draw_exceedance(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> N
         label = f"{look.title}: {rates[name]:.3f} above"
         style: Any = {"color": look.colour, "linestyle": look.line, "label": label}
         handles += ax.step(edges, above, where="post", zorder=3, **style)
-    rate = model.false_alarm_rate
     ax.axhline(rate, color=MUTED, linestyle=":", linewidth=1.0, zorder=1)
-    line: Any = {"color": INK, "linewidth": 1.0, "linestyle": _DASHED, "zorder": 2}
-    ax.axvline(model.threshold, label="threshold", **line)
+    ax.axvline(model.threshold, label="threshold", **_THRESHOLD)
     ax.set_xlim(low - room, high + room)
     ax.set_ylim(0, 1.04)
     ax.set_xlabel("anomaly score")
@@ -151,15 +157,6 @@ def _draw_exceedance(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> N
         ax.legend(handles=handles, loc="upper right", frameon=True, framealpha=0.9, edgecolor=PAPER)
 
 
-def _base_title(config: ScoreConfig) -> str:
-    count = config.neighbours
-    if config.scorer == "knn" and not config.bandwise:
-        return "distance to the nearest normal" if count == 1 else f"distance to {count} normals"
-    if config.scorer in ("ldn-ratio", "ldn-diff") and not config.bandwise:
-        return f"density-normalised distance ({config.scorer})"
-    return f"base score ({config.base.name})"
-
-
 @with_style
 def plot_sensitivity(result: Sensitivity) -> Figure:
     """Plot detection rate against fault level, in each domain, with its 95 % binomial interval.
@@ -167,14 +164,6 @@ def plot_sensitivity(result: Sensitivity) -> Figure:
     There is a panel per kind of fault. The dotted lines are the false alarms on the same
     recordings without a fault: a curve that stays on its dotted line is a fault that is not
     detected at all. A ring marks the level from which on enough recordings are detected.
-
-    Parameters
-    ----------
-    result : Sensitivity
-
-    Returns
-    -------
-    Figure
     """
     columns = min(3, len(result.kinds))
     inches = {"left": 0.5, "right": 0.12, "top": 0.62, "bottom": 0.72, "gap": 0.2, "below": 0.42}
@@ -196,20 +185,16 @@ def plot_sensitivity(result: Sensitivity) -> Figure:
     figure.text(left, 1 - 0.2 / height, title, va="center", fontsize=8.5)
     handles, labels = axes[0].get_legend_handles_labels()
     ring: Any = {"marker": "o", "markersize": 7, "markerfacecolor": PAPER}
+    labels = [f"{label} ({n})" for label, n in zip(labels, result.clips.tolist(), strict=True)]
     further = {
         f"{CONFIDENCE:.0%} interval": Patch(color=MUTED, alpha=0.2, linewidth=0),
         "false alarms, no fault": Line2D([], [], color=MUTED, linestyle=_DOTTED, linewidth=1.0),
         f"{100 * result.detect:g} %": Line2D([], [], color=MUTED, linewidth=0.7),
         "caught from here": Line2D([], [], color=MUTED, linestyle="", **ring),
     }
-    labels = [f"{label} ({n})" for label, n in zip(labels, result.clips.tolist(), strict=True)]
-    figure.legend(
-        [*handles, *further.values()],
-        [*labels, *further],
-        loc="lower center",
-        ncols=min(len(handles), 3) + 4,
-        bbox_to_anchor=(0.5, 0.0),
-    )
+    place: Any = {"loc": "lower center", "ncols": min(len(handles), 3) + 4}
+    handles += further.values()
+    figure.legend(handles, [*labels, *further], bbox_to_anchor=(0.5, 0.0), **place)
     return figure
 
 
@@ -217,19 +202,19 @@ def _draw_detection(ax: Axes, result: Sensitivity, kind: str, looks: dict[str, L
     levels = result.levels
     ax.axhline(100 * result.detect, color=MUTED, linewidth=0.7, zorder=1)
     for at, (domain, look) in enumerate(looks.items()):
-        rates = [result.rate(kind, domain, level) for level in levels]
-        low, high = 100 * np.array([rate.interval for rate in rates]).T
+        rates = {level: result.rate(kind, domain, level) for level in levels}
+        low, high = 100 * np.array([rate.interval for rate in rates.values()]).T
         ax.fill_between(levels, low, high, color=look.colour, alpha=0.12, linewidth=0, zorder=1)
         normal = 100 * result.false_alarm(domain).share
         ax.axhline(normal, color=look.colour, linestyle=_DOTTED, linewidth=1.0, zorder=2)
-        shares = [100 * rate.share for rate in rates]
+        shares = [100 * rate.share for rate in rates.values()]
         ax.plot(levels, shares, label=look.title, **look.style(3))
         level = result.caught_from(kind, domain)
         if level is not None:
-            y = 100 * result.rate(kind, domain, level).share
             size = 8.5 + 2.5 * (at % 3)  # rings of two domains at one place stay apart
             ring: Any = {"markersize": size, "markerfacecolor": "none", "markeredgewidth": 1.1}
-            ax.plot([level], [y], "o", color=look.colour, clip_on=False, zorder=4, **ring)
+            share = 100 * rates[level].share
+            ax.plot([level], [share], "o", color=look.colour, clip_on=False, zorder=4, **ring)
     room = 0.04 * max(levels[-1] - levels[0], 1.0)
     ax.set_xlim(levels[0] - room, levels[-1] + room)
     every = -(-len(levels) // 5)

@@ -11,8 +11,9 @@ from daco.errors import ConfigError
 from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.analysis import complete_column, plain
+from daco.experiments.assembly import choice_over_seeds
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
-from daco.experiments.stability import choice_over_seeds
+from daco.experiments.report.table import TEXTS
 from daco.experiments.tables import format_cell
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.selection import oracle, random_expectation
@@ -21,17 +22,7 @@ if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
 
 _MEASURES = {"eval": "eval_omega", "dev": "dev_omega", "criterion": "crit_dev"}
-_SAME = {
-    "dev pick": "The development scores alone would have picked the same.",
-    "fixed default": "It is the fixed default: nothing was gained or lost by choosing.",
-    "oracle": "No configuration of the grid would have scored higher.",
-}
-_ASSIGNMENTS = {
-    "soft": "A clip between the domains is weighed softly between them.",
-    "hard": "A clip counts to the domain whose normals are nearer.",
-    "oracle": "The true domain is given, so this is a diagnostic and no detector.",
-    None: "",
-}
+_TEXTS = TEXTS["headline"]
 
 
 def headline(result: StudyTables) -> dict[str, Any]:
@@ -45,16 +36,12 @@ def headline(result: StudyTables) -> dict[str, Any]:
     selection, grid = result.selection, result.grid
     chosen = selection.get("chosen") or {}
     config, shown = chosen_config(result), shown_config(result)
-    known = (
-        name for name, column in _MEASURES.items() if column in grid and grid[column].notna().any()
-    )
-    measure = next(known, None)
+    known = set(grid.columns[grid.notna().any()])
+    measure = next((name for name, column in _MEASURES.items() if column in known), None)
     column = _MEASURES[measure] if measure else None
     labelled = result.per_machine.dropna(subset=list(QUANTITIES))
-    machines = machines_of(
-        labelled if measure in ("eval", "dev") else result.per_machine,
-        "eval" if measure == "eval" else "dev",
-    )
+    scored = labelled if measure in ("eval", "dev") else result.per_machine
+    machines = machines_of(scored, "eval" if measure == "eval" else "dev")
     seeds = selection.get("seeds")
     if chosen and "seeds" not in selection:  # a run that did not store it
         seeds = choice_over_seeds(result.stability, grid, chosen["config"], chosen.get("rule"))
@@ -92,27 +79,16 @@ def _reading(
             sentences += below_default(seeds["n_seeds"], seeds["eval_omega"], default)
         sentences += reading(selection, n_machines)
     if config is None:
-        sentences.append(
-            "Which configuration was chosen is not known: the folder has no selection.json. "
-            "'daco compare' with this folder lists what each rule picks from its tables."
-        )
+        sentences.append(_TEXTS["no_choice"])
     if measure == "dev":
-        took_part = ", whose labels took part in the choice" if config else ""
-        sentences.append(
-            "Nothing here was tried on evaluation machines. The scores are those of the "
-            f"development machines{took_part}."
-        )
+        took_part = _TEXTS["took_part"] if config else ""
+        sentences.append(_TEXTS["dev"].format(took_part=took_part))
     if measure == "criterion":
-        sentences.append(
-            "No labels are known, so nothing here shows how well anything is detected: the "
-            "criterion only measures how alike the scores of the two domains are."
-        )
+        sentences.append(_TEXTS["criterion"])
     count = len(selection.get("within_noise") or [])
     if count and "criterion" in str((selection.get("chosen") or {}).get("rule")):
         which = "1 other configuration has" if count == 1 else f"{count} other configurations have"
-        sentences.append(
-            f"{which} a criterion within the noise of its own: the choice among them is chance."
-        )
+        sentences.append(_TEXTS["noise"].format(which=which))
     return sentences
 
 
@@ -188,8 +164,11 @@ def explain(config: str) -> str:
     text = f"Scores a clip by {_scorer_words(parsed)}."
     if parsed.calibration is None:
         return text
-    assigned = _ASSIGNMENTS[parsed.assignment]
-    return f"{text} The score is then {_calibration_words(parsed)}. {assigned}"
+    m, words = f"{parsed.prior_strength:g}", _TEXTS["calibrations"]
+    pooling = words["pooled" if parsed.prior_strength else "not_pooled"].format(m=m)
+    calibrated = words[parsed.calibration].format(m=m, pooling=pooling)
+    assigned = _TEXTS["assignments"].get(parsed.assignment, "")
+    return f"{text} The score is then {calibrated}. {assigned}"
 
 
 def _scorer_words(config: ScoreConfig) -> str:
@@ -202,18 +181,6 @@ def _scorer_words(config: ScoreConfig) -> str:
     relation = "relative to" if config.scorer == "ldn-ratio" else "less"
     neighbours = "neighbour" if count == 1 else f"{count} neighbours"
     return f"{nearest}, {relation} how far normals are from their own {neighbours} there"
-
-
-def _calibration_words(config: ScoreConfig) -> str:
-    if config.calibration == "ratio":
-        return "divided by the median normal score of its domain"
-    if config.calibration == "zscore":
-        return "standardised with the mean and spread of its domain’s normal scores"
-    m = f"{config.prior_strength:g}"
-    pooling = "nothing is borrowed from the other domain"
-    if config.prior_strength:
-        pooling = f"the ranking of all clips together weighs as much as {m} clips"
-    return f"ranked among the normal scores of its domain (m = {m}: {pooling})"
 
 
 def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
@@ -229,7 +196,7 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
         if against not in strongest or "machine" in str(delta["method"]):
             strongest[against] = delta
     sentences = [
-        _SAME.get(against, f"It is the same as {against}.")
+        _TEXTS["same"].get(against, f"It is the same as {against}.")
         if delta["first"] == delta["second"]
         else _difference(delta, against, n_machines)
         for against, delta in strongest.items()
@@ -270,7 +237,5 @@ def below_default(n_seeds: int, mean: float | None, default: float | None) -> li
     """A sentence where the choice scores less than the fixed default, averaged over seeds."""
     if mean is None or default is None or mean >= default:
         return []
-    return [
-        f"Over {n_seeds} seeds the choice scores {format_cell(mean, '.1f')} on average, less than "
-        f"the fixed default ({format_cell(default, '.1f')}): choosing gained nothing here."
-    ]
+    words = {"mean": format_cell(mean, ".1f"), "default": format_cell(default, ".1f")}
+    return [_TEXTS["below_default"].format(n_seeds=n_seeds, **words)]

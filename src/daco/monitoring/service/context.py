@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import shutil
 import tempfile
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +23,8 @@ from daco.monitoring.service.registry import Machine, Registry
 from daco.monitoring.service.schemas import busy, not_found
 from daco.monitoring.service.settings import MACHINE_ID, Settings
 from daco.monitoring.service.workers import WorkerPool
-from daco.monitoring.store import Addition, NewClip, Store, StoreError
+from daco.monitoring.store import Store, StoreError
+from daco.monitoring.store.writing import Writer
 
 PRUNE_SECONDS = 3600.0
 """Between two removals of clips that are older than `Settings.keep_days`."""
@@ -33,17 +32,11 @@ PRUNE_SECONDS = 3600.0
 FRESH_SECONDS, ANSWER_SECONDS = 1.0, 2.0
 """How long the answer of a database check is used again, and in which it must arrive."""
 
-MOST_AT_ONCE = 256
-"""Clips of one commit."""
-
 MOST_PICTURES, MOST_WAITING = 128, 16
 """Spectrograms that are kept, and requests that may wait for one."""
 
 UPLOADS = "http:"
 """Prefix of the uploads' keys among the store's sources."""
-
-_Outcome = Addition | Exception | None
-_Answer = asyncio.Future[Addition | None]
 
 log = logging.getLogger("daco.monitoring.service")
 
@@ -80,73 +73,6 @@ class Admission:
         finally:
             self.uploads -= 1
             self.bytes -= held
-
-
-class Writer:
-    """A thread that commits all waiting clips together; `on_commit` is called in the event loop.
-
-    A request is answered only after its clip was committed, so that a 200 survives the death of
-    the process. Committing many clips at once makes that affordable.
-    """
-
-    def __init__(self, store: Store, on_commit: Callable[[], None] = lambda: None) -> None:
-        self._store, self._on_commit = store, on_commit
-        self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[tuple[NewClip, _Answer] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._thread.start()
-
-    @property
-    def queued(self) -> int:
-        """Clips that wait to be committed."""
-        return self._queue.qsize()
-
-    async def add(self, clip: NewClip) -> Addition | None:
-        """Commit a clip; None if it was stored before, a StoreError if it was not committed."""
-        answer: _Answer = self._loop.create_future()
-        self._queue.put((clip, answer))
-        return await answer
-
-    async def close(self) -> None:
-        """Commit what is waiting, then end."""
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
-
-    def _run(self) -> None:
-        ended = False
-        while not ended:
-            batch = [self._queue.get()]
-            while len(batch) < MOST_AT_ONCE and not self._queue.empty():
-                batch.append(self._queue.get())
-            waiting = [each for each in batch if each is not None]
-            ended = len(waiting) < len(batch)
-            if waiting:
-                outcome = self._commit([clip for clip, _ in waiting])
-                answers = [answer for _, answer in waiting]
-                self._loop.call_soon_threadsafe(self._answer, answers, outcome)
-
-    def _commit(self, clips: Sequence[NewClip]) -> list[_Outcome]:
-        try:
-            return list(self._store.add_many(clips))
-        except StoreError as error:
-            log.error("clips could not be stored: %s", error)
-            return [error] * len(clips)
-        except Exception as error:
-            log.exception("clips could not be stored")
-            if len(clips) == 1:
-                return [error]
-        # One of them is at fault: store the others one by one.
-        return [outcome for clip in clips for outcome in self._commit([clip])]
-
-    def _answer(self, answers: Sequence[_Answer], outcome: Sequence[_Outcome]) -> None:
-        for answer, result in zip(answers, outcome, strict=True):
-            if answer.done():  # the client has gone; the clip is stored
-                continue
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
-        self._on_commit()
 
 
 class SpectrogramCache:
@@ -201,7 +127,7 @@ class Service:
         self.feed = Feed(self.overview, hub)
         self.spectrograms = SpectrogramCache(self.pool)
         self.admission = Admission(settings.uploads, settings.buffered_bytes)
-        self.writer = Writer(store, self.feed.wake)
+        self.writer = Writer(store.add_many, self.feed.wake)
         self._check: asyncio.Task[None] | None = None
         self._checked_at = -FRESH_SECONDS
         self._store_failed = False

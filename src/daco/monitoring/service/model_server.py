@@ -1,15 +1,11 @@
 """The process that holds the models and forks the workers that score recordings.
 
-It is started with one end of a socket pair and follows requests from `workers.ModelServer`: load a
-model, given as the bytes of its file; drop one; fork a worker for a connection. All workers share
-its one copy of models and networks, and a fork takes milliseconds. That is why this is not a
-`concurrent.futures` or pebble pool: its processes would each load models and networks themselves,
-and again after every crash.
+It follows requests from `workers.ModelServer` on a socket: load a model, given as the bytes of its
+file; drop one; fork a worker. All workers share its one copy of models and networks, and a fork
+takes milliseconds; the processes of a pool would each load everything, and again after a crash.
 
-Recordings are decoded in workers only. Before every job a worker sets a timer and a bound on
-processor time, whose signals end the process wherever it is; memory is bounded to what the worker
-had at its start plus a share for the job. Messages are JSON, never pickles: what a worker sends is
-not trusted.
+Recordings are decoded in workers only. Signals of the kernel end a worker whose job takes too long,
+and its memory is bounded. Messages are JSON, never pickles: what a worker sends is not trusted.
 """
 
 from __future__ import annotations

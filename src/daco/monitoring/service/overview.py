@@ -1,10 +1,8 @@
 """What clients see: machines and clips, from the store and the models together, and live events.
 
-`Feed` reads from the database what is new, so that clips of ``daco watch`` on the same database
-appear as well; while no client is connected nothing is read. `Hub` sends server-sent events to all
-streams. A stream that is not read in time is closed; the browser connects again and names the last
-event it received. Missed events are sent again, or, where they are no longer known, a ``reset``
-tells the page to fetch everything.
+`Feed` reads from the database what is new, so that clips of ``daco watch`` appear as well. `Hub`
+sends it to all streams. A stream that is not read in time is closed; a browser that connects again
+gets what it missed or, where that is no longer known, a ``reset``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The machines that the service knows: one per model file, loaded again when the file changes.
 
-The served machines are a snapshot, replaced once the changed models are loaded and workers with
-them are forked. When a file breaks, its machine keeps the last good model and reports the problem.
+The served machines are a snapshot, replaced once workers with the changed models are forked. When a
+file breaks, its machine keeps the last good model and reports the problem.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The values that go into the store and come out of it.
 
-A clip is a `daco.detector.verdict.Verdict` with an id, times and the recording it came from. Text
-is stored unchanged, but bounded, and refused where no database can hold it.
+A clip is a `daco.detector.verdict.Verdict` with an id, times and the recording it came from.
 """
 
 from __future__ import annotations

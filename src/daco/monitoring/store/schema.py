@@ -1,8 +1,7 @@
 """The tables: machines, clips, alarms, processed sources and messages to deliver; migrations.
 
 Ids grow in the order of arrival within a machine, and pages are cut by ids: a clock that is set
-back reorders nothing. Every table name starts with ``daco_``, so that a PostgreSQL database can
-be shared with other programs.
+back reorders nothing. Table names start with ``daco_``: a PostgreSQL database can be shared.
 """
 
 from __future__ import annotations

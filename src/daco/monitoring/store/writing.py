@@ -6,9 +6,13 @@ other: ids grow in the order of commits, and no alarm is opened twice.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import queue
+import threading
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -19,7 +23,7 @@ from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, up
 from sqlalchemy.dialects import postgresql, sqlite
 
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance
-from daco.monitoring.store.database import Database, chunks
+from daco.monitoring.store.database import Database, StoreError, chunks
 from daco.monitoring.store.records import ALARMS, Addition, NewClip, iso, read_alarms
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, outbox, sources
 
@@ -33,8 +37,16 @@ EVENTS = (CLIP_SCORED, ALARM_OPENED, ALARM_RECOVERED, RECORDING_UNREADABLE)
 LONGEST_WAIT = timedelta(hours=1)
 """Longest wait for the next attempt; a later due time means that the clock was set back."""
 
+MOST_AT_ONCE = 256
+"""Clips that a `Writer` commits together."""
+
 _LONGEST_ERROR = 500
 _DIALECTS: dict[str, ModuleType] = {"sqlite": sqlite, "postgresql": postgresql}
+
+_Outcome = Addition | Exception | None
+_Answer = asyncio.Future[Addition | None]
+
+log = logging.getLogger("daco.monitoring.service")
 
 # Built once: building a statement costs more than running it.
 _MACHINE = select(machines).where(machines.c.name == bindparam("machine")).with_for_update()
@@ -305,3 +317,75 @@ class Outbox:
             return query
         mine = select(machines.c.id).where(machines.c.name == self.machine)
         return query.where(outbox.c.machine_id == mine.scalar_subquery())
+
+
+class Writer:
+    """A thread that commits all waiting clips together, by `add_many` of a store.
+
+    `on_commit` is called in the event loop that the writer was made in. A request is answered only
+    after its clip was committed, so that a 200 survives the death of the process. Committing many
+    clips at once makes that affordable.
+    """
+
+    def __init__(
+        self,
+        add_many: Callable[[Sequence[NewClip]], list[Addition | None]],
+        on_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._add_many, self._on_commit = add_many, on_commit
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[tuple[NewClip, _Answer] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued(self) -> int:
+        """Clips that wait to be committed."""
+        return self._queue.qsize()
+
+    async def add(self, clip: NewClip) -> Addition | None:
+        """Commit a clip; None if it was stored before, a StoreError if it was not committed."""
+        answer: _Answer = self._loop.create_future()
+        self._queue.put((clip, answer))
+        return await answer
+
+    async def close(self) -> None:
+        """Commit what is waiting, then end."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch = [self._queue.get()]
+            while len(batch) < MOST_AT_ONCE and not self._queue.empty():
+                batch.append(self._queue.get())
+            waiting = [each for each in batch if each is not None]
+            ended = len(waiting) < len(batch)
+            if waiting:
+                outcome = self._commit([clip for clip, _ in waiting])
+                answers = [answer for _, answer in waiting]
+                self._loop.call_soon_threadsafe(self._answer, answers, outcome)
+
+    def _commit(self, clips: Sequence[NewClip]) -> list[_Outcome]:
+        try:
+            return list(self._add_many(clips))
+        except StoreError as error:
+            log.error("clips could not be stored: %s", error)
+            return [error] * len(clips)
+        except Exception as error:
+            log.exception("clips could not be stored")
+            if len(clips) == 1:
+                return [error]
+        # One of them is at fault: store the others one by one.
+        return [outcome for clip in clips for outcome in self._commit([clip])]
+
+    def _answer(self, answers: Sequence[_Answer], outcome: Sequence[_Outcome]) -> None:
+        for answer, result in zip(answers, outcome, strict=True):
+            if answer.done():  # the client has gone; the clip is stored
+                continue
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+        self._on_commit()
