@@ -19,7 +19,7 @@ MEL_BANDS = 128
 HOP_SECONDS = 0.032
 MIN_SAMPLE_RATE = 1000
 
-RECOMMENDED_VIEWS = ("mod60", "env", "cep")
+RECOMMENDED_VIEWS = ("mod", "mod60", "env", "cep")
 """Readouts that together describe more than each of them, for a vote over views."""
 
 _CLIPS = 8  # clips whose modulation is computed at once: more would leave the cache
@@ -38,7 +38,8 @@ class LogMel(Backbone):
     either.
 
     ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are read from the waveform itself, see
-    `daco.backbones.classical`. They are meant for clips of 1 s or longer; one below 0.512 s is padded with silence.
+    `daco.backbones.classical`. They are meant for clips of 1 s or longer; one below 0.512 s is
+    padded with silence.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ def normals_of_table(
 
 
 def clips_to_judge(
-    source: Location, frontend: Frontend | None, readout: str | None
+    source: Location, frontend: Frontend | None, readout: str | None = None
 ) -> tuple[Float32s, tuple[str, ...]]:
     """Embeddings and names of all clips of a table that has a model's frontend and readout."""
     table = EmbeddingTable.read(source)

@@ -122,7 +122,7 @@ def _balances(
     settings: Settings,
     splits: dict[int, int],
     device: str,
-    bands: int,
+    bands: Bands,
 ) -> Iterable[Sequence[Balance] | None]:
     """For each bank, vectors and domains, a balance for each seed with its number of splits."""
     return machine_balances(
