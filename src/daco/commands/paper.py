@@ -89,12 +89,12 @@ def _write(out: Path, artifacts: Path, findings: Sequence[Finding]) -> None:
 
     pictures: dict[str, str] | str
     try:
-        drawn = paper_figures(open_artifacts(artifacts))
+        figures = paper_figures(open_artifacts(artifacts))
     except ArtifactError as error:
         pictures = str(error)
     else:
-        pictures = {f"{out.stem}-{name}.svg": CAPTIONS[name] for name in drawn}
-        for name, figure in drawn.items():
+        pictures = {f"{out.stem}-{name}.svg": CAPTIONS[name] for name in figures}
+        for name, figure in figures.items():
             for ending in ("svg", "png"):
                 save_picture(figure, out.with_name(f"{out.stem}-{name}.{ending}"), salt=name)
     with atomic_write(out) as temporary:

@@ -157,10 +157,10 @@ class Artifacts:
             raise ArtifactError(where, f"is damaged in column {name_list(known.index[~known])}")
         for name, value in part.items():
             table = table[table[name] == value]
-        found = list(table[list(rows)].itertuples(index=False, name=None))
+        present = list(table[list(rows)].itertuples(index=False, name=None))
         wanted = list(product(*rows.values()))
-        if sorted(found) != sorted(wanted):
-            has = len(set(found) & set(wanted))
+        if sorted(present) != sorted(wanted):
+            has = len(set(present) & set(wanted))
             raise ArtifactError(where, f"has {has} of {len(wanted)} rows")
         return table.reset_index(drop=True)
 

@@ -98,15 +98,15 @@ class Finding:
     @property
     def text(self) -> str:
         """The recomputed value in the form of the printed one, with a digit or two more."""
-        found, numbers = self.recomputed, self.figure.numbers
-        if found is None or found.name is not None:
-            return "" if found is None else str(found.name)
+        recomputed, numbers = self.recomputed, self.figure.numbers
+        if recomputed is None or recomputed.name is not None:
+            return "" if recomputed is None else str(recomputed.name)
         # 2.045 is not 2.1, but as 2.05 it would seem to be
         more = 2 if self.status is Status.DIFFERS else 1
-        if len(numbers) != len(found.values):
+        if len(numbers) != len(recomputed.values):
             form = numbers[0] if numbers else "0"
-            return ", ".join(_formatted(value, form, more) for value in found.values)
-        values = iter(found.values)
+            return ", ".join(_formatted(value, form, more) for value in recomputed.values)
+        values = iter(recomputed.values)
         return NUMBER.sub(lambda m: _formatted(next(values), m[0], more), self.figure.content)
 
     @property
@@ -117,17 +117,17 @@ class Finding:
 
     def record(self) -> dict[str, Any]:
         """The finding as JSON has it."""
-        figure, found = self.figure, self.recomputed
+        figure, recomputed = self.figure, self.recomputed
         return {
             "id": figure.id,
             "place": figure.place,
             "what": figure.what,
             "printed": figure.printed,
-            "recomputed": (found.name or _for_json(found.values)) if found else None,
+            "recomputed": (recomputed.name or _for_json(recomputed.values)) if recomputed else None,
             "text": self.text,
-            "error": _for_json(found.errors) if found and found.values else None,
+            "error": _for_json(recomputed.errors) if recomputed and recomputed.values else None,
             "status": self.status.value,
-            "needs": found.needs if found else "",
+            "needs": recomputed.needs if recomputed else "",
             "expected": self.expected,
             "erratum": figure.erratum,
             "note": self.note,
@@ -151,17 +151,17 @@ def _formatted(value: float, printed: str, more: int) -> str:
 
 def over(artifacts: Artifacts, how: str, items: str, name: str, *arguments: str) -> Recomputed:
     """Mean, min, max, range or each of another recipe's numbers; the items replace ``*``."""
-    found = [
+    parts = [
         RECIPES[name](artifacts, *(word.replace("*", item) for word in arguments))
         for item in items.split(",")
     ]
-    values = [each.values[0] for each in found]
-    errors = tuple(each.errors[0] for each in found)
+    values = [each.values[0] for each in parts]
+    errors = tuple(each.errors[0] for each in parts)
     if how == "each":
-        return replace(found[0], values=tuple(values), errors=errors)
+        return replace(parts[0], values=tuple(values), errors=errors)
     if how == "range":
-        return number(min(values), max(values), needs=found[0].needs)
-    return number(getattr(np, how)(values), error=max(errors), needs=found[0].needs)
+        return number(min(values), max(values), needs=parts[0].needs)
+    return number(getattr(np, how)(values), error=max(errors), needs=parts[0].needs)
 
 
 RECIPES: dict[str, Callable[..., Recomputed]] = {
@@ -199,12 +199,12 @@ def check_paper(
         The folder holds none of the artifacts.
     """
     artifacts = open_artifacts(folder)
-    found = []
+    findings = []
     for done, figure in enumerate(figures(), 1):
-        found.append(check_figure(figure, artifacts))
+        findings.append(check_figure(figure, artifacts))
         if progress is not None:
             progress(done, len(figures()))
-    return found
+    return findings
 
 
 def check_figure(figure: Figure, artifacts: Artifacts) -> Finding:
@@ -213,21 +213,22 @@ def check_figure(figure: Figure, artifacts: Artifacts) -> Finding:
         return Finding(figure, Status(figure.standing), None, figure.note)  # type: ignore[call-arg]
     name, *words = figure.recompute.split()
     try:
-        found = RECIPES[name](artifacts, *words)
+        recomputed = RECIPES[name](artifacts, *words)
     except DacoError as error:
         return Finding(figure, Status.MISSING, None, str(error))
-    source = f"Read, not recomputed: that needs {found.needs}." if found.needs else ""
-    note = " ".join(filter(None, (source, found.note, figure.note)))
-    if not agrees(figure, found):
-        return Finding(figure, Status.DIFFERS, found, note)
-    if not agrees(figure, replace(found, errors=())):
-        note = f"Within the error of {found.cause} ({max(found.errors):.2g}). {note}".rstrip()
+    source = f"Read, not recomputed: that needs {recomputed.needs}." if recomputed.needs else ""
+    note = " ".join(filter(None, (source, recomputed.note, figure.note)))
+    if not agrees(figure, recomputed):
+        return Finding(figure, Status.DIFFERS, recomputed, note)
+    if not agrees(figure, replace(recomputed, errors=())):
+        most = max(recomputed.errors)
+        note = f"Within the error of {recomputed.cause} ({most:.2g}). {note}".rstrip()
     if figure.erratum is not None:
         note = f"Agrees, although erratum {figure.erratum} says that it differs. {note}".rstrip()
-    return Finding(figure, Status.READ if found.needs else Status.OK, found, note)
+    return Finding(figure, Status.READ if recomputed.needs else Status.OK, recomputed, note)
 
 
-def agrees(figure: Figure, found: Recomputed) -> bool:
+def agrees(figure: Figure, recomputed: Recomputed) -> bool:
     """Whether a recomputed value could have been printed as the figure was.
 
     It may lie half a unit of the last printed digit away, and as much further as
@@ -240,25 +241,25 @@ def agrees(figure: Figure, found: Recomputed) -> bool:
     (True, False)
     """
     if figure.rule == "name":
-        return found.name == figure.content
+        return recomputed.name == figure.content
     if figure.rule:
         holds, bound = _BOUNDS[figure.rule], float(figure.numbers[0])
-        return bool(found.values) and all(holds(value, bound) for value in found.values)
-    if len(found.values) != len(figure.numbers):
+        return bool(recomputed.values) and all(holds(value, bound) for value in recomputed.values)
+    if len(recomputed.values) != len(figure.numbers):
         return False
-    errors = found.errors or (0.0,) * len(found.values)
+    errors = recomputed.errors or (0.0,) * len(recomputed.values)
     return all(
         abs(value - float(text)) <= 0.5 * 10.0 ** -decimals(text) + error + _SLACK
-        for value, text, error in zip(found.values, figure.numbers, errors, strict=True)
+        for value, text, error in zip(recomputed.values, figure.numbers, errors, strict=True)
     )
 
 
-def summary(found: Sequence[Finding]) -> dict[str, Any]:
+def summary(findings: Sequence[Finding]) -> dict[str, Any]:
     """Count the figures of each status, in the paper and beyond it."""
     printed = {place.name for place in PLACES if place.in_paper}
     counted: dict[str, Any] = {}
     for name, in_paper in (("paper", True), ("beyond", False)):
-        part = [each for each in found if (each.figure.place in printed) is in_paper]
+        part = [each for each in findings if (each.figure.place in printed) is in_paper]
         computed = [each for each in part if each.recomputed and not each.recomputed.needs]
         by_status = Counter(each.status for each in part)
         explained = [each for each in part if each.status is Status.DIFFERS and each.expected]
@@ -268,12 +269,12 @@ def summary(found: Sequence[Finding]) -> dict[str, Any]:
             **{status.value: by_status[status] for status in Status},
             "differs as an erratum says": len(explained),
         }
-    return {**counted, "unexpected": sum(not each.expected for each in found)}
+    return {**counted, "unexpected": sum(not each.expected for each in findings)}
 
 
-def headline(found: Sequence[Finding]) -> list[str]:
+def headline(findings: Sequence[Finding]) -> list[str]:
     """Three sentences with the counts."""
-    counts = summary(found)
+    counts = summary(findings)
     paper, beyond = counts["paper"], counts["beyond"]
     unexpected, missing = counts["unexpected"], paper[Status.MISSING] + beyond[Status.MISSING]
     because = f", {missing} of them because an artifact is missing or damaged" if missing else ""
@@ -290,12 +291,12 @@ def headline(found: Sequence[Finding]) -> list[str]:
     ]
 
 
-def as_markdown(found: Sequence[Finding], pictures: Mapping[str, str] | str) -> str:
+def as_markdown(findings: Sequence[Finding], pictures: Mapping[str, str] | str) -> str:
     """Every figure in a table for each place, with pictures (captions by file, or why none)."""
     words = pd.DataFrame([(each.value, each.meaning) for each in Status])
     words.columns = ["status", "meaning"]
     heading = "# The paper, recomputed from its authors' artifacts"
-    parts = [heading, *headline(found), to_markdown(words)]
+    parts = [heading, *headline(findings), to_markdown(words)]
     if isinstance(pictures, str):
         parts.append(f"Figures 1 to 3 could not be drawn: {pictures}")
     else:
@@ -309,7 +310,7 @@ def as_markdown(found: Sequence[Finding], pictures: Mapping[str, str] | str) -> 
                 "status": each.status_text,
                 "note": each.note,
             }
-            for each in found
+            for each in findings
             if each.figure.place == place.name
         ]
         if rows:

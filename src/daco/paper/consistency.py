@@ -94,8 +94,8 @@ def contradicted_experiments(artifacts: Artifacts) -> Recomputed:
         ("e1_dev.csv", "backend", BACKENDS, {"knn1": RAW_CONFIG}),
         ("e2_dev.csv", "variant", (*_VARIANTS, _ORACLE), _VARIANTS),
     ):
-        found = artifacts.table(file, {"machine": DEV, column: rows}, QUANTITIES)
-        theirs = found[found[column].isin(same)].set_index(["machine", column])[_METRICS]
+        table = artifacts.table(file, {"machine": DEV, column: rows}, QUANTITIES)
+        theirs = table[table[column].isin(same)].set_index(["machine", column])[_METRICS]
         for (machine, row), values in zip(theirs.index, theirs.to_numpy(), strict=True):
             if (np.abs(ours.loc[(machine, same[row])] - values) > _SLACK).any():
                 wrong.append(f"{file}: {machine} {row}")
@@ -130,16 +130,16 @@ def contradicted_records(artifacts: Artifacts, file: str) -> Recomputed:
     """Recorded correlations, intervals, p-values and differences that come out otherwise."""
     where = f"results/stats_{'yearly' if file == 'yearly' else 'e8_2026'}.json"
     wrong = []
-    for keys, found, digits in _records(artifacts, yearly=file == "yearly"):
+    for keys, expected, digits in _records(artifacts, yearly=file == "yearly"):
         entry = artifacts.entry(where, *keys)
         try:
             recorded = np.atleast_1d(np.asarray(entry, dtype=float))
         except (TypeError, ValueError):
             raise ArtifactError(where, f"has no numbers at {' / '.join(keys)}") from None
-        if len(recorded) != len(found.values):
+        if len(recorded) != len(expected.values):
             raise ArtifactError(where, f"has {recorded.size} numbers at {' / '.join(keys)}")
-        apart = np.abs(recorded - found.values)
-        if not (apart <= 0.5 * 10.0**-digits + np.array(found.errors) + _SLACK).all():
+        apart = np.abs(recorded - expected.values)
+        if not (apart <= 0.5 * 10.0**-digits + np.array(expected.errors) + _SLACK).all():
             wrong.append(f"{' / '.join(keys)}: {entry}")
     return contradictions(wrong)
 

@@ -93,8 +93,8 @@ def separability_and_gain(artifacts: Artifacts, which: str) -> Recomputed:
     """Rank correlation of the domains' separability and the gain, or its p-value."""
     gains = target_gains(artifacts)
     separability = diagnostics(artifacts)["separability_train"][list(gains)]
-    found = partial_spearman(separability, list(gains.values()), [])
-    return number(found.rho if which == "rho" else found.p_value)
+    correlation = partial_spearman(separability, list(gains.values()), [])
+    return number(correlation.rho if which == "rho" else correlation.p_value)
 
 
 # E2: realised false-alarm rates
@@ -115,8 +115,8 @@ def clip_rates(artifacts: Artifacts) -> pd.DataFrame:
     """The same of the dev machines under full equalisation, from their released clips."""
     rows = {}
     for machine in DEV:
-        found = artifacts.clips(DEFAULT_CONFIG, "dev", machine)
-        for row in fpr_coverage(found.scores, found.labels, found.domains):
+        clips = artifacts.clips(DEFAULT_CONFIG, "dev", machine)
+        for row in fpr_coverage(clips.scores, clips.labels, clips.domains):
             rows["daco-m0", row.level, machine] = row.rates
     return pd.DataFrame.from_dict(rows, orient="index")
 

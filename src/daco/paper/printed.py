@@ -160,6 +160,6 @@ def number(*values: Any, error: float | Sequence[float] = 0.0, **details: str) -
     return Recomputed(tuple(map(float, values)), tuple(errors.tolist()), **details)
 
 
-def contradictions(found: Sequence[str]) -> Recomputed:
+def contradictions(values: Sequence[str]) -> Recomputed:
     """How many values contradict others, and the first of them."""
-    return number(len(found), note=f"{name_list(found, 3)}." if found else "")
+    return number(len(values), note=f"{name_list(values, 3)}." if values else "")

@@ -130,8 +130,8 @@ def same_as_threshold(artifacts: Artifacts, delta: str) -> Recomputed:
 def best_excluded(artifacts: Artifacts, setting: str, delta: str) -> Recomputed:
     """How many of the best configurations, counted from the top, a threshold excludes."""
     table = artifacts.grid(setting)
-    kept = viable_within(table["dev_omega"], float(delta))
-    return number(np.argmax(kept[np.argsort(-table["eval_omega"].to_numpy())]))
+    mask = viable_within(table["dev_omega"], float(delta))
+    return number(np.argmax(mask[np.argsort(-table["eval_omega"].to_numpy())]))
 
 
 def deficit_of_best(artifacts: Artifacts, setting: str, count: str) -> Recomputed:
@@ -229,8 +229,8 @@ def rounding_error(metrics: Float64s) -> float:
 @cached
 def clip_metrics(artifacts: Artifacts, config: str, machine: str) -> Float64s:
     """AUC source, AUC target and pAUC of a dev machine, from its released clips, in percent."""
-    found = artifacts.clips(config, "dev", machine)
-    metrics = machine_metrics(found.scores, found.labels, found.domains)
+    clips = artifacts.clips(config, "dev", machine)
+    metrics = machine_metrics(clips.scores, clips.labels, clips.domains)
     return 100 * np.array([metrics[quantity] for quantity in QUANTITIES])
 
 
@@ -366,26 +366,26 @@ def logged_seeds(artifacts: Artifacts) -> list[tuple[int, float, Recomputed]]:
     if end is None or int(end[1]) != len(lines) or len(lines) < 2:
         raise ArtifactError(_SEEDS_FILE, f"is damaged: it has {len(lines)} whole seeds")
     known = set(artifacts.machines("45", "eval")["machine"])
-    found = []
+    rows = []
     for seed, score, chosen in lines:
         words = (word.partition(":") for word in chosen.split())
         choices = {machine: _LOGGED.get(short, "") for machine, _, short in words}
         if choices.keys() != known or "" in choices.values():
             raise ArtifactError(_SEEDS_FILE, f"has no choice for every machine at seed {seed}")
-        found.append((int(seed), float(score), _composed(artifacts, "45", "eval", choices)))
-    return found
+        rows.append((int(seed), float(score), _composed(artifacts, "45", "eval", choices)))
+    return rows
 
 
 def seeds(artifacts: Artifacts, which: str) -> Recomputed:
     """Mean, sd, minimum or first of the composed scores over the logged seeds."""
-    numbers, _, found = zip(*logged_seeds(artifacts), strict=True)
+    numbers, _, composed = zip(*logged_seeds(artifacts), strict=True)
     if which == "first":
-        return found[0]
+        return composed[0]
     if which == "number":
-        return number(len(found))
+        return number(len(composed))
     if which == "range":
         return number(min(numbers), max(numbers))
-    scores = [score.values[0] for score in found]
+    scores = [score.values[0] for score in composed]
     # the authors' sd divides by n
     values = {"mean": np.mean(scores), "sd": np.std(scores), "min": min(scores)}
-    return number(values[which], error=max(score.errors[0] for score in found))
+    return number(values[which], error=max(score.errors[0] for score in composed))

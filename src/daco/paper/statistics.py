@@ -140,8 +140,8 @@ def partial(artifacts: Artifacts, setting: str, which: str, what: str) -> Recomp
     else:
         design = [families_of(table)]
     covariates = [_signal(table, "strength"), *design]
-    found = partial_spearman(-table["crit_dev"], table["eval_omega"], covariates)
-    return number(found.rho if what == "rho" else found.p_value)
+    correlation = partial_spearman(-table["crit_dev"], table["eval_omega"], covariates)
+    return number(correlation.rho if what == "rho" else correlation.p_value)
 
 
 def naive_p(artifacts: Artifacts, setting: str, signal: str) -> Recomputed:
@@ -161,16 +161,17 @@ def _jackknife(artifacts: Artifacts, setting: str, who: str, over: str) -> Jackk
 
 def jackknife(artifacts: Artifacts, setting: str, who: str, over: str, which: str) -> Recomputed:
     """A difference of evaluation scores, its interval or its leave-one-machine-out range."""
-    found = _jackknife(artifacts, setting, who, over)
+    difference = _jackknife(artifacts, setting, who, over)
     if which == "delta":
-        return number(found.delta)
-    ends = found.published_interval if which == "interval" else (found.loo_low, found.loo_high)
-    return number(*ends)
+        return number(difference.delta)
+    if which == "interval":
+        return number(*difference.published_interval)
+    return number(difference.loo_low, difference.loo_high)
 
 
 def stack_agreement(artifacts: Artifacts) -> Recomputed:
     """Lowest and highest clip-wise rank correlation of calibration on LDN with LDN alone."""
-    found = []
+    agreement = []
     for split, names in MACHINES[2025].items():
         for machine in names:
             stack, alone = (
@@ -180,8 +181,8 @@ def stack_agreement(artifacts: Artifacts) -> Recomputed:
                     artifacts.clips("ldn-ratio-K1", split, machine),
                 )
             )
-            found.append(spearman(stack, alone[stack.index]))
-    return number(min(found), max(found))
+            agreement.append(spearman(stack, alone[stack.index]))
+    return number(min(agreement), max(agreement))
 
 
 def recorded_clip_interval(artifacts: Artifacts) -> Recomputed:

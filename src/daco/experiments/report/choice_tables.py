@@ -133,10 +133,10 @@ def vetoes(result: StudyTables) -> dict[str, Any] | None:
     if veto is None:
         return None
     by_dev, label_free = _excluded(result)
-    kept = ("basis", "limit", "median", "plain", "notes", "picks", "chosen_passes")
+    copied = ("basis", "limit", "median", "plain", "notes", "picks", "chosen_passes")
     return {
         "obeyed": _GUARDS[result.selection.get("guard", "dev")],
-        **{key: veto[key] for key in kept},
+        **{key: veto[key] for key in copied},
         "n_machines": len(veto["machines"]),
         "has_dev_veto": result.selection.get("veto") is not None,
         "n_dev": len(by_dev),
@@ -188,9 +188,9 @@ def form_table(result: StudyTables) -> ReportTable:
     dev = grid["dev_omega"]
     rows: dict[str, dict[str, Any]] = {}
     for delta in sorted(set(dev.max() - dev)):
-        kept = viable_within(dev, delta)
-        pick = guarded_selection(grid, veto=kept)
-        rows.setdefault(pick, {"config": pick, "delta": delta, "count": int(kept.sum())})
+        mask = viable_within(dev, delta)
+        pick = guarded_selection(grid, veto=mask)
+        rows.setdefault(pick, {"config": pick, "delta": delta, "count": int(mask.sum())})
     scores = known_columns(grid.loc[list(rows)], ["crit_dev", "dev_omega", "eval_omega"])
     note = ""
     if veto["floor"] is not None:

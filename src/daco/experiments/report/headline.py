@@ -144,8 +144,8 @@ def _rows_of_scores(result: StudyTables) -> list[dict[str, Any]]:
 def _value(result: StudyTables, config: str | None, column: str | None) -> float | None:
     if column is None:
         return None
-    found = result.grid.loc[result.grid["config"] == config, column]
-    return float(found.iloc[0]) if len(found) and np.isfinite(found.iloc[0]) else None
+    values = result.grid.loc[result.grid["config"] == config, column]
+    return float(values.iloc[0]) if len(values) and np.isfinite(values.iloc[0]) else None
 
 
 # Sentences

@@ -109,13 +109,13 @@ def write_pictures(result: StudyTables, names: set[str], folder: Path) -> None:
 @with_style
 def page_pictures(result: StudyTables, summary: Mapping[str, Any]) -> dict[str, str]:
     """SVG elements for the page by name: one panel each, so that a phone can stack them."""
-    available, found = available_pictures(summary), {}
+    available, elements = available_pictures(summary), {}
 
     def add(name: str, label: str, draw: Callable[[Axes], None], inches: dict[str, float]) -> None:
         size = {"width": COLUMN_WIDTH, "height": 2.9, **inches}
         figure, (ax,) = panels(None, 1, **size)
         draw(ax)
-        found[name] = _element(figure, name, label, summary["points"])
+        elements[name] = _element(figure, name, label, summary["points"])
 
     for name, (picture, draw, inches) in _PANELS.items():
         if picture in available:
@@ -127,7 +127,7 @@ def page_pictures(result: StudyTables, summary: Mapping[str, Any]) -> dict[str, 
         label = TEXTS["pictures"]["distribution"].format(machine=machine.title)
         drawing = partial(draw_distribution, machine=machine, config=config, rate=rate, title="")
         add(f"distribution_{at}", label, drawing, _SMALL)
-    return found
+    return elements
 
 
 def _element(figure: Figure, name: str, label: str, points: Sequence[Mapping[str, Any]]) -> str:

@@ -78,7 +78,7 @@ def summarise(
     tables = tables_of(result) if tables is None else tables
     labelled = result.per_machine.dropna(subset=list(QUANTITIES))
     sets = {"all": result.per_machine, "labelled": labelled}
-    kept = ("guard", "veto", "floor", "within_noise", "per_machine_blind")
+    copied = ("guard", "veto", "floor", "within_noise", "per_machine_blind")
     points, legend = _points(result)
     summary = {
         "schema": SCHEMA,
@@ -93,7 +93,7 @@ def summarise(
         },
         "points": points,
         "legend": legend,
-        "selection": {name: result.selection.get(name) for name in kept},
+        "selection": {name: result.selection.get(name) for name in copied},
         "vetoes": choice_tables.vetoes(result),
         "tables": {name: table.as_dict() for name, table in tables.items()},
         "distributions": _distributions(result),
