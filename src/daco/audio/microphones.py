@@ -56,8 +56,8 @@ def parse_channel(text: str | int) -> int | str:
         return word
     if _INDEX.fullmatch(word):
         return int(word)
-    if found := _RESIDUAL.fullmatch(word):
-        return f"residual-c{float(found[1]):.4f}".rstrip("0").rstrip(".")
+    if match := _RESIDUAL.fullmatch(word):
+        return f"residual-c{float(match[1]):.4f}".rstrip("0").rstrip(".")
     raise InputError(
         f"The channel must be an index (0 is the first) or one of {', '.join(_NAMES)}. "
         f"Got {text!r} instead.{suggestion(word, _NAMES)}"
@@ -123,10 +123,10 @@ def residual(near: Float32s, far: Float32s, policy: str | int) -> Float32s:
     if policy == PROJECTION:
         share = (a * b).sum(axis=1) / ((b * b).sum(axis=1) + _FAR_POWER_FLOOR)
         return (a - share[:, None] * b).astype(np.float32)
-    found = _RESIDUAL.fullmatch(str(policy))
-    if found is None:
+    match = _RESIDUAL.fullmatch(str(policy))
+    if match is None:
         raise InputError(f"A residual is 'residual-c0.5' or 'residual-proj'. Got {policy!r}.")
-    return (a - float(found[1]) * b).astype(np.float32)
+    return (a - float(match[1]) * b).astype(np.float32)
 
 
 def is_residual(policy: int | str) -> bool:

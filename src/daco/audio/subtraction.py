@@ -52,13 +52,13 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     for wave in pair:
         wave /= scale
     # The spectra of a clip are kept; those of a long recording are computed twice.
-    kept = list(_spectra(pair, window)) if pair[0].size <= _KEPT * window // 2 else None
+    spectra = list(_spectra(pair, window)) if pair[0].size <= _KEPT * window // 2 else None
     # Frames after the last whole hop serve the reconstruction alone.
     frames = 1 + len(near) // (window // 2)
     left = range(frames, 0, -_BLOCK)
-    blocks = zip(left, kept or _spectra(pair, window), strict=False)
+    blocks = zip(left, spectra or _spectra(pair, window), strict=False)
     gain = far_gain((c[:n], f[:n]) for n, (c, f) in blocks).astype(np.complex64)
-    rest = (c - gain * f for c, f in kept or _spectra(pair, window))
+    rest = (c - gain * f for c, f in spectra or _spectra(pair, window))
     clean = _waveform(rest, len(near), window)
     clean *= scale
     return clean

@@ -201,12 +201,12 @@ def parse_attributes(tail: str) -> dict[str, str]:
 
 def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Pairs as a dict; a key that comes again is numbered."""
-    found: dict[str, str] = {}
+    numbered: dict[str, str] = {}
     times: Counter[str] = Counter()
     for key, value in pairs:
         times[key] += 1
-        found[key if times[key] == 1 else f"{key}#{times[key]}"] = value
-    return found
+        numbered[key if times[key] == 1 else f"{key}#{times[key]}"] = value
+    return numbered
 
 
 def named_clip(path: str, name: ClipName, where: FolderMeaning, year: int | None) -> Clip:

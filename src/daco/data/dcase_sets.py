@@ -120,8 +120,8 @@ def _leave_out_copies(
     for path in left_out:
         del names[path]
     if left_out:
-        kept = "the labelled copies in test_rename" if renamed else "the originals in test"
-        oddities.append(f"{quantity(left_out, 'test clip')} left out in favour of {kept}.")
+        preferred = "the labelled copies in test_rename" if renamed else "the originals in test"
+        oddities.append(f"{quantity(left_out, 'test clip')} left out in favour of {preferred}.")
 
 
 def _listed_attributes(
@@ -178,8 +178,8 @@ def _with_pairs(clip: Clip, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str,
     values = {key.lower(): value.lower() for key, value in listed.items()}
     own = clip.attributes.items()
     same = all(values.get(key.lower(), value.lower()) == value.lower() for key, value in own)
-    kept = {key: value for key, value in own if key.lower() not in values}
-    return {**kept, **listed}, same and not (listed and "raw" in kept)
+    others = {key: value for key, value in own if key.lower() not in values}
+    return {**others, **listed}, same and not (listed and "raw" in others)
 
 
 def _attribute_rows(file: Location, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
@@ -249,8 +249,10 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
             names = [name for name in map(parse_name, attributes.get(stem, [])) if name]
             if any((name.label, name.domain) != (label, domain) for name in names):
                 conflicts.append(f"{machine_title(year, machine)} {stem}")
-            found = parse_attributes(names[-1].tail) if names else clips[index].attributes
-            result[index] = replace(clips[index], label=label, domain=domain, attributes=found)
+            result[index] = replace(clips[index], label=label, domain=domain)
+            if names:
+                hidden = parse_attributes(names[-1].tail)
+                result[index] = replace(result[index], attributes=hidden)
     if problems:
         raise DataError(
             f"The truth in {folder} does not fit the test clips: {name_list(problems, 8)}. "

@@ -149,10 +149,10 @@ def scan_folder(root: Location) -> FolderScan:
         prefix, folder = pending.pop()
         below = []
         try:
-            found = os.stat(folder)
-            if (found.st_dev, found.st_ino) in entered:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in entered:
                 continue
-            entered.add((found.st_dev, found.st_ino))
+            entered.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as entries:
                 for entry in entries:
                     path = prefix + entry.name

@@ -224,10 +224,10 @@ def transfer(
                     f"setting (HTTPS_PROXY){'; ' if advice else ''}{advice}."
                 ) from None
             if failures == TRIES or error.wait > LONGEST_WAIT:
-                kept = f" What came is kept in {part}." if size_of(part) else ""
+                rest = f" What came is kept in {part}." if size_of(part) else ""
                 raise DownloadError(
                     f"Fetching {name} from {host} failed {quantity(failures, 'time')}, at last "
-                    f"because {error}.{kept} Run the same command again later."
+                    f"because {error}.{rest} Run the same command again later."
                 ) from None
             sleep(max(error.wait, 2.0 ** (failures - 1)))
     return whole

@@ -6,15 +6,17 @@ clip has a random stream of its own: its bytes depend on no other clip and no nu
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import wave
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -334,28 +336,26 @@ def _write_clip(plan: ClipPlan) -> None:
 def _write_tables(root: Path, plans: list[ClipPlan]) -> None:
     """The attribute table of one machine and, of an evaluation machine, its ground truth."""
     machine, hide = plans[0].machine, plans[0].hide
-    header, lines = ["file_name"], []
+    rows = [["file_name"] if hide else ["file_name", "d1p", "d1v", "d2p", "d2v"]]
     for plan in plans:
-        if plan.anonymous is not None or plan.split == "supplemental":
-            continue
-        cells = [f"{machine}/{plan.split}/{plan.path.name}"]
-        if not hide:
-            cells += [cell for pair in plan.attributes.items() for cell in pair]
-        lines.append(",".join(cells))
-    if not hide:
-        header += ["d1p", "d1v", "d2p", "d2v"]
-    table = Path(plans[0].folder, "attributes_00.csv")
-    table.write_text("\n".join([",".join(header), *lines]) + "\n", encoding="utf-8")
-    truth = sorted(((p.path.name, p) for p in plans if p.anonymous is not None), key=itemgetter(0))
-    columns: dict[str, Callable[[ClipPlan], str]] = {
-        "data": lambda plan: str(plan.label),
-        "domain": lambda plan: str(int(plan.domain == "target")),
-        "attributes": lambda plan: plan.stem,
+        if plan.anonymous is None and plan.split != "supplemental":
+            cells = () if hide else chain.from_iterable(plan.attributes.items())
+            rows.append([f"{machine}/{plan.split}/{plan.path.name}", *cells])
+    _write_csv(Path(plans[0].folder, "attributes_00.csv"), rows)
+    hidden = [plan for plan in plans if plan.anonymous is not None]
+    truth = sorted(hidden, key=lambda plan: plan.path.name)
+    columns: dict[str, list[Any]] = {
+        "data": [plan.label for plan in truth],
+        "domain": [int(plan.domain == "target") for plan in truth],
+        "attributes": [plan.stem for plan in truth],
     }
-    for word, value in columns.items() if truth else ():
-        file = root / "ground_truth" / f"ground_truth_{word}"
-        file.mkdir(parents=True, exist_ok=True)
-        rows = [f"{name},{value(plan)}\n" for name, plan in truth]
-        (file / f"ground_truth_{machine}_section_00_test.csv").write_text(
-            "".join(rows), encoding="utf-8"
-        )
+    for word, values in columns.items() if truth else ():
+        folder = root / "ground_truth" / f"ground_truth_{word}"
+        named = zip((plan.path.name for plan in truth), values, strict=True)
+        _write_csv(folder / f"ground_truth_{machine}_section_00_test.csv", named)
+
+
+def _write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)

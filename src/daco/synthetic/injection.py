@@ -81,11 +81,11 @@ def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int 
             groups.setdefault((clip.year, clip.machine, clip.domain), []).append(row)
     if not groups:
         raise DataError("There is no normal training clip. Give recordings of the normal machine.")
-    kept: list[int] = []
+    chosen: list[int] = []
     for key, rows in groups.items():
         rng = np.random.default_rng([seed, zlib.crc32(repr(key).encode())])
-        kept += rng.permutation(rows)[:per_domain].tolist()
-    return ClipTable(table.root, tuple(table.clips[row] for row in sorted(kept)), table.oddities)
+        chosen += rng.permutation(rows)[:per_domain].tolist()
+    return ClipTable(table.root, tuple(table.clips[row] for row in sorted(chosen)), table.oddities)
 
 
 def inject_recordings(

@@ -129,16 +129,8 @@ def test_every_format_that_can_be_decoded_is_listed_and_decoded(tmp_path):
 
 
 def test_recordings_that_cannot_be_read_are_named(tmp_path):
-    make(
-        tmp_path / "pump",
-        "a.wav",
-        "e.wav",
-        "b.M4A",
-        "sub/c.wma",
-        "d.aac",
-        "notes.txt",
-        ".hidden.m4a",
-    )
+    names = ("a.wav", "e.wav", "b.M4A", "sub/c.wma", "d.aac", "notes.txt", ".hidden.m4a")
+    make(tmp_path / "pump", *names)
     sentence = (
         "3 files that daco cannot read: b.M4A, d.aac, sub/c.wma. Convert to WAV, FLAC, OGG, Opus, "
         "AIFF or MP3."
@@ -204,14 +196,11 @@ def test_the_level_of_the_domains_can_be_said(tmp_path):
         read_clips(tmp_path / "pump", domain_level=3)
 
 
-def test_folders_below_a_domain_belong_to_it(tmp_path):
+def test_folders_below_a_domain_belong_to_it_and_a_level_is_for_plain_folders(tmp_path):
     make(tmp_path / "pump", "old/monday/a.wav", "old/tuesday/b.wav")
     table = read_clips(tmp_path / "pump")
     assert {clip.domain for clip in table} == {"old"}
     assert "2 clips deeper than <domain>/ taken for clips of that domain" in table.oddities[0]
-
-
-def test_a_level_of_domains_is_for_plain_folders(tmp_path):
     make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
     with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
         read_clips(tmp_path / "fan", domain_level=0)
@@ -384,12 +373,8 @@ def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path)
         ("path,attributes\na.wav,x=1\n", r"row 1, column 'attributes': 'x=1' is not a JSON"),
         ("path,machine\na.wav\n", r"row 1 has 1 value, the header has 2"),
         ("path\na.wav\nb.wav\n./a.wav\n", r"row 3, column 'path': 'a.wav' is row 1 already"),
-        (
-            "path\na.wav\nx.wav\n../y.wav\n",
-            r"2 files of .* not found .*: row 2 'x.wav', row 3 '../y",
-        ),
-        ("path\n.\n", r"1 file of .* not found"),
-        ("path\na\0.wav\n", r"1 file of .* not found"),
+        ("path\na.wav\nx.wav\n../y.wav\n", r"2 files of .* not found .*: row 2 'x.wav', row 3 '.."),
+        *(("path\n.\n", "1 file of .* not found"), ("path\na\0.wav\n", "1 file of .* not found")),
     ],
 )
 def test_manifest_errors_name_row_and_column(tmp_path, text, message):
@@ -398,13 +383,10 @@ def test_manifest_errors_name_row_and_column(tmp_path, text, message):
         read_clips(manifest(tmp_path, text))
 
 
-def test_missing_files_are_counted_not_poured_out(tmp_path):
+def test_missing_files_are_counted_and_files_that_are_no_manifests_are_errors(tmp_path):
     text = "path\n" + "".join(f"{i}.wav\n" for i in range(1000))
     with pytest.raises(DataError, match=r"1,000 files of .* row 5 '4\.wav' and 995 more\.$"):
         read_clips(manifest(tmp_path, text))
-
-
-def test_files_that_are_no_manifests_are_errors(tmp_path):
     (tmp_path / "a.csv").write_bytes("path\nä.wav\n".encode("latin-1"))
     with pytest.raises(DataError, match="is not UTF-8 text"):
         read_clips(tmp_path / "a.csv")
@@ -441,15 +423,8 @@ def test_anomalies_among_the_training_clips_are_odd(tmp_path):
 
 def test_a_manifest_of_pandas_is_understood(tmp_path):
     make(tmp_path, "a.wav", "b.wav")
-    frame = pd.DataFrame(
-        {
-            "path": ["a.wav", "b.wav"],
-            "split": ["test", "test"],
-            "label": [1.0, None],
-            "section": [0, 1],
-            "embedding": [[1.0], [2.0]],
-        }
-    )
+    columns = {"path": ["a.wav", "b.wav"], "split": "test", "label": [1.0, None], "section": [0, 1]}
+    frame = pd.DataFrame({**columns, "embedding": [[1.0], [2.0]]})
     frame.to_parquet(tmp_path / "clips.parquet")
     table = read_clips(tmp_path / "clips.parquet")
     assert table.columns()["label"] == [1, None]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from daco.data import lazy_table
 from daco.data.lazy_table import open_table
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError
@@ -70,14 +71,13 @@ def test_rows_come_in_the_order_asked_for(whole, path, readout):
 def test_only_row_groups_with_wanted_rows_are_read(path, monkeypatch):
     table = open_table(path)
     read = []
-    from daco.data import lazy_table as tablerows
+    batches = lazy_table._batches
 
-    batches = tablerows._batches
-    monkeypatch.setattr(
-        tablerows,
-        "_batches",
-        lambda file, group, *rest: read.append(group) or batches(file, group, *rest),
-    )
+    def watched(file, group, *rest):
+        read.append(group)
+        return batches(file, group, *rest)
+
+    monkeypatch.setattr(lazy_table, "_batches", watched)
     table.rows(np.array([130, 470, 131]))
     assert read == [2, 7]
 

@@ -94,11 +94,8 @@ def test_the_matrix_is_a_view_of_what_was_read_even_over_row_groups(tmp_path):
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.list_(pa.float32()),
-        pa.list_(pa.float64()),
-        pa.large_list(pa.float32()),
-        pa.list_(pa.float32(), 3),
-        pa.list_(pa.float16(), 3),
+        *(pa.list_(pa.float32()), pa.list_(pa.float64()), pa.large_list(pa.float32())),
+        *(pa.list_(pa.float32(), 3), pa.list_(pa.float16(), 3)),
     ],
     ids=str,
 )

@@ -82,10 +82,8 @@ def test_a_hundred_thousand_clips_agree_with_scikit_learn():
     rng = np.random.default_rng(1)
     labels, domains = rng.integers(0, 2, 100_000), rng.choice(["source", "target"], 100_000)
     scores = np.round(rng.normal(size=100_000) + labels, 3)
-    ours, theirs = (
-        machine_metrics(scores, labels, domains),
-        literal_metrics(scores, labels, domains),
-    )
+    ours = machine_metrics(scores, labels, domains)
+    theirs = literal_metrics(scores, labels, domains)
     # scikit-learn's 8,000 trapezoids carry the error
     assert max(abs(ours[key] - theirs[key]) for key in ours) < 1e-12
 
@@ -153,18 +151,11 @@ def test_decisions_are_judged_on_each_domain_alone():
     domains = ["source"] * 5 + ["target"] * 4
     labels = [0, 0, 1, 1, 1, 0, 0, 1, 1]
     result = decision_metrics([1, 0, 1, 1, 0, True, False, 0.0, 0], labels, domains)
-    assert result == {
-        "precision_source": 2 / 3,
-        "recall_source": 2 / 3,
-        "f1_source": 2 / 3,
-        "precision_target": 0,
-        "recall_target": 0,
-        "f1_target": 0,
+    measures = ("precision", "recall", "f1")
+    assert result == {f"{each}_source": 2 / 3 for each in measures} | {
+        f"{each}_target": 0 for each in measures
     }
-
-
-def test_a_domain_without_anomalies_has_zero_recall():
-    result = decision_metrics([1, 0, 1], [0, 0, 1], ["a", "b", "b"])
+    result = decision_metrics([1, 0, 1], [0, 0, 1], ["a", "b", "b"])  # a has no anomaly
     assert (result["precision_a"], result["recall_a"], result["f1_a"]) == (0, 0, 0)
     assert result["f1_b"] == 1
 

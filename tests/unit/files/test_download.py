@@ -312,17 +312,17 @@ class TestPatience:
             fetch([server.add("/f", BODY, drip=30.0)], file, SHA256)
         assert not file.exists()
 
-    def test_tries_are_bounded(self, server, file, pauses):
-        url = server.add("/f", BODY, answers=[(503, {})] * 100)
-        with pytest.raises(DownloadError, match=r"failed 5 times.*answered 503"):
-            fetch([url], file, SHA256)
-        assert (len(server.requests), pauses) == (5, [1.0, 2.0, 4.0, 8.0])
-
-    def test_a_pause_that_is_too_long_ends_the_transfer(self, server, file, pauses):
-        url = server.add("/f", BODY, answers=[(503, {"Retry-After": "86400"})])
-        with pytest.raises(DownloadError, match=r"answered 503.* Run the same command again later"):
-            fetch([url], file, SHA256)
-        assert pauses == []
+    @pytest.mark.parametrize(
+        ("answers", "message", "expected"),
+        [
+            ([(503, {})] * 100, r"failed 5 times.*answered 503", [1.0, 2.0, 4.0, 8.0]),
+            ([(503, {"Retry-After": "86400"})], r"answered 503.* same command again later", []),
+        ],
+    )
+    def test_tries_and_pauses_are_bounded(self, server, file, pauses, answers, message, expected):
+        with pytest.raises(DownloadError, match=message):
+            fetch([server.add("/f", BODY, answers=answers)], file, SHA256)
+        assert (len(server.requests), pauses) == (len(expected) + 1, expected)
 
 
 def source(url="http://127.0.0.1:1/w"):

@@ -59,10 +59,10 @@ def test_recordings_at_any_depth_are_listed_and_nothing_else(tmp_path):
     (tmp_path / "x" / "up").symlink_to(tmp_path)
     (tmp_path / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
     (tmp_path / "self.wav").symlink_to(tmp_path / "self.wav")
-    found = list_recordings(tmp_path)
-    assert set(found.files) == recordings
-    assert found.files["a.wav"].st_size == 5
-    (obstacle,) = found.obstacles
+    listing = list_recordings(tmp_path)
+    assert set(listing.files) == recordings
+    assert listing.files["a.wav"].st_size == 5
+    (obstacle,) = listing.obstacles
     assert obstacle.startswith("1 file that daco cannot read: e.M4A. Convert to WAV")
 
 
@@ -76,9 +76,9 @@ def test_obstacles_are_named_and_stop_nothing(tmp_path):
     name = os.fsencode(tmp_path) + b"/caf\xe9.wav"
     with open(name, "wb"):
         pass
-    found = list_recordings(tmp_path)
-    assert set(found.files) == {"a.wav"}
-    assert found.obstacles == (
+    listing = list_recordings(tmp_path)
+    assert set(listing.files) == {"a.wav"}
+    assert listing.obstacles == (
         "1 name left out, not UTF-8 or with an empty part, . or ..: caf�.wav.",
     )
     missing = list_recordings(tmp_path / "missing")

@@ -79,9 +79,14 @@ def test_domains_without_clips_are_named_without_a_rate():
 
 def test_no_clips_are_no_drift_and_the_dict_is_plain():
     assert drift_of([], 0.1) is None
-    said = drift_of(judged(3, 50), 0.1).to_dict()
-    assert said["by_domain"]["source"] == {"n": 50, "realised": 0.06, "bound": 0.26, "stale": False}
-    assert said["sentence"].startswith("calibration holds")
+    document = drift_of(judged(3, 50), 0.1).to_dict()
+    assert document["by_domain"]["source"] == {
+        "n": 50,
+        "realised": 0.06,
+        "bound": 0.26,
+        "stale": False,
+    }
+    assert document["sentence"].startswith("calibration holds")
 
 
 def test_a_rate_is_checked():

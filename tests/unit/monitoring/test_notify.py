@@ -30,9 +30,9 @@ def store(tmp_path):
 def test_a_request_is_signed_as_standard_webhooks_say():
     """The example of the specification's reference libraries: same secret, same signature."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    said = Delivery(1, "msg_p5jXN8AQM9LWM0D4loKWxJek", "test", '{"test": 2432232314}', 1)
-    headers = Webhook.parse("https://host/hook", secret).headers(said, 1614265330.9)
-    assert headers["webhook-id"] == headers["Idempotency-Key"] == said.key
+    delivery = Delivery(1, "msg_p5jXN8AQM9LWM0D4loKWxJek", "test", '{"test": 2432232314}', 1)
+    headers = Webhook.parse("https://host/hook", secret).headers(delivery, 1614265330.9)
+    assert headers["webhook-id"] == headers["Idempotency-Key"] == delivery.key
     assert headers["webhook-timestamp"] == "1614265330"
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 

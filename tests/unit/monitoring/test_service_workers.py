@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import asynccontextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,19 +26,14 @@ from daco.monitoring.service.schemas import Problem
 from daco.monitoring.service.settings import Settings
 from daco.monitoring.service.workers import ModelServer, ModelServerLostError, WorkerPool
 
+pytestmark = pytest.mark.anyio
+
 
 def settings(folder, **changed):
     (folder / "models").mkdir(exist_ok=True)
     return Settings(
         models=folder / "models", database="sqlite:///x.db", keep_audio="none", **changed
     )
-
-
-@pytest.fixture(scope="module")
-def run():
-    """Runs coroutines in one event loop for all tests, so that they can share a server."""
-    with asyncio.Runner() as runner:
-        yield runner.run
 
 
 def new_server(folder, **changed):
@@ -60,11 +55,11 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def pool(run, server):
+async def pool(server):
     """One worker that has done a job; four jobs may wait."""
     pool = WorkerPool(1, 4, 20.0)
     pool.use(server)
-    run(score(pool))
+    await score(pool)
     yield pool
     pool._server = None  # the next test uses it
     pool.close()
@@ -72,15 +67,18 @@ def pool(run, server):
         pass
 
 
-@asynccontextmanager
-async def own_pool(folder, seconds=20.0, **changed):
-    server = new_server(folder, **changed)
-    pool = WorkerPool(1, 4, seconds)
-    pool.use(server)
-    try:
-        yield server, pool
-    finally:
-        pool.close()
+@pytest.fixture
+def new_pool(tmp_path):
+    """A function that makes a server and a pool with other limits."""
+    with ExitStack() as pools:
+
+        def make(seconds=20.0, **changed):
+            server, pool = new_server(tmp_path, **changed), WorkerPool(1, 4, seconds)
+            pools.callback(pool.close)
+            pool.use(server)
+            return server, pool
+
+        yield make
 
 
 async def score(pool, data=None, machine="press"):
@@ -107,84 +105,71 @@ def long_recording(tmp_path_factory) -> bytes:
     return path.read_bytes()
 
 
-def test_a_worker_judges_as_the_library_does(run, pool):
-    bad = run(score(pool, faulty()))
+async def test_a_worker_judges_as_the_library_does(pool):
+    bad = await score(pool, faulty())
     expected = judge(model(), Listener(model().frontend), faulty(), name="a.wav")
     assert bad.alarm
-    assert not run(score(pool)).alarm
-    assert replace(bad, score=0, p_value=0, nearest_distance=0, domain_weights={}) == replace(
-        expected, score=0, p_value=0, nearest_distance=0, domain_weights={}
-    )
+    assert not (await score(pool)).alarm
+    rounded = {"score": 0, "p_value": 0, "nearest_distance": 0, "domain_weights": {}}
+    assert replace(bad, **rounded) == replace(expected, **rounded)
     assert bad.score == pytest.approx(expected.score, abs=1e-6)  # float32
     with pytest.raises(Problem) as damaged:
-        run(score(pool, b"RIFF nonsense"))
+        await score(pool, b"RIFF nonsense")
     assert damaged.value.status == 400
     assert "/" not in damaged.value.detail
 
 
-def test_a_job_whose_worker_ends_is_done_by_another(run, pool, server):
+async def test_a_job_whose_worker_ends_is_done_by_another(pool, server):
     first = only_worker(server)
-
-    async def scenario():
-        os.kill(first, signal.SIGSTOP)
-        job = asyncio.create_task(score(pool))
-        await asyncio.sleep(0.1)
-        os.kill(first, signal.SIGKILL)
-        return await job
-
-    assert not run(scenario()).alarm
+    os.kill(first, signal.SIGSTOP)
+    job = asyncio.create_task(score(pool))
+    await asyncio.sleep(0.1)
+    os.kill(first, signal.SIGKILL)
+    assert not (await job).alarm
     assert only_worker(server) != first
     assert pool.restarts == 1
 
 
 @pytest.mark.parametrize("refills", [True, False])
-def test_an_idle_worker_that_ends_is_replaced(run, pool, server, refills):
+async def test_an_idle_worker_that_ends_is_replaced(pool, server, refills):
     first = only_worker(server)
     os.kill(first, signal.SIGKILL)
     while refills and not pool.restarts:
         pool.refill()
-    assert not run(score(pool)).alarm
+    assert not (await score(pool)).alarm
     assert only_worker(server) != first
     assert pool.restarts == 1
 
 
-def test_more_jobs_than_may_wait_are_refused_at_once(run, pool, server):
+async def test_more_jobs_than_may_wait_are_refused_at_once(pool, server):
     pid = only_worker(server)
-
-    async def scenario():
-        os.kill(pid, signal.SIGSTOP)
-        jobs = [asyncio.create_task(score(pool, normal(n))) for n in range(5)]
-        await asyncio.sleep(0.05)
-        assert pool.is_full
-        assert (pool.busy, pool.queued) == (1, 4)
-        with pytest.raises(Problem) as caught:
-            await score(pool)
-        assert caught.value.status == 503
-        os.kill(pid, signal.SIGCONT)
-        return await asyncio.gather(*jobs)
-
-    assert not any(verdict.alarm for verdict in run(scenario()))
+    os.kill(pid, signal.SIGSTOP)
+    jobs = [asyncio.create_task(score(pool, normal(n))) for n in range(5)]
+    await asyncio.sleep(0.05)
+    assert pool.is_full
+    assert (pool.busy, pool.queued) == (1, 4)
+    with pytest.raises(Problem) as caught:
+        await score(pool)
+    assert caught.value.status == 503
+    os.kill(pid, signal.SIGCONT)
+    assert not any(verdict.alarm for verdict in await asyncio.gather(*jobs))
     assert pool.queued == 0
 
 
-def test_a_job_whose_client_has_gone_leaves_the_queue(run, pool, server):
+async def test_a_job_whose_client_has_gone_leaves_the_queue(pool, server):
     pid = only_worker(server)
-
-    async def scenario():
-        os.kill(pid, signal.SIGSTOP)
-        jobs = [asyncio.create_task(score(pool)) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        for job in jobs:
-            job.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
-        assert pool.queued == 0
-        os.kill(pid, signal.SIGCONT)
-        return await score(pool)
-
-    assert not run(scenario()).alarm
+    os.kill(pid, signal.SIGSTOP)
+    jobs = [asyncio.create_task(score(pool)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    assert pool.queued == 0
+    os.kill(pid, signal.SIGCONT)
+    assert not (await score(pool)).alarm
 
 
-def test_workers_have_one_thread_no_token_and_no_core_dumps(pool, server):
+async def test_workers_have_one_thread_no_token_and_no_core_dumps(pool, server):
     process = Path(f"/proc/{only_worker(server)}")
     assert "Threads:\t1\n" in (process / "status").read_text()
     assert b"a-secret" not in (process / "environ").read_bytes()
@@ -197,47 +182,37 @@ def test_workers_have_one_thread_no_token_and_no_core_dumps(pool, server):
     assert int(limits["Max cpu time"]) < 100
 
 
-def test_a_job_that_takes_too_long_is_ended_by_the_kernel(run, tmp_path, long_recording):
-    async def scenario():
-        async with own_pool(tmp_path, 0.5, job_seconds=0.5) as (server, pool):
-            await score(pool)
-            pid = only_worker(server)
-            with pytest.raises(Problem) as caught:
-                await score(pool, long_recording)
-            assert caught.value.status == 504
-            while pid in workers(server):
-                await asyncio.sleep(0.01)
-            assert pool.restarts == 1
-
-    # Decoding, resampling and embedding 400 s takes seconds.
-    run(asyncio.wait_for(scenario(), 60))
+async def test_a_job_that_takes_too_long_is_ended_by_the_kernel(new_pool, long_recording):
+    server, pool = new_pool(0.5, job_seconds=0.5)
+    await score(pool)
+    pid = only_worker(server)
+    async with asyncio.timeout(60):
+        with pytest.raises(Problem) as caught:
+            await score(pool, long_recording)  # decoding and embedding 400 s takes seconds
+        assert caught.value.status == 504
+        while pid in workers(server):
+            await asyncio.sleep(0.01)
+    assert pool.restarts == 1
 
 
-def test_a_job_that_takes_too_much_memory_is_refused_and_its_worker_replaced(
-    run, tmp_path, long_recording
+async def test_a_job_that_takes_too_much_memory_is_refused_and_its_worker_replaced(
+    new_pool, long_recording
 ):
-    async def scenario():
-        limits = {"job_memory": 60_000_000, "max_body": 15_000_000}
-        async with own_pool(tmp_path, **limits) as (_, pool):
-            with pytest.raises(Problem, match="memory"):
-                await score(pool, long_recording)
-            assert not (await score(pool)).alarm
-            assert pool.restarts == 1
-
-    run(scenario())
+    _, pool = new_pool(job_memory=60_000_000, max_body=15_000_000)
+    with pytest.raises(Problem, match="memory"):
+        await score(pool, long_recording)
+    assert not (await score(pool)).alarm
+    assert pool.restarts == 1
 
 
-def test_workers_outlive_the_server_that_forked_them(run, tmp_path):
-    async def scenario():
-        async with own_pool(tmp_path) as (server, pool):
-            await score(pool)
-            server.process.kill()
-            server.process.wait()
-            with pytest.raises(ModelServerLostError):
-                server.fork(1.0)
-            return await score(pool)
-
-    assert not run(scenario()).alarm
+async def test_workers_outlive_the_server_that_forked_them(new_pool):
+    server, pool = new_pool()
+    await score(pool)
+    server.process.kill()
+    server.process.wait()
+    with pytest.raises(ModelServerLostError):
+        server.fork(1.0)
+    assert not (await score(pool)).alarm
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -263,17 +238,17 @@ class TestRegistry:
         yield registry
         pool.close()
 
-    def test_models_come_change_break_and_go(self, run, registry):
+    async def test_models_come_change_break_and_go(self, registry):
         folder, pool = registry.folder, registry.pool
         path = folder / "press.daco"
-        run(registry.refresh())
+        await registry.refresh()
         assert registry.is_loaded
         assert not registry.snapshot.machines
 
         model().save(path)
         (folder / "note.txt").write_text("no model")
         (folder / ".hidden.daco").write_text("no model")
-        run(registry.refresh())
+        await registry.refresh()
         first = registry.get("press")
         assert first.model_sha256 == model().sha256
         assert first.domains == {"source": 30, "target": 10}
@@ -281,29 +256,29 @@ class TestRegistry:
 
         other = model().at_rate(0.2)
         other.save(path)
-        run(registry.refresh())
+        await registry.refresh()
         assert registry.get("press").model_sha256 == other.sha256
-        assert run(score(pool)).model_sha256 == other.sha256
+        assert (await score(pool)).model_sha256 == other.sha256
 
         good = path.read_bytes()
         path.write_bytes(good[: len(good) // 2])
-        run(registry.refresh())
+        await registry.refresh()
         kept = registry.get("press")
         assert kept.model_sha256 == other.sha256
         assert "truncated" in kept.problem
         assert str(folder) not in kept.problem
         assert not registry.snapshot.problems
-        assert run(score(pool)).model_sha256 == other.sha256
+        assert (await score(pool)).model_sha256 == other.sha256
 
         path.write_bytes(good)
-        run(registry.refresh())
+        await registry.refresh()
         assert registry.get("press").problem is None
 
         path.unlink()
-        run(registry.refresh())
+        await registry.refresh()
         assert registry.get("press") is None
         with pytest.raises(Problem, match="any more"):
-            run(score(pool))
+            await score(pool)
         assert [change for _, change in registry.changes] == [
             "added",
             "changed",
@@ -311,7 +286,7 @@ class TestRegistry:
             "removed",
         ]
 
-    def test_only_the_model_that_changed_is_loaded_again(self, run, registry, monkeypatch):
+    async def test_only_the_model_that_changed_is_loaded_again(self, registry, monkeypatch):
         loaded = []
         load = ModelServer.load
 
@@ -322,15 +297,15 @@ class TestRegistry:
         monkeypatch.setattr(ModelServer, "load", counted)
         for name in ("press", "fan"):
             model().save(registry.folder / f"{name}.daco")
-        run(registry.refresh())
+        await registry.refresh()
         server = registry.server
-        run(registry.refresh())
+        await registry.refresh()
         model().at_rate(0.2).save(registry.folder / "fan.daco")
-        run(registry.refresh())
+        await registry.refresh()
         assert registry.server is server
         assert loaded == ["fan", "press", "fan"]
 
-    def test_files_that_are_no_models_are_named_with_their_reason(self, run, registry):
+    async def test_files_that_are_no_models_are_named_with_their_reason(self, registry):
         folder = registry.folder
         (folder / "broken.daco").write_bytes(b"no model at all, but long enough for one")
         (folder / "bad name.daco").write_bytes(b"x")
@@ -338,22 +313,31 @@ class TestRegistry:
         os.mkfifo(folder / "pipe.daco")
         model().save(folder / "Lüfter-2.daco")
         replace(model(), frontend=None).save(folder / "vectors.daco")
-        run(registry.refresh())
+        await registry.refresh()
         assert sorted(registry.snapshot.machines) == ["Lüfter-2", "vectors"]
         problems = registry.snapshot.problems
         assert sorted(problems) == ["bad name.daco", "broken.daco", "folder.daco", "pipe.daco"]
         assert "letters" in problems["bad name.daco"]
         assert all(str(folder) not in problem for problem in problems.values())
         with pytest.raises(Problem, match="cannot score recordings"):
-            run(score(registry.pool, machine="vectors"))
+            await score(registry.pool, machine="vectors")
 
-    def test_a_server_that_ended_is_started_again_with_what_was_good(self, run, registry):
+    async def test_all_models_together_are_bounded(self, registry, monkeypatch):
+        for name in ("fan", "press"):
+            model().save(registry.folder / f"{name}.daco")
+        size = (registry.folder / "fan.daco").stat().st_size
+        monkeypatch.setattr("daco.monitoring.service.registry.MOST_BYTES", 2 * size - 1)
+        await registry.refresh()
+        assert list(registry.snapshot.machines) == ["fan"]
+        assert "too large" in registry.snapshot.problems["press.daco"]
+
+    async def test_a_server_that_ended_is_started_again_with_what_was_good(self, registry):
         path = registry.folder / "press.daco"
         model().save(path)
-        run(registry.refresh())
+        await registry.refresh()
         registry.server.process.kill()
         registry.server.process.wait()
         path.write_bytes(b"")
-        run(registry.refresh())
+        await registry.refresh()
         assert registry.server.is_alive
-        assert run(score(registry.pool)).model_sha256 == model().sha256
+        assert (await score(registry.pool)).model_sha256 == model().sha256

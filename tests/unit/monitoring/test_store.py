@@ -28,10 +28,10 @@ def store(url):
 
 
 def test_a_verdict_comes_back_as_it_was_given(store):
-    said = verdict(True, windows=3, worst_window=4.5)
+    given = verdict(True, windows=3, worst_window=4.5)
     at = datetime(2026, 3, 1, 13, 0, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     new = NewClip(
-        said,
+        given,
         "press",
         at,
         recorded_at=at - timedelta(minutes=1),
@@ -39,13 +39,13 @@ def test_a_verdict_comes_back_as_it_was_given(store):
         audio_path="/recordings/a.wav",
     )
     clip = store.clip(store.add(new).clip_id)
-    assert {each.name: getattr(clip, each.name) for each in fields(said)} == vars(said)
+    assert {each.name: getattr(clip, each.name) for each in fields(given)} == vars(given)
     assert (clip.received_at, clip.received_at.tzinfo) == (at, UTC)
     assert clip.recorded_at == at - timedelta(minutes=1)
     assert (clip.audio_sha256, clip.audio_path) == ("cd" * 32, "/recordings/a.wav")
-    told = json.loads(json.dumps(clip.to_dict(), allow_nan=False))
-    assert told["received_at"] == "2026-03-01T07:30:00.123456Z"
-    assert "/recordings" not in json.dumps(told)  # paths of this computer concern nobody else
+    document = json.loads(json.dumps(clip.to_dict(), allow_nan=False))
+    assert document["received_at"] == "2026-03-01T07:30:00.123456Z"
+    assert "/recordings" not in json.dumps(document)  # paths of this computer concern nobody else
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_sources_are_found_by_their_keys(store):
     for key in ("/d/a.wav", "/d/ä.wav", "/D/a.wav", "/d%/a.wav"):
         add(store, source_key=key)
     asked = ["/d/ä.wav", "/d/a.wav", *(f"/d/{number}.wav" for number in range(1200)), "/d%/a.wav"]
-    found = {each.source_key for each in store.sources("press", asked)}
-    assert found == {"/d/a.wav", "/d/ä.wav", "/d%/a.wav"}
+    keys = {each.source_key for each in store.sources("press", asked)}
+    assert keys == {"/d/a.wav", "/d/ä.wav", "/d%/a.wav"}
     assert store.sources("unknown", ["/d/a.wav"]) == store.sources("press", []) == []
 
 
@@ -247,6 +247,9 @@ def test_pages_hold_every_clip_once_whatever_the_clock_did(store):
             pages += [clip.id for clip in page]
             before = page[-1].id
         assert pages[::-1] == [each for each, at in zip(ids, times, strict=True) if at >= since]
+    assert store.clips("press", since=START + DAY) == store.clips(
+        "press", after=0, since=START + DAY
+    )
     assert store.clips("press", since=START + DAY) == []
     assert store.clips("unknown") == []
     assert store.clip(10**9) is None

@@ -29,19 +29,19 @@ def test_messages_are_written_with_what_they_are_about(url):
         for alarm in [True] * 3 + [False] * 5:
             add(store, alarm)
         store.reject("press", "/d/b.wav", name="b.wav", stamp="1", reason="truncated", at=START)
-        said = [json.loads(row["body"]) for row in rows(url, "daco_outbox")]
-        kinds = [each["type"] for each in said]
+        messages = [json.loads(row["body"]) for row in rows(url, "daco_outbox")]
+        kinds = [each["type"] for each in messages]
         assert kinds.count("clip.scored") == 8
         assert [kind for kind in kinds if kind != "clip.scored"] == [
             "alarm.opened",
             "alarm.recovered",
             "recording.unreadable",
         ]
-        opened = next(each for each in said if each["type"] == "alarm.opened")
+        opened = next(each for each in messages if each["type"] == "alarm.opened")
         assert opened["timestamp"] == "2026-03-01T12:00:00Z"
         assert opened["data"]["alarm"]["clip_ids"] == [1, 2, 3]
         assert opened["data"]["clip"]["id"] == 3
-        assert said[-1]["data"] == {"machine": "press", "name": "b.wav", "reason": "truncated"}
+        assert messages[-1]["data"] == {"machine": "press", "name": "b.wav", "reason": "truncated"}
     with Store.open(url) as silent:
         add(silent)
         assert len(rows(url, "daco_outbox")) == 11

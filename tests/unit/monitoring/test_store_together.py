@@ -25,14 +25,14 @@ from datetime import UTC, datetime
 from daco.monitoring.store import NewClip, Store
 from stores import verdict
 
-said = verdict(True)
+given = verdict(True)
 numbers = list(range(60))
 random.Random(int(sys.argv[2])).shuffle(numbers)
 added = 0
 with Store.open(sys.argv[1], events=("alarm.opened",)) as store:
     while numbers:
         three, numbers = numbers[:3], numbers[3:]
-        batch = [NewClip(said, f"m{i % 2}", datetime.now(UTC), str(i)) for i in three]
+        batch = [NewClip(given, f"m{i % 2}", datetime.now(UTC), str(i)) for i in three]
         added += sum(each is not None for each in store.add_many(batch))
 print(added)
 """
@@ -95,9 +95,9 @@ from stores import verdict
 
 store = Store.open(sys.argv[1], rule=EVERY_CLIP, events=EVENTS)
 for batch in range(1000):
-    said = verdict(True, name=f"{sys.argv[2]}-{batch}")
-    keys = [f"{said.name}-{i}" for i in range(100)]
-    store.add_many([NewClip(said, "press", datetime.now(UTC), key) for key in keys])
+    given = verdict(True, name=f"{sys.argv[2]}-{batch}")
+    keys = [f"{given.name}-{i}" for i in range(100)]
+    store.add_many([NewClip(given, "press", datetime.now(UTC), key) for key in keys])
     print(batch, flush=True)
 """
 

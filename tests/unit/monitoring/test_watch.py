@@ -17,7 +17,7 @@ from daco.monitoring.watch import ModelInUse, NewVerdict, Remark, Watcher
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def model_path(tmp_path_factory):
     return save_model(tmp_path_factory.mktemp("model") / "press.daco")
 
 
@@ -55,8 +55,8 @@ class Watched:
 
 
 @pytest.fixture
-def watched(made, tmp_path):
-    inside = Watched(made, tmp_path)
+def watched(model_path, tmp_path):
+    inside = Watched(model_path, tmp_path)
     yield inside
     inside.store.close()
 
@@ -148,10 +148,10 @@ def test_what_is_no_recording_is_told_once_and_tried_again_when_it_changes(watch
     record(watched.inbox / "good.wav", 1)
     assert [type(event) for event in watched.settled()] == [NewVerdict]
     assert watched.look(17) == []
-    told = {event.name: event.reason for event in watched.look(1)}
-    assert set(told) == {"cut.wav", "empty.wav", "text.flac"}
-    assert told["cut.wav"].startswith("truncated, the header claims")
-    assert str(tmp_path) not in told["empty.wav"]
+    reasons = {event.name: event.reason for event in watched.look(1)}
+    assert set(reasons) == {"cut.wav", "empty.wav", "text.flac"}
+    assert reasons["cut.wav"].startswith("truncated, the header claims")
+    assert str(tmp_path) not in reasons["empty.wav"]
     assert watched.look(1000) == []
     watched.restart()
     assert watched.settled() == []
@@ -206,8 +206,8 @@ def test_neither_a_wrong_clock_nor_one_that_is_set_back_matters(watched):
     assert watched.settled() == []
 
 
-def test_two_watchers_of_one_folder_judge_each_recording_once(made, watched, tmp_path):
-    other = Watched(made, tmp_path)
+def test_two_watchers_of_one_folder_judge_each_recording_once(model_path, watched, tmp_path):
+    other = Watched(model_path, tmp_path)
     for index in range(6):
         record(watched.inbox / f"{index}.wav", index)
     watched.look()
@@ -222,7 +222,7 @@ def test_two_watchers_of_one_folder_judge_each_recording_once(made, watched, tmp
     other.store.close()
 
 
-def test_folders_of_one_machine_do_not_mix_up_their_files(made, watched, tmp_path):
+def test_folders_of_one_machine_do_not_mix_up_their_files(model_path, watched, tmp_path):
     record(watched.inbox / "1.wav", 1)
     second = tmp_path / "second"
     record(second / "1.wav", 2)
@@ -268,7 +268,7 @@ def test_a_database_that_is_away_holds_recordings_up_and_loses_none(watched, tmp
     other.execute("BEGIN IMMEDIATE")
     (remark,) = watched.look(2)
     assert "Another program" in remark.text
-    assert watched.look(1) == []  # told once
+    assert watched.look(1) == []  # reported once
     other.execute("COMMIT")
     other.close()
     remark, *events = watched.look(1)

@@ -31,23 +31,12 @@ LEVELS = (-12.0, -6.0, 0.0)
 
 def result(caught, clips=(20, 10), **options):
     """Rates of two kinds in two domains."""
-    given_ = {
-        "machine": "press",
-        "config": "raw-k1",
-        "model_sha256": "0" * 64,
-        "threshold": 1.0,
-        "false_alarm_rate": 0.1,
-        "kinds": ("impacts", "noise"),
-        "domains": ("source", "target"),
-        "levels": LEVELS,
-        "caught": np.array(caught),
-        "false_alarms": np.array([2, 1]),
-        "clips": np.array(clips),
-        "detect": 0.9,
-        "in_model": 30,
-        "seed": 0,
+    defaults = {
+        **{"kinds": ("impacts", "noise"), "domains": ("source", "target"), "levels": LEVELS},
+        **{"caught": np.array(caught), "false_alarms": np.array([2, 1]), "clips": np.array(clips)},
+        **{"detect": 0.9, "in_model": 30, "seed": 0},
     }
-    return Sensitivity(**(given_ | options))
+    return Sensitivity("press", "raw-k1", "0" * 64, 1.0, 0.1, **(defaults | options))
 
 
 FOUND = [[[10, 18, 20], [9, 8, 9]], [[2, 2, 3], [1, 1, 1]]]
@@ -175,11 +164,8 @@ def test_copies_are_found_by_sound_and_by_path():
     model = small_model()
     near = X[:3] * 2.5  # louder, the same direction
     far = X[:3] + np.random.default_rng(0).normal(0, 0.2, X[:3].shape)
-    assert [rows.tolist() for rows in same_recordings(model, near, ["a", "b", "c"])] == [
-        [0],
-        [1],
-        [2],
-    ]
+    copies = same_recordings(model, near, ["a", "b", "c"])
+    assert [rows.tolist() for rows in copies] == [[0], [1], [2]]
     found = same_recordings(model, far, ["a", model.clip_names[7], "c"])
     assert [rows.tolist() for rows in found] == [[], [7], []]
 

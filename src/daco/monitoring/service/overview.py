@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
@@ -48,14 +47,16 @@ log = logging.getLogger("daco.monitoring.service")
 
 
 class Overview:
-    """Reads machines and clips; its methods may be called in any thread."""
+    """Reads machines and clips; its methods may be called in any thread.
+
+    What it remembers is replaced as a whole: threads that compute it twice agree.
+    """
 
     def __init__(
         self, store: Store, registry: Registry, recordings: Recordings | None, settings: Settings
     ) -> None:
         self.store = store
         self._registry, self._recordings, self._settings = registry, recordings, settings
-        self._lock = threading.Lock()
         self._drifts: dict[str, tuple[tuple[int, str], Drift | None]] = {}
         self._day: tuple[float, dict[str, dict[str, int]]] = (0.0, {})  # good until, counts
 
@@ -116,8 +117,7 @@ class Overview:
     def _drift(self, machine: Machine, last: StoredClip | None) -> Drift | None:
         """The drift over the clips that the present model judged; computed once per clip."""
         key = (last.id if last else 0, machine.model_sha256)
-        with self._lock:
-            known = self._drifts.get(machine.id)
+        known = self._drifts.get(machine.id)
         if known is not None and known[0] == key:
             return known[1]
         judged = [
@@ -128,14 +128,12 @@ class Overview:
         drift = drift_of(
             judged, machine.false_alarm_rate, domains=machine.domains, model=f"{machine.id}.daco"
         )
-        with self._lock:
-            self._drifts[machine.id] = (key, drift)
+        self._drifts[machine.id] = (key, drift)
         return drift
 
     def _last_day(self) -> dict[str, dict[str, int]]:
         """Clips and anomalous clips of the last 24 hours, by machine."""
-        with self._lock:
-            good_until, counts = self._day
+        good_until, counts = self._day
         started = time.monotonic()
         if started < good_until:
             return counts
@@ -145,8 +143,7 @@ class Overview:
             for name, (clips, anomalous) in self.store.counts_since(since).items()
         }
         ended = time.monotonic()
-        with self._lock:
-            self._day = (ended + max(_FRESH_COUNTS, _FRESH_TIMES * (ended - started)), counts)
+        self._day = (ended + max(_FRESH_COUNTS, _FRESH_TIMES * (ended - started)), counts)
         return counts
 
 
