@@ -28,7 +28,7 @@ from daco.experiments.analysis import (
 from daco.experiments.decision import GUARDED, GUARDS, LABEL_FREE, Decision, decide
 from daco.experiments.veto import StudyVeto
 from daco.method.choice import CRITERION_DIGITS
-from daco.method.config import DEFAULT_CONFIG
+from daco.method.config import DEFAULT_CONFIG, VOTE_CONFIG
 from daco.method.criterion import CHOICE_SPLITS, Floor
 from daco.method.floor import study_floor
 from daco.method.grid_table import column, config_names, pivot_machines
@@ -104,6 +104,7 @@ def study_choice(
     floor: Mapping[str, Any] | None = None,
     seed: int = 0,
     n_splits: int = CHOICE_SPLITS,
+    vote: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The chosen configuration, the reason, and how it compares with the other rules.
 
@@ -123,6 +124,8 @@ def study_choice(
         Of simulations and bootstraps.
     n_splits : int
         That the criterion was computed with.
+    vote : mapping, optional
+        ``dev_omega`` and ``eval_omega`` of a vote, for its row among the rules.
 
     Returns
     -------
@@ -180,6 +183,8 @@ def study_choice(
     ]
     if choices:
         rows.append(_row("per-machine blind", "none", None, _blind(per_machine, choices, split)))
+    if vote:
+        rows.append(_row("vote", "none", VOTE_CONFIG, vote))
     if omega is not None:
         chance, best = random_expectation(omega), oracle(names, omega)
         rows.insert(0, _row("random", "none", None, {"eval_omega": chance.mean}, chance.sd))
@@ -260,7 +265,7 @@ def _deltas(
     seed: int,
 ) -> list[dict[str, Any]]:
     """The chosen configuration against other picks, over machines and over test clips."""
-    picks = {row["rule"]: row["config"] for row in rows if row["config"] is not None}
+    picks = {row["rule"]: row["config"] for row in rows if row["config"] not in (None, VOTE_CONFIG)}
     clips = _labelled_clips(scores, [chosen, *picks.values()])
     deltas = []
     for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):
