@@ -18,7 +18,7 @@ import numpy as np
 
 import daco
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, RECOMMENDED_CONFIG, blind_pool
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, blind_pool
 from daco.method.criterion import Balance
 from daco.method.pseudo_anomalies import injected, moved_normals
 from daco.method.viability import PseudoScores, pseudo_scores, viability_veto
@@ -78,8 +78,8 @@ def choices(grid, machines: dict[str, Machine]) -> dict[str, dict[str, int]]:
     return {
         "nearest neighbours": all_the_same(names.index(RAW_CONFIG)),
         "the paper's default": all_the_same(names.index(DEFAULT_CONFIG)),
-        "recommended": all_the_same(
-            names.index(RECOMMENDED_CONFIG if RECOMMENDED_CONFIG in names else "varmin-K4")
+        "VarMin": all_the_same(
+            names.index("beam-varmin-K4" if "beam-varmin-K4" in names else "varmin-K4")
         ),
         "criterion": all_the_same(smallest(criterion, everything)),
         "criterion, label-free veto": all_the_same(smallest(criterion, kept)),

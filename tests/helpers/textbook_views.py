@@ -39,18 +39,20 @@ def env(wave, rate=16000):
         mean = envelope.mean()
         moving = envelope / mean - 1 if mean else envelope
         magnitude = np.abs(np.fft.rfft(hann(count) * moving)) / math.sqrt(count)
-        columns.append(peakiness(magnitude, rate / hop / count))
+        columns.append(
+            peakiness(magnitude, [k * rate / hop / count for k in range(len(magnitude))])
+        )
     return np.array(columns).T.ravel()
 
 
-def peakiness(magnitude, step):
-    """Of each modulation band; ``step`` is the distance of two frequencies in hertz."""
-    edges = [0.6 * (500 / 0.6) ** (i / 40) for i in range(41)]
+def peakiness(magnitude, hertz):
+    """Of each modulation band."""
+    edges = [*(0.6 * (500 / 0.6) ** (i / 40) for i in range(40)), 500]
     values = []
     for low, high in pairwise(edges):
-        inside = [m for k, m in enumerate(magnitude) if low <= k * step < high]
-        if not inside:  # the next frequency, or the last one
-            inside = [next((m for k, m in enumerate(magnitude) if low <= k * step), magnitude[-1])]
+        inside = [m for m, f in zip(magnitude, hertz, strict=True) if low <= f < high]
+        if not inside:  # the next frequency, if there is one
+            inside = [m for m, f in zip(magnitude, hertz, strict=True) if low <= f][:1] or [0.0]
         values.append(math.log(max(inside) + 1e-3) - math.log(sum(inside) / len(inside) + 1e-3))
     return values
 

@@ -141,18 +141,20 @@ def envelope_peaks(waveform: Float32s, sample_rate: int) -> Float32s:
 class _EnvelopePlan(NamedTuple):
     frames: Framing
     frame_rate: float
-    groups: Float32s  # (frequencies, groups): averages the powers of each group
+    groups: Any  # sparse, (groups, frequencies): averages the powers of each group
 
 
 @lru_cache(maxsize=8)
 def _envelope_plan(sample_rate: int) -> _EnvelopePlan:
+    from scipy.sparse import csr_array
+
     frames = framing(sample_rate, 0.001, 8)
     frames = frames._replace(fft_length=len(frames.window))
     hertz = np.arange(frames.fft_length // 2 + 1) * sample_rate / frames.fft_length
-    edges = 125.0 * np.array(ENVELOPE_GROUPS)
-    inside = (edges[:-1] <= hertz[:, None]) & (hertz[:, None] < edges[1:])
-    groups = inside / np.maximum(1, inside.sum(axis=0))
-    return _EnvelopePlan(frames, sample_rate / frames.hop, groups.astype(np.float32))
+    edges = 125.0 * np.array(ENVELOPE_GROUPS)[:, None]
+    inside = (edges[:-1] <= hertz) & (hertz < edges[1:])
+    groups = inside / np.maximum(1, inside.sum(axis=1, keepdims=True))
+    return _EnvelopePlan(frames, sample_rate / frames.hop, csr_array(groups.astype(np.float32)))
 
 
 @lru_cache(maxsize=8)
@@ -160,8 +162,7 @@ def _peak_bands(frames: int, frame_rate: float) -> tuple[Indices, int]:
     """First frequency of each modulation band of ``env``, and the one after the last band."""
     hertz = np.arange(frames // 2 + 1) * frame_rate / frames
     edges = np.searchsorted(hertz, ENVELOPE_EDGES)
-    starts = np.minimum(edges[:-1], len(hertz) - 1)
-    return starts, max(int(edges[-1]), int(starts[-1]) + 1)
+    return edges[:-1], max(int(edges[-1]), int(edges[-2]) + 1)
 
 
 def _peakiness(waveform: Float32s, plan: _EnvelopePlan) -> NDArray[np.float64]:
@@ -169,16 +170,18 @@ def _peakiness(waveform: Float32s, plan: _EnvelopePlan) -> NDArray[np.float64]:
     from scipy.fft import rfft
 
     frames = plan.frames.count(len(waveform))
-    levels = np.empty((plan.groups.shape[1], frames), np.float32)
+    levels = np.empty((plan.groups.shape[0], frames), np.float32)
     for columns, power in plan.frames.powers(waveform):
-        levels[:, columns] = (power @ plan.groups).T
+        levels[:, columns] = plan.groups @ power.T
     np.sqrt(levels, out=levels)
     mean = levels.mean(axis=1, keepdims=True, dtype=np.float64)
     silent = mean == 0
     levels /= np.where(silent, 1, mean).astype(np.float32)
     levels -= ~silent
     levels *= np.hanning(frames).astype(np.float32)
-    magnitude = np.abs(rfft(levels, axis=1)) / np.float32(np.sqrt(frames))
+    magnitude = np.zeros((len(levels), frames // 2 + 2), np.float32)  # 0 for bands that are beyond
+    np.abs(rfft(levels, axis=1), out=magnitude[:, :-1])
+    magnitude /= np.float32(np.sqrt(frames))
     starts, stop = _peak_bands(frames, plan.frame_rate)
     sizes = np.maximum(1, np.diff(starts, append=stop))
     magnitude = magnitude[:, :stop]

@@ -12,14 +12,14 @@ from daco.backbones.classical import VIEWS, framing, mel_filters, mel_levels, sh
 from daco.backbones.pooling import MIN_MODULATION_FRAMES
 from daco.backbones.protocol import Backbone
 from daco.backbones.readout import pool
-from daco.errors import AudioError, InputError
+from daco.errors import InputError
 from daco.validation import Float32s
 
 MEL_BANDS = 128
 HOP_SECONDS = 0.032
 MIN_SAMPLE_RATE = 1000
 
-RECOMMENDED_VIEWS = ("mod", "env", "cep")
+RECOMMENDED_VIEWS = ("mod", "mod60", "env", "cep")
 """Readouts that together describe more than each of them, for a vote over views."""
 
 _CLIPS = 8  # clips whose modulation is computed at once: more would leave the cache
@@ -38,7 +38,8 @@ class LogMel(Backbone):
     either.
 
     ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are read from the waveform itself, see
-    `daco.backbones.classical`. They need clips of 0.512 s and are meant for 1 s or longer.
+    `daco.backbones.classical`. They are meant for clips of 1 s or longer; one below 0.512 s is
+    padded with silence.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class LogMel(Backbone):
         """Several readouts of the same clips; the bands are computed once."""
         for readout in readouts:
             self.check_readout(readout)
-        checked = self._checked(waveforms, readouts)
+        checked = self._checked(waveforms)
         parts: dict[str, list[Float32s]] = {readout: [] for readout in readouts}
         for first in range(0, len(checked), _CLIPS):
             clips = checked[first : first + _CLIPS]
@@ -100,6 +101,8 @@ class LogMel(Backbone):
 
     def _read_out(self, readout: str, clips: Float32s, grid: Any) -> Float32s:
         if readout in VIEWS:
+            missing = max(0, shortest_clip(self.sample_rate) - clips.shape[1])
+            clips = np.pad(clips, ((0, 0), (0, missing)))
             return np.stack([VIEWS[readout](clip, self.sample_rate) for clip in clips])
         shape = (*grid.shape[:2], 1, MEL_BANDS) if readout == "mean" else grid.shape
         return np.asarray(pool(grid.reshape(shape), readout, frame_rate=self.frame_rate))
@@ -112,19 +115,12 @@ class LogMel(Backbone):
         levels = mel_levels(waveforms, self._frames, self._filters)
         return levels.transpose(0, 2, 1)[..., None]
 
-    def _checked(self, waveforms: Any, readouts: Sequence[str] = ()) -> Float32s:
+    def _checked(self, waveforms: Any) -> Float32s:
         if hasattr(waveforms, "detach"):
             waveforms = waveforms.detach().cpu().numpy()
         array = np.asarray(waveforms)
         allowed = array.dtype.kind == "f" or array.dtype == np.int16
         self.check_waveforms(array.shape, array.dtype, allowed=allowed)
-        shortest = shortest_clip(self.sample_rate)
-        if array.shape[1] < shortest and not VIEWS.keys().isdisjoint(readouts):
-            raise AudioError(
-                f"the readouts {', '.join(VIEWS)} need clips of at least {shortest} samples "
-                f"({shortest / self.sample_rate:.3f} s). Got {array.shape[1]} samples: leave out "
-                "shorter clips, or use the readout 'mod'."
-            )
         if array.dtype == np.int16:
             return array.astype(np.float32) * INT16_SCALE
         array = array.astype(np.float32, copy=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +32,7 @@ from daco.commands.options import (
     require_folder,
 )
 from daco.errors import DacoError, DataError, InputError
-from daco.text import quantity
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -54,8 +54,9 @@ def fit(
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[
-        str, option("Configuration: auto chooses it from the normals; recommended; a name.")
-    ] = "auto",
+        str,
+        option("How clips are scored: recommended (all configurations vote); auto; a name."),
+    ] = "recommended",
     false_alarm_rate: Annotated[
         float, option("Share of the normals of each domain that may be flagged.")
     ] = shared.FALSE_ALARM_RATE,
@@ -65,7 +66,7 @@ def fit(
     ] = None,
     readout: Annotated[
         str | None,
-        option("How frames become a vector; several views are joined with +. Default: its own."),
+        option("How frames become a vector; several views are joined with +."),
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
@@ -90,17 +91,17 @@ def fit(
     from daco.detector.model import AUTO, RECOMMENDED
     from daco.detector.modelcheck import require_usable
     from daco.detector.thresholds import require_rate
+    from daco.method.config import ScoreConfig
     from daco.validation import require_whole
 
     console, errors = Output(), Output(stderr=True)
     require_engine(engine, address)
     require_rate(false_alarm_rate)
     if max_normals is not None:
-        from daco.validation import require_whole
-
         require_whole(max_normals, "--max-normals", least=2)
     if config not in (AUTO, RECOMMENDED):
         require_usable(config)
+    votes = config == RECOMMENDED or (config != AUTO and ScoreConfig.parse(config).base.is_vote)
     require_folder(out)
     with _connection(engine, address):
         network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
@@ -109,6 +110,7 @@ def fit(
             clips,
             network,
             engine,
+            votes,
             readout=readout,
             channel=channel,
             on_error=on_error.value,
@@ -183,6 +185,8 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
     for model, file in models:
         console.write(model.machine, style="bold")
         console.write(f"configuration {model.config}: {model.reason}")
+        for line in views_in_words(model):
+            console.write(line)
         show_domains(console, model)
         if thinned_from := model.provenance.get("thinned_from"):
             console.write(f"thinned from {quantity(thinned_from, 'normal')}")
@@ -191,6 +195,22 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         size = f"{file.stat().st_size / 1000:,.0f} kB"
         console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
         console.notes(model.cautions(), "caution")
+
+
+def views_in_words(model: MachineModel) -> Iterator[str]:
+    """Which views of the sound a model has, and which configurations do not vote."""
+    from daco.data.views import Views
+    from daco.method.config import ScoreConfig
+
+    if isinstance(model.bands, Views):
+        first, names = model.bands.names[0], name_list(model.bands.names)
+        yield f"views {names}; domains and the most similar normal are those of {first}"
+    if ScoreConfig.parse(model.config).base.is_vote:
+        by_view = model.bank.left_out(model.config).values()
+        silent = list(dict.fromkeys(name for names in by_view for name in names))
+        if silent:
+            members = quantity(silent, "member")
+            yield f"too few normals for {members} of the vote: {name_list(silent)}"
 
 
 def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
@@ -279,9 +299,17 @@ def _connection(engine: str, address: str | None) -> Any:
 
 
 def _gather(
-    errors: Output, clips: Location, network: dict[str, Any], engine: str, **options: Any
+    errors: Output,
+    clips: Location,
+    network: dict[str, Any],
+    engine: str,
+    all_views: bool,
+    **options: Any,
 ) -> NormalsByMachine:
-    """The normals of a table, or of recordings with the options of `normals_of_recordings`."""
+    """The normals of a table, or of recordings with the options of `normals_of_recordings`.
+
+    ``all_views``: where no readout is named, those of the network without weights are views too.
+    """
     from daco.audio.microphones import parse_channel
     from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
 
@@ -292,9 +320,14 @@ def _gather(
                 f"{clips} contains embeddings. --backbone, --weights, --channel, --device and "
                 "--domain-level are for recordings: leave them out."
             )
-        return normals_of_table(clips, readout=options["readout"])
+        return normals_of_table(clips, readout=options["readout"], all_views=all_views)
     options["channel"] = parse_channel(options["channel"])
+    by_default = all_views and options["readout"] is None
+    if by_default and "logmel" not in network["backbone"].split("+"):
+        network["backbone"] += "+logmel"
     net, cluster = load_network(errors, engine=engine, **network)
+    if by_default and len(net.networks) == 1:
+        options["readout"] = "+".join(net.default_views)
     advice = "Finished work is kept; the same command continues it." if options["keep"] else ""
     with interruptible(advice), progress_bars(errors) as report:
         return normals_of_recordings(

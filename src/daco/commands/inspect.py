@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, print_json, printable, show_domains
+from daco.commands.fit import views_in_words
 from daco.commands.options import AsJson, Location, ModelLocation, option
 from daco.text import name_list
 
@@ -128,6 +129,8 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     yield "network", _network(model)
     yield "configuration", f"{model.config}: {in_words(model.config)}"
     yield "because", model.reason
+    for line in views_in_words(model):
+        yield "", line
     rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
     yield "threshold", f"{model.threshold:.6g} for {rate}"
     yield "out of range", f"farther than {model.reach:.4g} from every normal"
@@ -140,22 +143,22 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
 
 
 def _network(model: MachineModel) -> str:
-    from daco.method.views import Views
-
     frontend, size = model.frontend, f"{model.embeddings.shape[1]} values"
-    if isinstance(model.bands, Views):
+    if not isinstance(model.bands, int):
         size += f" of the views {name_list(model.bands.names)}"
     elif model.bands > 1:
         size += f" in {model.bands} bands"
     if frontend is None:
         return f"none: embeddings of your own, {size} each"
-    pin = frontend.weights_sha256
-    weights = "no weights" if pin is None else f"weights {pin[:12]}"
+    networks: dict[str, list[str]] = {}
+    for view in frontend.views:
+        pin = view.weights_sha256
+        weights = "no weights" if pin is None else f"weights {pin[:12]}"
+        made = f"{view.backbone} ({weights}), {view.sample_rate:,} Hz, {view.precision}"
+        networks.setdefault(made, []).append(view.readout)
+    parts = [f"{made}, readout {'+'.join(readouts)}" for made, readouts in networks.items()]
     usual = "" if frontend.seconds is None else f", clips of {frontend.seconds:.3g} s"
-    return (
-        f"{frontend.backbone} ({weights}), readout {frontend.readout}, {size}, "
-        f"{frontend.sample_rate:,} Hz, channel {frontend.channel}, {frontend.precision}{usual}"
-    )
+    return f"{'; '.join(parts)}; {size}, channel {frontend.channel}{usual}"
 
 
 def _update(entry: dict[str, Any]) -> str:

@@ -123,7 +123,9 @@ def _results(
     listener: Listener | None = None
     for done, (name, path) in enumerate(sources, start=1):
         if path is not None and is_table(path):
-            for verdict in judge_embeddings(model, *clips_to_judge(path, model.frontend)):
+            for verdict in judge_embeddings(
+                model, *clips_to_judge(path, model.frontend, model.readout)
+            ):
                 yield done, verdict
             continue
         if listener is None:

@@ -144,8 +144,7 @@ def _gather(
             raise InputError(
                 f"{source} contains embeddings. --domain-level is for recordings: leave it out."
             )
-        readout = frontend.readout if frontend else None
-        gathered = normals_of_table(source, readout=readout, training=False)
+        gathered = normals_of_table(source, readout=model.readout, training=False)
         require_alike(gathered.machines[0].frontend, frontend, source)
         return gathered
     listener = Listener(frontend, weights=weights, device=device)
@@ -153,7 +152,7 @@ def _gather(
         return normals_of_recordings(
             source,
             listener.net,
-            readout=listener.frontend.readout,
+            readout=model.readout,
             channel=listener.frontend.channel,
             training=False,
             on_error=on_error.value,

@@ -28,6 +28,7 @@ from daco.data.parquet import (
     require_table,
 )
 from daco.data.table import EmbeddingTable
+from daco.data.views import Bands
 from daco.errors import DataError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s, Indices
@@ -70,8 +71,8 @@ class StoredTable:
         """Machine types in order of appearance."""
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
-    def bands(self, readout: str | None = None) -> int:
-        """Equal parts of a readout's vectors, one per frequency band; 1 where there are none."""
+    def bands(self, readout: str | None = None) -> Bands:
+        """Equal parts of a readout's vectors, one per frequency band; views of several."""
         return self.first.bands(readout)
 
     def origin(self, readout: str | None = None) -> dict[str, str]:
@@ -98,6 +99,8 @@ class StoredTable:
         Row groups without such clips are passed over; of the others, a part is in memory at a
         time.
         """
+        if readout is not None and "+" in readout and readout not in self.readouts:
+            return np.hstack([self.rows(wanted, name) for name in readout.split("+")])
         vectors = np.empty((len(wanted), self.dim(readout)), np.float32)
         name = column_name(readout or self.readouts[0], self.readouts)
         order = np.argsort(wanted, kind="stable")

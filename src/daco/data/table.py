@@ -39,6 +39,7 @@ from daco.data.columns import (
     parse_json,
     require_embedding,
 )
+from daco.data.views import Bands, Views
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, open_location, parse_location
 from daco.text import suggestion
@@ -155,7 +156,7 @@ class EmbeddingTable:
         shown = ", ".join(machines[:5]) + (", ..." if len(machines) > 5 else "")
         sizes = []
         for name, matrix in self.matrices.items():
-            bands, dim = self.bands(name), matrix.shape[1]
+            bands, dim = self._bands(name), matrix.shape[1]
             sizes.append(f"{name} ({bands} x {dim // bands})" if bands > 1 else f"{name} ({dim})")
         readouts = ", ".join(sizes)
         return f"EmbeddingTable({len(self)} clips, machines: {shown}, readouts: {readouts})"
@@ -189,7 +190,12 @@ class EmbeddingTable:
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
     def matrix(self, readout: str | None = None) -> Float32s:
-        """Vectors of one readout, (n, D) float32, not copied; None is the default readout."""
+        """Vectors of one readout, (n, D) float32, not copied; None is the default readout.
+
+        Those of several views, such as ``"mod+env"``, are side by side, and copied.
+        """
+        if readout is not None and "+" in readout and readout not in self.matrices:
+            return np.hstack([self.matrix(name) for name in readout.split("+")])
         if readout is None:
             return next(iter(self.matrices.values()))
         if readout not in self.matrices:
@@ -198,8 +204,10 @@ class EmbeddingTable:
             )
         return self.matrices[readout]
 
-    def bands(self, readout: str | None = None) -> int:
+    def bands(self, readout: str | None = None) -> Bands:
         """Equal parts of a readout's vectors, one per frequency band; 1 where there are none.
+
+        Several readouts, such as ``"mod+env"``, are :class:`daco.data.views.Views`.
 
         Examples
         --------
@@ -207,6 +215,13 @@ class EmbeddingTable:
         >>> table.matrix().shape, table.bands()
         ((5, 12), 4)
         """
+        if readout is not None and "+" in readout and readout not in self.matrices:
+            names = tuple(readout.split("+"))
+            sizes = tuple(self.matrix(name).shape[1] for name in names)
+            return Views(names, sizes, tuple(self._bands(name) for name in names))
+        return self._bands(readout)
+
+    def _bands(self, readout: str | None) -> int:
         self.matrix(readout)  # names an unknown one
         stored = _stored_bands(self.metadata)
         return int(stored.get(self.readouts[0] if readout is None else readout, 1))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from daco.data.views import Bands, Views, is_by_view, join_views
 from daco.detector.thresholds import (
     FALSE_ALARM_RATE,
     more_clips_for,
@@ -26,7 +27,6 @@ from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
-from daco.method.views import Bands, Views, is_by_view, join_views
 from daco.validation import Float64s, Floats, as_embeddings
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import numpy as np
 from daco.audio.formats import DEFAULT_LIMITS
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, PRECISIONS
+from daco.data.views import Views
 from daco.detector.thresholds import require_rate
 from daco.embedding.frontend import Frontend
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
 from daco.files.hashing import is_sha256
 from daco.method.config import ScoreConfig
-from daco.method.views import Views
 from daco.validation import is_utf8, is_whole
 
 MAX_CLIPS = 10_000
@@ -80,7 +80,11 @@ def check_fields(model: Mapping[str, Any]) -> None:
     _check_arrays(model)
     _check_clips(model, len(model["embeddings"]))
     if model["frontend"] is not None:
-        _check_frontend(model["frontend"])
+        bands, views = model["bands"], model["frontend"].views
+        if len(views) != (len(bands.names) if isinstance(bands, Views) else 1):
+            raise InputError(f"The network has {len(views)} views, the embeddings other ones.")
+        for view in views:
+            _check_frontend(view)
     _check_provenance(model["provenance"])
 
 

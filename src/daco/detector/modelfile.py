@@ -30,11 +30,11 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from daco.embedding.frontend import Frontend
+from daco.data.views import Bands, Views
+from daco.embedding.frontend import Frontend, Frontends
 from daco.errors import ModelError
 from daco.files.hashing import is_sha256
 from daco.files.remote import Location, is_remote
-from daco.method.views import Bands, Views
 from daco.text import quantity
 
 SCHEMA = 4
@@ -285,9 +285,16 @@ def _check_document(document: Mapping[str, Any], schema: int) -> None:
 def _frontend(description: dict[str, Any] | None) -> Frontend | None:
     if description is None:
         return None
-    if sorted(description) != sorted(field.name for field in fields(Frontend)):
+    others = description.get("others", [])
+    names = {field.name for field in fields(Frontend)}
+    complete = isinstance(others, list) and all(
+        isinstance(view, dict) and set(view) == names for view in others
+    )
+    if not complete or set(description) - {"others"} != names:
         raise ModelError("damaged: the description of the network is not complete.")
-    return Frontend(**description)
+    if "others" not in description:
+        return Frontend(**description)
+    return Frontends(**{**description, "others": tuple(Frontend(**view) for view in others)})
 
 
 def _bands(description: int | dict[str, Any]) -> Bands:

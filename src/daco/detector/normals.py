@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from daco.audio.decode import probe
 from daco.audio.formats import is_readable
-from daco.audio.microphones import parse_channel
-from daco.backbones import NAMES, Backbone
+from daco.backbones import Backbone
 from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
+from daco.data.views import Bands
 from daco.embedding.embed import Engine, embed_clips
-from daco.embedding.frontend import Frontend
+from daco.embedding.frontend import Frontend, frontend_of
 from daco.embedding.output import HASHES
+from daco.embedding.provenance import check_readouts
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
-from daco.method.views import Bands
 from daco.text import name_list, quantity
 from daco.validation import Float32s
 
@@ -95,7 +95,11 @@ def is_table(source: Location) -> bool:
 
 
 def normals_of_table(
-    source: Location, *, readout: str | None = None, training: bool = True
+    source: Location,
+    *,
+    readout: str | None = None,
+    training: bool = True,
+    all_views: bool = False,
 ) -> NormalsByMachine:
     """The normals of an embedding table.
 
@@ -104,14 +108,16 @@ def normals_of_table(
     source : path
         Parquet or ``.npz``.
     readout : str, optional
-        By default the table's first.
+        One, or several views joined with ``+``; by default the table's first.
     training : bool
         Only clips of the training split; else, where there are none, all but anomalies.
+    all_views : bool
+        Without a readout, all readouts of the table are views.
     """
     table = EmbeddingTable.read(source)
-    readout = readout or table.readouts[0]
-    matrix = table.matrix(readout)
-    frontend, bands = _frontend_of(table, readout), table.bands(readout)
+    readout = readout or ("+".join(table.readouts) if all_views else table.readouts[0])
+    matrix, bands = table.matrix(readout), table.bands(readout)
+    frontend = frontend_of(table, _view_names(table, readout))
     origin = {"source": source.name, "source_sha256": sha256_of_file(source)}
     columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
@@ -138,27 +144,38 @@ def normals_of_table(
     return NormalsByMachine(tuple(machines), tuple(oddities))
 
 
-def clips_to_judge(source: Location, frontend: Frontend | None) -> tuple[Float32s, tuple[str, ...]]:
-    """Embeddings and names of all clips of a table with the model's frontend."""
+def clips_to_judge(
+    source: Location, frontend: Frontend | None, readout: str | None = None
+) -> tuple[Float32s, tuple[str, ...]]:
+    """Embeddings and names of all clips of a table that has a model's frontend and readout."""
     table = EmbeddingTable.read(source)
-    readout = table.readouts[0]
-    if frontend is not None and frontend.readout in table.readouts:
-        readout = frontend.readout
-    require_alike(_frontend_of(table, readout), frontend, source)
+    if readout is None or not set(readout.split("+")) <= set(table.readouts):
+        readout = table.readouts[0]
+    require_alike(frontend_of(table, _view_names(table, readout)), frontend, source)
     return table.matrix(readout), tuple(map(str, table.columns["path"]))
+
+
+def _view_names(table: EmbeddingTable, readout: str) -> list[str]:
+    return [readout] if readout in table.readouts else readout.split("+")
 
 
 def require_alike(given: Frontend | None, wanted: Frontend | None, source: Location) -> None:
     """Raise `InputError` where the frontends of a table and of a model differ."""
     if given is None or wanted is None:
         return
-    for field in fields(Frontend):
-        theirs, ours = getattr(given, field.name), getattr(wanted, field.name)
-        if theirs != ours and field.name != "seconds":
-            raise InputError(
-                f"{source}: its embeddings were made with {field.name} {theirs!r}, those of the "
-                f"model with {ours!r}. Embed the clips as the model's were."
-            )
+    if len(given.views) != len(wanted.views):
+        raise InputError(
+            f"{source}: its embeddings have {quantity(given.views, 'view')}, those of the model "
+            f"{len(wanted.views)}. Embed the clips as the model's were."
+        )
+    for theirs, ours in zip(given.views, wanted.views, strict=True):
+        for field in fields(Frontend):
+            made, needed = getattr(theirs, field.name), getattr(ours, field.name)
+            if made != needed and field.name != "seconds":
+                raise InputError(
+                    f"{source}: its embeddings were made with {field.name} {made!r}, those of the "
+                    f"model with {needed!r}. Embed the clips as the model's were."
+                )
 
 
 def normals_of_recordings(
@@ -200,19 +217,20 @@ def normals_of_recordings(
     table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
     groups, oddities = _group(table.clips, training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
+    readouts = check_readouts(net, None if readout is None else [readout])
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
         out = keep or Path(folder) / "embeddings.parquet"
         report = embed_clips(
             normals,
             net,
             out,
-            readouts=[readout or net.default_readout],
+            readouts=readouts,
             channel=channel,
             on_error=on_error,
             progress=progress,
             engine=engine,
         )
-        gathered = normals_of_table(out, training=training)
+        gathered = normals_of_table(out, readout="+".join(readouts), training=training)
     seconds = usual_seconds(normals.paths())
     origin = {"source": source.name or str(source), "root": str(table.root)}
     machines = tuple(
@@ -307,28 +325,6 @@ def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]
     return (
         [f"Left out {' and '.join(parts)}: {command} uses normal training clips."] if parts else []
     )
-
-
-def _frontend_of(table: EmbeddingTable, readout: str) -> Frontend | None:
-    """How the table's vectors were made, if it was by a network of daco."""
-    metadata = table.metadata
-    if metadata.get("backbone") not in NAMES:
-        return None
-    try:
-        return Frontend(
-            backbone=metadata["backbone"],
-            readout=readout,
-            sample_rate=int(metadata["sample_rate"]),
-            channel=parse_channel(metadata["channel"]),
-            precision=metadata["precision"],
-            resampler=metadata["resampler"],
-            weights_sha256=metadata["weights_sha256"] or None,
-        )
-    except (KeyError, ValueError) as error:
-        raise InputError(
-            f"The table was made by {metadata['backbone']}, but its metadata is incomplete "
-            f"({error}). Embed the clips again with daco embed."
-        ) from None
 
 
 def _hashes_of(table: EmbeddingTable) -> list[str]:

@@ -19,7 +19,7 @@ from daco.experiments.decision import GUARDS, decide
 from daco.experiments.inputs import MachineData
 from daco.experiments.study_tables import Arrays, MachineScores
 from daco.experiments.veto import ROLES
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, VOTE_CONFIG
 from daco.method.criterion import Floor
 from daco.method.selection import select_by_criterion
 from daco.method.viability import Viability
@@ -81,6 +81,16 @@ def baselines_table(
     )
     rows = [*own.to_dict("records"), *others]
     return pd.DataFrame(rows, columns=["split", "machine", "backend", *QUANTITIES])
+
+
+def vote_scores(machines: Sequence[Arrays]) -> dict[str, float]:
+    """Official score of the vote over the labelled machines of each split."""
+    by_split: dict[str, list[Any]] = {}
+    for machine in machines:
+        own = machine["backend_metrics"][machine["backends"] == VOTE_CONFIG]
+        if own.size and not np.isnan(own).any():
+            by_split.setdefault(str(machine["split"]), []).append(own)
+    return {f"{split}_omega": float(harmonic_mean(np.ravel(m))) for split, m in by_split.items()}
 
 
 def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> pd.DataFrame:

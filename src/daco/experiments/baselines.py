@@ -21,9 +21,10 @@ from daco.evaluation.scorefiles import SCORES, ScoreFile, read_score_files
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import ORACLE
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
+from daco.method.config import VOTE_CONFIG
 from daco.text import name_list, quantity
 
-OWN = ("knn1", "sel-maha", "gmm2", ORACLE)
+OWN = ("knn1", "sel-maha", "gmm2", ORACLE, VOTE_CONFIG)
 """Names of the study's own rows in E1."""
 
 

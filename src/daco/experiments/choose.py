@@ -28,7 +28,7 @@ from daco.experiments.analysis import (
 from daco.experiments.decision import GUARDED, GUARDS, LABEL_FREE, Decision, decide
 from daco.experiments.veto import StudyVeto
 from daco.method.choice import CRITERION_DIGITS
-from daco.method.config import DEFAULT_CONFIG
+from daco.method.config import DEFAULT_CONFIG, VOTE_CONFIG
 from daco.method.criterion import CHOICE_SPLITS, Floor
 from daco.method.floor import study_floor
 from daco.method.grid_table import column, config_names, pivot_machines
@@ -62,6 +62,11 @@ class Evidence:
     crit_eval: Float64s
     decisions: Mapping[str, Decision]
 
+    @property
+    def best_on_dev(self) -> str | None:
+        """The configuration of largest dev score, where there are dev scores."""
+        return None if self.dev is None else select_by_dev_score(self.names, self.dev)
+
     def smallest(self, criterion: Float64s) -> str | None:
         """The configuration of smallest criterion, where there is a criterion."""
         return select_by_criterion(self.names, criterion) if np.isfinite(criterion).any() else None
@@ -72,30 +77,21 @@ class Evidence:
         return decision.config if decision.rule == GUARDS[guard] else None
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule of the table: its name, the labels that it reads, and its pick, None without one."""
-
-    name: str
-    labels: str
-    pick: Callable[[Evidence], str | None]
-
-
 _VETO_ONLY = "development (veto only)"
-RULES = (
-    Rule("fixed", "none", lambda e: DEFAULT_CONFIG if DEFAULT_CONFIG in e.names else None),
-    Rule(
-        "dev score",
-        "development",
-        lambda e: None if e.dev is None else select_by_dev_score(e.names, e.dev),
-    ),
-    Rule("criterion", "none", lambda e: e.smallest(e.crit_dev)),
-    Rule("criterion on evaluation normals", "none", lambda e: e.smallest(e.crit_eval)),
-    Rule(GUARDS["dev"], _VETO_ONLY, lambda e: e.guarded("dev")),
-    Rule(GUARDS["faults"], "none", lambda e: e.guarded("faults")),
-    Rule(GUARDS["both"], _VETO_ONLY, lambda e: e.guarded("both")),
-)
-"""The rules that pick one configuration for all machines, in the order of the table."""
+RULES: dict[str, tuple[str, Callable[[Evidence], str | None]]] = {
+    "fixed": ("none", lambda e: DEFAULT_CONFIG if DEFAULT_CONFIG in e.names else None),
+    "dev score": ("development", lambda e: e.best_on_dev),
+    "criterion": ("none", lambda e: e.smallest(e.crit_dev)),
+    "criterion on evaluation normals": ("none", lambda e: e.smallest(e.crit_eval)),
+    GUARDS["dev"]: (_VETO_ONLY, lambda e: e.guarded("dev")),
+    GUARDS["faults"]: ("none", lambda e: e.guarded("faults")),
+    GUARDS["both"]: (_VETO_ONLY, lambda e: e.guarded("both")),
+}
+"""The labels that a rule reads and its pick, None where it has none, in the order of the table.
+
+A rule that is added here is in ``selection.json``, on the terminal and in the report; its title in
+a comparison is in `daco.experiments.compare.RULES`.
+"""
 
 
 def study_choice(
@@ -108,6 +104,7 @@ def study_choice(
     floor: Mapping[str, Any] | None = None,
     seed: int = 0,
     n_splits: int = CHOICE_SPLITS,
+    vote: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The chosen configuration, the reason, and how it compares with the other rules.
 
@@ -127,6 +124,8 @@ def study_choice(
         Of simulations and bootstraps.
     n_splits : int
         That the criterion was computed with.
+    vote : mapping, optional
+        ``dev_omega`` and ``eval_omega`` of a vote, for its row among the rules.
 
     Returns
     -------
@@ -164,7 +163,7 @@ def study_choice(
     }
     decision, by_dev = decisions[guard], decisions["dev"]
     evidence = Evidence(names, dev, crit_dev, crit_eval, decisions)
-    picks = {rule: pick for rule in RULES if (pick := rule.pick(evidence)) is not None}
+    picks = {rule: pick(evidence) for rule, (_, pick) in RULES.items()}
     split = "dev" if rows_of(per_machine, "eval").empty else "eval"
     candidates = pool_within(names)
     choices = blind_choices(per_machine, candidates, split)
@@ -177,9 +176,15 @@ def study_choice(
         at = names.index(config)
         return {name: None if v is None else plain(v[at]) for name, v in columns.items()}
 
-    rows = [_row(rule.name, rule.labels, pick, scores_of(pick)) for rule, pick in picks.items()]
+    rows = [
+        _row(rule, RULES[rule][0], config, scores_of(config))
+        for rule, config in picks.items()
+        if config is not None
+    ]
     if choices:
         rows.append(_row("per-machine blind", "none", None, _blind(per_machine, choices, split)))
+    if vote:
+        rows.append(_row("vote", "none", VOTE_CONFIG, vote))
     if omega is not None:
         chance, best = random_expectation(omega), oracle(names, omega)
         rows.insert(0, _row("random", "none", None, {"eval_omega": chance.mean}, chance.sd))
@@ -260,7 +265,7 @@ def _deltas(
     seed: int,
 ) -> list[dict[str, Any]]:
     """The chosen configuration against other picks, over machines and over test clips."""
-    picks = {row["rule"]: row["config"] for row in rows if row["config"] is not None}
+    picks = {row["rule"]: row["config"] for row in rows if row["config"] not in (None, VOTE_CONFIG)}
     clips = _labelled_clips(scores, [chosen, *picks.values()])
     deltas = []
     for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):

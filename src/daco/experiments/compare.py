@@ -39,6 +39,7 @@ RULES = {
     TWICE_GUARDED: TWICE_GUARDED,
     LABEL_FREE: LABEL_FREE,
     "per-machine blind": "per-machine blind",
+    "vote": "vote of all",
     "oracle": "oracle",
 }
 """Rules of the table, as selection rows call them, and how the table calls them."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from daco.data.views import Bands
 from daco.errors import InputError
 from daco.experiments.inputs import MachineData
 from daco.experiments.machine import Items, Loaded, Settings
@@ -107,7 +108,7 @@ def criteria_of_machines(
     ]
 
 
-def with_balances(banks: Items, settings: Settings, device: str, bands: int = 1) -> Items:
+def with_balances(banks: Items, settings: Settings, device: str, bands: Bands = 1) -> Items:
     """Vectors and domains of machines, each with its `Balance`, or None if the device refuses."""
     for group in _groups(banks, lambda item: int(item[1][0].nbytes)):
         splits = {settings.seed: settings.n_splits}
@@ -121,7 +122,7 @@ def _balances(
     settings: Settings,
     splits: dict[int, int],
     device: str,
-    bands: int,
+    bands: Bands,
 ) -> Iterable[Sequence[Balance] | None]:
     """For each bank, vectors and domains, a balance for each seed with its number of splits."""
     return machine_balances(

@@ -109,8 +109,8 @@ class _FaultTable:
         reader = self.readers.setdefault(readout, VectorReader(self.table, readout, self.used))
         if bands != machine.bands or reader.dim != machine.dim:
             raise InputError(
-                f"readout {readout!r} has {reader.dim} values in {quantity(bands, 'band')}, "
-                f"and {machine.dim} in {machine.bands} in the study. Inject faults with the "
+                f"readout {readout!r} has {reader.dim} values (bands: {bands}), and "
+                f"{machine.dim} (bands: {machine.bands}) in the study. Inject faults with the "
                 "readout of the study."
             )
         columns = {name: values[self.used[index]] for name, values in self.table.columns.items()}

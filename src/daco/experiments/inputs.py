@@ -19,6 +19,7 @@ from daco.data.dcase import require_normal_names
 from daco.data.dcase_sets import inject_truth
 from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
+from daco.data.views import Bands, Views
 from daco.errors import ConfigError, DataError, InputError
 from daco.files.remote import Location, parse_location
 from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid
@@ -44,7 +45,7 @@ Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
 
-def read_grid(name_or_path: str | Path, bands: int = 1) -> list[ScoreConfig]:
+def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
     """Read the configurations of a named grid or of a file, whose order breaks ties.
 
     A file has one configuration name per line (``#`` starts a comment), or is a CSV file with a
@@ -55,7 +56,8 @@ def read_grid(name_or_path: str | Path, bands: int = 1) -> list[ScoreConfig]:
     (51, 'conf-soft-m0-k1')
     """
     if str(name_or_path) in GRID_NAMES:
-        return GRID_NAMES[str(name_or_path)](bands)
+        first = bands.bands[0] if isinstance(bands, Views) else bands
+        return GRID_NAMES[str(name_or_path)](first)
     path = Path(name_or_path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -154,7 +156,7 @@ class MachineData:
     labels: NDArray[np.int_]
     test_domains: NDArray[np.str_]
     normals: tuple[str, ...] = ()
-    bands: int = 1
+    bands: Bands = 1
     pseudo: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
 
     def loaded(self) -> MachineData:

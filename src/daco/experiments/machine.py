@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.compute.processes import outcomes
+from daco.data.views import first_view
 from daco.embedding.cost import peak_memory
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
@@ -26,7 +27,7 @@ from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
-from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.config import RAW_CONFIG, VOTE_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.machines import MachineEvaluation
 from daco.validation import Float64s
@@ -37,7 +38,7 @@ ORACLE = "conf-oracle-m30-k1"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
-_LAYOUT = 2  # of the arrays in a file; files of another layout are computed again
+_LAYOUT = 3  # of the arrays in a file; files of another layout are computed again
 _NAMED = 20  # machines that failed, in one message
 
 Result = TypeVar("Result")
@@ -160,15 +161,17 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
     if not data.labelled:
         return {"backends": np.array([], dtype=np.str_), "backend_metrics": np.empty((0, 3))}
     # A covariance of all bands together has more features than clips, and takes minutes.
-    normals, test = (
-        vectors.reshape(len(vectors), data.bands, -1).mean(axis=1) if data.bands > 1 else vectors
-        for vectors in (data.X, data.X_test)
-    )
+    (normals, bands), (test, _) = (first_view(each, data.bands) for each in (data.X, data.X_test))
+    if bands > 1:
+        normals, test = (
+            each.reshape(len(each), bands, -1).mean(axis=1) for each in (normals, test)
+        )
     systems = {
         "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
         "sel-maha": selective_mahalanobis(normals, data.domains, test),
         "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
+        VOTE_CONFIG: bank.score(data.X_test, VOTE_CONFIG)[:, 0],
     }
     scores = np.column_stack(list(systems.values()))
     metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values

@@ -14,6 +14,7 @@ from typing import Any
 from daco.compute.processes import SCORING, worker_pool
 from daco.data.lazy_table import StoredTable
 from daco.data.table import EmbeddingTable
+from daco.data.views import Bands
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.embedding.cost import read_cost
 from daco.errors import InputError
@@ -262,6 +263,7 @@ def _derive(
         guard=guard,
         seed=settings.seed,
         n_splits=settings.n_splits,
+        vote=assembly.vote_scores(machines),
     )
     chosen = selection["chosen"]
     found |= {
@@ -332,11 +334,11 @@ def _read_tables(
     return tables
 
 
-def _configs(grid: str | Path | Sequence[ScoreConfig], bands: int = 1) -> list[ScoreConfig]:
+def _configs(grid: str | Path | Sequence[ScoreConfig], bands: Bands = 1) -> list[ScoreConfig]:
     return inputs.read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
 
 
-def _bands(tables: Mapping[str, Table], readout: str | None) -> int:
+def _bands(tables: Mapping[str, Table], readout: str | None) -> Bands:
     """Bands of the readout, the same in all tables."""
     found = {role: table.bands(readout) for role, table in tables.items()}
     if len(set(found.values())) > 1:

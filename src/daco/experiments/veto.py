@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daco.data.views import Bands
 from daco.errors import NotEnoughClipsError
 from daco.experiments.inputs import SOURCE, TARGET
 from daco.method.config import ScoreConfig
@@ -86,7 +87,7 @@ def pseudo_arrays(
     configs: Sequence[str | ScoreConfig],
     faults: PseudoAnomalies | None = None,
     *,
-    bands: int = 1,
+    bands: Bands = 1,
     seed: int = 0,
 ) -> dict[str, NDArray[Any]]:
     """Pseudo scores of one machine as arrays for its file; an empty text for too few clips.

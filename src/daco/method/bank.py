@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.data.views import ONE_VIEW, Bands, join_views
 from daco.errors import InputError, NotEnoughClipsError
 from daco.method.batch import BankBatch, Examined
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, parse_grid
@@ -25,7 +26,6 @@ from daco.method.distances import MEMORY_BUDGET, unit_rows
 from daco.method.domains import oracle_weights
 from daco.method.kernels import Array, device_memory, kernels, load, require_device
 from daco.method.scorers import clips_needed
-from daco.method.views import ONE_VIEW, Bands, join_views
 from daco.method.vote import members_of
 from daco.validation import (
     Bools,
@@ -88,7 +88,7 @@ class NormalBank:
     bands : int or Views
         Vectors are that many bands of equal length, one after the other. Only ``beam``
         configurations see them; with 1 the whole vector is the band. A
-        :class:`daco.method.views.Views` divides an array into views; a mapping has the bands of
+        :class:`daco.data.views.Views` divides an array into views; a mapping has the bands of
         each view.
     memory_budget : int
         Bytes the N x N distances may take. A larger bank computes them block by block,

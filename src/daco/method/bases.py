@@ -70,8 +70,15 @@ SCORERS = {
         "", True, False, "its distance to the nearest normal, standardised in each domain"
     ),
     "zmin": Scorer("", True, False, "the smallest of {n} standardised scores"),
-    "vote": Scorer("", True, False, "the mean over all configurations of the frontier grid"),
-    "vote-paper": Scorer("", True, False, "the mean over the paper's 51 configurations"),
+    "vote": Scorer(
+        "", True, False, "the mean of all ways of scoring, each on the scale of its normals"
+    ),
+    "vote-paper": Scorer(
+        "",
+        True,
+        False,
+        "the mean of the paper's 51 ways of scoring, each on the scale of its normals",
+    ),
 }
 """All scorers, in the order of the grammar."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from daco.data.views import Bands
 from daco.errors import NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
@@ -28,7 +29,6 @@ from daco.method.viability import (
     refuse_oracle,
     viability_veto,
 )
-from daco.method.views import Bands
 from daco.text import quantity
 from daco.validation import Bools
 

@@ -34,9 +34,11 @@ ASSIGNMENTS = ("soft", "hard", "oracle")
 DEFAULT_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
 
-RECOMMENDED_CONFIG = "beam-varmin-K4"
-"""VarMin in every band, as it is: what the best published training-free systems since score with.
-On a readout without bands it is ``varmin-K4``."""
+VOTE_CONFIG = "vote"
+"""All configurations of the frontier grid vote."""
+
+RECOMMENDED_CONFIG = VOTE_CONFIG
+"""What ``daco fit`` does by default: the best that nobody has to choose (docs/vote.md)."""
 
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""

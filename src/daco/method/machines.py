@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.data.views import ONE_VIEW, Bands, Views
 from daco.errors import DacoError, InputError
 from daco.method.bank import Domains, Grid, halves, require_clips
 from daco.method.batch import BankBatch
@@ -30,7 +31,6 @@ from daco.method.kernels import (
     require_torch,
 )
 from daco.method.neighbours import list_length
-from daco.method.views import ONE_VIEW, Bands, Views
 from daco.method.vote import members_of
 from daco.validation import Float64s, Floats, Indices, as_embeddings, encode_domains, require_whole
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.data.views import Bands
 from daco.errors import InputError, NotEnoughClipsError
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.bank import Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
-from daco.method.views import Bands
 from daco.validation import Bools, Float64s, Floats, Indices, as_embeddings, encode_domains
 
 CHANCE = 0.5

@@ -320,30 +320,18 @@ def as_markdown(findings: Sequence[Finding], pictures: Mapping[str, str] | str) 
 
 
 def paper_figures(artifacts: Artifacts) -> dict[str, Picture]:
-    """Figures 1 to 3 of the transfer study, by name as in `CAPTIONS`.
-
-    Raises
-    ------
-    ArtifactError
-        A table of the transfer study is missing or damaged.
-    """
+    """Figures 1 to 3 of the transfer study, by name as in `CAPTIONS`."""
     from daco.experiments.figures import plot_frontier, plot_gain_separability, plot_transfer
 
     table = artifacts.grid("45").reset_index(drop=True)
     per_machine = pd.concat([artifacts.machines("45", split) for split in ("dev", "eval")])
     gains = pd.Series(experiments.target_gains(artifacts), name="target_auc_gain")
     described = experiments.diagnostics(artifacts).join(gains).reset_index()
-    nothing = pd.DataFrame()
     result = StudyResult(
         grid=table,
         per_machine=per_machine,
-        baselines=nothing,
         frontier=frontier_table(per_machine),
         diagnostics=described,
-        coverage=nothing,
-        balances=nothing,
-        stability=nothing,
-        cost=nothing,
         selection={"rows": [asdict(row) for row in selection_table(table)]},
         stats=transfer_statistics(table, per_machine, diagnostics=described),
     )

@@ -223,7 +223,7 @@ def measure_sensitivity(
         raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")
     plan = Plan(tuple(kinds), tuple(levels), seed)
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, seed)
-    readouts, channel = [listener.frontend.readout], listener.frontend.channel
+    readouts, channel = [model.readout or ""], listener.frontend.channel
     faults = inject_recordings(
         chosen, listener.net, plan, readouts=readouts, channel=channel, progress=progress
     )
@@ -234,7 +234,7 @@ def detection_rates(
     model: MachineModel, faults: EmbeddingTable, *, detect: float = DETECT
 ) -> Sensitivity:
     """Detection rates of a model for a table of injected faults, embedded as its normals were."""
-    anomalies = injected(faults, model.clip_names)
+    anomalies = injected(faults, model.clip_names, readout="+".join(faults.readouts))
     clean = np.array([not fault for fault in faults.columns["fault"]])
     same = same_recordings(model, anomalies.clean, faults.columns["path"][clean].tolist())
     flagged, clean_flagged = _alarms(model, anomalies, same)

@@ -10,7 +10,7 @@ import pytest
 
 from daco.errors import DacoError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
-from daco.experiments.choose import compare_scores, study_choice
+from daco.experiments.choose import RULES, compare_scores, study_choice
 from daco.experiments.decision import decide
 from daco.experiments.study_tables import MachineScores
 from daco.method.criterion import Floor
@@ -149,6 +149,15 @@ def test_rows_are_those_of_the_selection_table():
     for ours, theirs in zip(found, expected, strict=True):
         if theirs.eval_omega is not None:
             assert ours["eval_omega"] == pytest.approx(theirs.eval_omega, abs=1e-9)
+
+
+def test_a_rule_that_is_added_to_the_list_has_a_row(monkeypatch):
+    monkeypatch.setitem(RULES, "the third", ("none", lambda evidence: evidence.names[2]))
+    grid, per_machine, _ = study()
+    rows = {row["rule"]: row for row in study_choice(grid, per_machine)["rows"]}
+    assert list(rows)[-3:] == ["the third", "per-machine blind", "oracle"]
+    assert (rows["the third"]["config"], rows["the third"]["labels"]) == (CONFIGS[2], "none")
+    assert rows["the third"]["eval_omega"] == grid["eval_omega"][2]
 
 
 def test_without_evaluation_labels_there_is_a_choice_and_no_score():

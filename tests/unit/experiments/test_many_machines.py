@@ -159,7 +159,9 @@ def test_faults_enter_the_fingerprint_wherever_they_are(faults):
 def test_faults_of_another_size_are_told_before_anything_is_scored(faults, tmp_path):
     clips, made, _ = faults
     other = daco.EmbeddingTable(made.columns, {"embedding": made.matrix()[:, :4].copy()}, {})
-    with pytest.raises(InputError, match="has 4 values in 1 band, and 6 in 1 in the study"):
+    with pytest.raises(
+        InputError, match=r"has 4 values \(bands: 1\), and 6 \(bands: 1\) in the study"
+    ):
         daco.study(clips, faults=other, grid=GRID, out=tmp_path / "run", workers=1)
     assert not list((tmp_path / "run" / "machines").iterdir())
 

@@ -322,6 +322,15 @@ class TestRegistry:
         with pytest.raises(Problem, match="cannot score recordings"):
             await score(registry.pool, machine="vectors")
 
+    async def test_all_models_together_are_bounded(self, registry, monkeypatch):
+        for name in ("fan", "press"):
+            model().save(registry.folder / f"{name}.daco")
+        size = (registry.folder / "fan.daco").stat().st_size
+        monkeypatch.setattr("daco.monitoring.service.registry.MOST_BYTES", 2 * size - 1)
+        await registry.refresh()
+        assert list(registry.snapshot.machines) == ["fan"]
+        assert "too large" in registry.snapshot.problems["press.daco"]
+
     async def test_a_server_that_ended_is_started_again_with_what_was_good(self, registry):
         path = registry.folder / "press.daco"
         model().save(path)

@@ -247,6 +247,9 @@ def test_pages_hold_every_clip_once_whatever_the_clock_did(store):
             pages += [clip.id for clip in page]
             before = page[-1].id
         assert pages[::-1] == [each for each, at in zip(ids, times, strict=True) if at >= since]
+    assert store.clips("press", since=START + DAY) == store.clips(
+        "press", after=0, since=START + DAY
+    )
     assert store.clips("press", since=START + DAY) == []
     assert store.clips("unknown") == []
     assert store.clip(10**9) is None

@@ -59,17 +59,8 @@ def plot_calibration(model: MachineModel, ax: Any = None) -> Figure:
     normals (``conf``; shrunk toward all normals together by a prior strength), or the score
     divided by the domain's median or in its deviations. Scores that are not calibrated are shown
     with the domains' quantiles too: where these differ, one threshold cannot serve both. Right,
-    the share of each domain's normals, each left out once, above every final score.
-
-    Parameters
-    ----------
-    model : MachineModel
-    ax : two Axes, optional
-        By default a new figure as wide as a page.
-
-    Returns
-    -------
-    Figure
+    the share of each domain's normals, each left out once, above every final score. `ax` are two
+    Axes; by default a new figure is as wide as a page.
     """
     figure, axes = panels(ax, 2, TEXT_WIDTH, 2.9, bottom=0.74, gap=0.62, left=0.5)
     looks = _looks(model.domains, ("-", "--", "-."))

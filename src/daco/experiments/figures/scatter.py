@@ -52,6 +52,7 @@ _SIDES = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (
 _DISTANCES = (4.0, 8.0, 14.0, 22.0, 32.0)  # points; beyond the first a line leads to the name
 _MARKER = 3.0  # half the room a marker takes, in points
 _AIR = 2.0  # between two names
+_NAME_SIZE = 6.5
 
 # What a place costs, in points of distance: for leaving the axes, for covering a name or a
 # marker, and for each square point covered.
@@ -245,7 +246,6 @@ def label_points(
     *,
     avoid: ArrayLike = (),
     gap: float = 0.0,
-    size: float = 6.5,
     colours: Sequence[str] | None = None,
 ) -> None:
     """Write `names` at the points; call it when the limits of the axes are final.
@@ -260,7 +260,7 @@ def label_points(
     every = ax.transData.transform(np.vstack([data, others])) * to_points
     markers = np.column_stack([every - _MARKER, every + _MARKER])
     frame = ax.transAxes.transform([(0, 0), (1, 1)]).ravel() * to_points
-    font = FontProperties(size=size)
+    font = FontProperties(size=_NAME_SIZE)
     taken = np.empty((0, 4))
     for at, name in enumerate(names):
         width, height, _ = text_to_path.get_text_width_height_descent(name, font, False)
@@ -283,7 +283,7 @@ def label_points(
             (float(data[at, 0]), float(data[at, 1])),
             xytext=tuple((box[:2] - every[at]).tolist()),
             textcoords="offset points",
-            fontsize=size,
+            fontsize=_NAME_SIZE,
             color=colours[at] if colours else INK,
             ha="left",
             va="bottom",

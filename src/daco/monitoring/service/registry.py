@@ -155,13 +155,14 @@ class Registry:
             if file.signature == signature:
                 continue
             file.signature, file.pending, file.problem = signature, None, None
-            others = sum(len(each.good or b"") for each in self._files.values() if each is not file)
+            others = [each for each in self._files.values() if each is not file]
+            size = sum(len(each.pending or each.good or b"") for each in others)
             try:
                 if not MACHINE_ID.fullmatch(name.removesuffix(SUFFIX)):
                     raise DataError("its name must be 1 to 100 letters, digits, '.', '_' or '-'.")
                 if number >= MOST_MODELS:
                     raise DataError(f"more than {MOST_MODELS} models in one folder.")
-                file.pending = _read(self._settings.models / name, MOST_BYTES - others)
+                file.pending = _read(self._settings.models / name, MOST_BYTES - size)
             except DataError as error:
                 file.problem = str(error)
 

@@ -204,6 +204,8 @@ class Store:
         if before is not None:
             own.append(clips.c.id < before)
         query = CLIPS.where(*own).limit(_page(limit))
+        if since is not None:
+            query = query.where(clips.c.received_at >= since)
         newest_first = clips.c.id.desc()
         with self.database.reading() as connection:
             if after is not None:
@@ -212,7 +214,6 @@ class Store:
             query = query.order_by(newest_first)
             if since is None:
                 return read_clips(connection, query)
-            query = query.where(clips.c.received_at >= since)
             # The next clips by id hold enough clips of that time, unless it is nearly over. Then
             # the smallest id of that time, by the index on times, bounds the search.
             ids = select(clips.c.id).where(*own).order_by(newest_first)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from daco.errors import InputError
-from daco.method.distances import unit_rows
 from daco.text import name_list
 from daco.validation import Floats, as_embeddings, flat_bands, is_whole, split_bands
 
@@ -36,7 +35,7 @@ class Views:
     Examples
     --------
     >>> import numpy as np
-    >>> from daco.method.views import Views
+    >>> from daco.data.views import Views
     >>> views = Views(("mod", "cep"), (3, 2), (1, 1))
     >>> [part.shape for part in views.split(np.zeros((4, 5)))]
     [(4, 3), (4, 2)]
@@ -64,10 +63,6 @@ class Views:
         """The columns of each view."""
         return [rows[..., a:b] for a, b in pairwise(accumulate(self.sizes, initial=0))]
 
-    def scaled(self, rows: Floats) -> Floats:
-        """Rows in which every view has length 1, so that views count alike in a distance."""
-        return np.concatenate([unit_rows(part) for part in self.split(rows)], axis=1)
-
     def rows(self, X: Any, name: str = "X") -> Floats:
         """The rows of an array, or of a mapping with an array for every view; checked."""
         if not is_by_view(X):
@@ -93,6 +88,11 @@ def is_by_view(X: Any) -> bool:
 
 Bands = int | Views
 """How a row is divided: into that many equal bands, or into views."""
+
+
+def first_view(rows: Any, bands: Bands) -> tuple[Any, int]:
+    """The columns of the first view, and how many bands it has."""
+    return (bands.split(rows)[0], bands.bands[0]) if isinstance(bands, Views) else (rows, bands)
 
 
 def join_views(X: Any, bands: Bands | Mapping[str, int] | None = None) -> tuple[Floats, Views]:
