@@ -1,8 +1,9 @@
-"""A Ray cluster for all tests that need one; it takes seconds to start."""
+"""A Ray cluster and a browser for all tests that need one; they take seconds to start."""
 
 from __future__ import annotations
 
 import pytest
+from browser_pages import started_browser
 from ray_cluster import node_of, ray_cluster
 
 
@@ -18,3 +19,9 @@ def second(cluster):
     """A second node, gone when the test is."""
     with node_of(cluster) as node:
         yield node
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started_browser() as started:
+        yield started

@@ -8,11 +8,9 @@ import signal
 import time
 
 import pytest
+from browser_pages import CONTRAST, DESK, PHONE
 from monitored_plant import (
-    CONTRASTS,
-    DESK,
     NAUGHTY,
-    PHONE,
     SMALL,
     add_clips,
     build_plant,
@@ -20,19 +18,12 @@ from monitored_plant import (
     opened,
     raise_alarm,
     send,
-    started_browser,
     tab_to,
 )
 from playwright.sync_api import expect
 from service_process import ServiceProcess, faulty, humming, model, normal, wav
 
 TOKEN = "a-token-of-more-than-16-characters"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started_browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -436,7 +427,7 @@ def test_everything_fits_and_can_be_read_and_touched(browser, service, furnished
                 page.wait_for_timeout(150)
                 assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
                 assert page.evaluate(SMALL) == []
-                assert page.evaluate(CONTRASTS) == []
+                assert page.evaluate(CONTRAST) == []
                 shots.add(page.screenshot())
         assert len(shots) == 4
 

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
+from browser_pages import CONTRAST, DESK, PHONE, watched_page
 from report_runs import NAUGHTY, published_study, small_study
 
 from daco.experiments.report import render_html, summarise, write_report
 from daco.experiments.report.pictures import page_pictures
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 900}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser found: install one of {', '.join(BROWSERS)}")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +33,11 @@ def published(tmp_path_factory):
 @contextmanager
 def opened(browser, path, viewport=DESK, **settings):
     """A page that loaded without an error and asked for nothing."""
-    context = browser.new_context(viewport=viewport, **settings)
-    page = context.new_page()
-    problems, requests = [], []
-    page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(path.as_uri())
-    yield page
-    assert problems == []
-    assert requests == [path.as_uri()]
-    context.close()
+    url = path.as_uri()
+    with watched_page(browser, url, viewport, **settings) as (page, problems, requests):
+        yield page
+        assert problems == []
+        assert requests == [url]
 
 
 def point(page, row, panel=0):
@@ -235,48 +211,13 @@ def test_no_text_of_a_picture_is_cut_off_or_too_small_on_a_phone(browser, publis
 # Reading
 
 
-CONTRAST = """() => {
-    const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-    const rgba = colour => {
-        canvas.clearRect(0, 0, 1, 1);
-        canvas.fillStyle = colour;
-        canvas.fillRect(0, 0, 1, 1);
-        const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-        return [r, g, b, a / 255];
-    };
-    const over = ([r, g, b, a], below) =>
-        [r, g, b].map((value, i) => value * a + below[i] * (1 - a));
-    const background = element => {
-        if (!element) return [255, 255, 255];
-        const own = rgba(getComputedStyle(element).backgroundColor);
-        return own[3] === 1 ? own.slice(0, 3) : over(own, background(element.parentElement));
-    };
-    const luminance = rgb => rgb.map(v => v / 255)
-        .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-    const bad = [];
-    for (const element of document.querySelectorAll('body *')) {
-        const own = [...element.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-        if (!own || !element.checkVisibility() || element.closest('script, style, .hidden, .skip'))
-            continue;
-        const style = getComputedStyle(element);
-        const behind = background(element);
-        const ink = over(rgba(element.closest('svg') ? style.fill : style.color), behind);
-        const [low, high] = [luminance(ink), luminance(behind)].sort((a, b) => a - b);
-        const ratio = (high + 0.05) / (low + 0.05);
-        if (ratio < 4.5) bad.push([element.textContent.trim().slice(0, 40), ratio.toFixed(2)]);
-    }
-    return bad;
-}"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_contrast(browser, published, scheme):
     with opened(browser, published, color_scheme=scheme) as page:
         page.locator("details").evaluate_all("all => all.forEach(each => each.open = true)")
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 23, 30)"
         assert dark == (scheme == "dark")
-        assert page.evaluate(CONTRAST) == []  # WCAG AA: 4.5 to 1
+        assert page.evaluate(CONTRAST) == []
 
 
 def test_the_page_is_well_built(browser, small):

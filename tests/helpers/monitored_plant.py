@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from playwright.sync_api import expect, sync_playwright
+from browser_pages import DESK, watched_page
 from service_process import faulty, humming, model, wav
 from stores import verdict
 
 from daco.monitoring.store import NewClip, Store
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 900}
 NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAMES = (
     *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting"),
     *("busy-line", "kept-line", "furnished", "unheard"),
 )
 MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}
-
-
-@contextmanager
-def started_browser():
-    """Debian's Chromium, or what else there is; without any the tests are skipped."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser found: install one of {', '.join(BROWSERS)}")
-    expect.set_options(timeout=20_000)  # a busy computer with two cores
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 def build_plant(root):
@@ -51,16 +33,9 @@ def build_plant(root):
 @contextmanager
 def opened(browser, service, place="", viewport=DESK, expected=(), **settings):
     """The page at a place; nothing comes from elsewhere, nothing fails but what is `expected`."""
-    context = browser.new_context(viewport=viewport, **settings)
-    page = context.new_page()
-    problems, requests = [], []
-    page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(f"{service.url}/#/{place}")
-    yield page
-    context.close()
+    url = f"{service.url}/#/{place}"
+    with watched_page(browser, url, viewport, **settings) as (page, problems, requests):
+        yield page
     elsewhere = (service.url + "/", f"blob:{service.url}/")
     others = [url for url in requests if not url.startswith(elsewhere)]
     others += [text for text in problems if not any(part in text for part in expected)]
@@ -121,32 +96,6 @@ def tab_to(page, tag, text):
         ):
             return
     raise AssertionError(f"Tab does not lead to {text!r}")
-
-
-CONTRASTS = """() => {
-    const channels = colour => colour.match(/[\\d.]+/g).map(Number);
-    const luminance = ([r, g, b]) => [r, g, b].map(c => c / 255)
-        .map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-    const behind = node => {
-        for (let at = node; at; at = at.parentElement) {
-            const colour = channels(getComputedStyle(at).backgroundColor);
-            if (colour.length === 3 || colour[3] > 0.5) return colour;
-        }
-        return channels(getComputedStyle(document.documentElement).backgroundColor);
-    };
-    const found = [];
-    for (const node of document.querySelectorAll("body *")) {
-        const said = [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim());
-        if (!said || !node.getClientRects().length || node.closest(".hidden, :disabled")) continue;
-        const style = getComputedStyle(node);
-        const paint = node instanceof SVGElement ? style.fill : style.color;
-        const [one, other] = [luminance(channels(paint)), luminance(behind(node))];
-        const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-        if (ratio < 4.5) found.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent}`);
-    }
-    return found;
-}"""
 
 
 SMALL = """() => [...document.querySelectorAll("button, a, summary, label, input, select")]

@@ -7,9 +7,9 @@ fractions, computed as the challenge's evaluator computes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -156,17 +156,15 @@ def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
     return _expected_f1(np.unique(scaled), scaled, truth)
 
 
-def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike, *, alpha: float = 0.2) -> float:
+def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
     """`f1_ev` over the thresholds that an estimate from normal clips could plausibly hit.
 
-    From ``alpha`` standard deviations of the normal scores below their mean to as much
-    above the (first) threshold with the best F1; 0 where that interval is empty.
+    From 0.2 standard deviations of the normal scores below their mean to as much above the
+    (first) threshold with the best F1; 0 where that interval is empty.
     """
-    if not 0 <= alpha < float("inf"):
-        raise InputError(f"The 'alpha' argument must be a finite number >= 0. Got {alpha!r}.")
     scaled, truth = _scaled(scores, labels)
     normals, thresholds = scaled[~truth], np.unique(scaled)
-    margin = alpha * normals.std()
+    margin = 0.2 * normals.std()
     low = normals.mean() - margin
     high = thresholds[np.argmax(_f1_at(thresholds, scaled, truth))] + margin
     inside = thresholds[(thresholds > low) & (thresholds < high)]
@@ -194,33 +192,22 @@ def false_positive_rates(
     return rates
 
 
-def fpr_coverage(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    domains: ArrayLike,
-    levels: Sequence[float] = NOMINAL_LEVELS,
-    thresholds: Sequence[float] | None = None,
-) -> list[FprCoverage]:
-    """Realised against nominal false-alarm rates: one row per level.
+def fpr_coverage(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> list[FprCoverage]:
+    """Realised against nominal false-alarm rates: one row per level of `NOMINAL_LEVELS`.
 
-    Left out, the threshold of a level is ``1 - level``, which is right for quantile-calibrated
-    scores (``conf-*``) and for no others.
+    The threshold of a level is ``1 - level``, which is right for quantile-calibrated scores
+    (``conf-*``) and for no others.
 
-    >>> rows = fpr_coverage([0.2, 0.7, 0.6, 0.9], [0] * 4, ["a", "a", "b", "b"], [0.5])
-    >>> rows[0].rates, rows[0].imbalance
-    ({'a': 0.5, 'b': 1.0}, 0.5)
+    >>> rows = fpr_coverage([0.2, 0.7, 0.6, 0.9], [0] * 4, ["a", "a", "b", "b"])
+    >>> rows[-1].level, rows[-1].rates, rows[-1].imbalance
+    (0.5, {'a': 0.5, 'b': 1.0}, 0.5)
     """
-    nominal = finite_array(levels, "levels", 1)
-    for index, level in enumerate(nominal.tolist()):
-        if not 0 < level < 1:
-            _reject("levels", "between 0 and 1", level, index, "Write 0.1 for 10 %.")
-    used = 1 - nominal if thresholds is None else finite_array(thresholds, "thresholds", 1)
-    _require_length(len(used), "thresholds", len(nominal), "level")
-    by_domain = false_positive_rates(scores, labels, domains, used)
+    thresholds = [1 - level for level in NOMINAL_LEVELS]
+    by_domain = false_positive_rates(scores, labels, domains, thresholds)
     rows = []
-    for level, threshold, *rates in zip(nominal, used, *by_domain.values(), strict=True):
+    for level, *rates in zip(NOMINAL_LEVELS, *by_domain.values(), strict=True):
         named = {name: float(rate) for name, rate in zip(by_domain, rates, strict=True)}
-        rows.append(FprCoverage(float(level), float(threshold), named, float(np.ptp(rates))))
+        rows.append(FprCoverage(level, 1 - level, named, float(np.ptp(rates))))
     return rows
 
 
@@ -291,19 +278,6 @@ def _expected_f1(thresholds: Float64s, scores: Float64s, truth: Bools) -> float:
     return float(area / span) if span > 0 else 0.0
 
 
-def _reject(name: str, wanted: str, value: object, index: object, remedy: str) -> NoReturn:
-    raise InputError(
-        f"The {name!r} argument must be {wanted}. Got {value!r} at index {index}. {remedy}"
-    )
-
-
-def _require_length(length: int, name: str, wanted: int, of: str) -> None:
-    if length != wanted:
-        raise InputError(
-            f"The {name!r} argument must have {wanted} entries, one per {of}. Got {length}."
-        )
-
-
 def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
     array = plain_array(values, name, 1)
     if array.dtype.kind in "biuf":
@@ -313,7 +287,10 @@ def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
         bad = np.array([not isinstance(v, numeric) or v not in (0, 1) for v in array.tolist()])
     if bad.any():
         index = int(bad.argmax())
-        _reject(name, "0 or 1", array[index : index + 1].tolist()[0], index, remedy)
+        value = array[index : index + 1].tolist()[0]
+        raise InputError(
+            f"The {name!r} argument must be 0 or 1. Got {value!r} at index {index}. {remedy}"
+        )
     return array.astype(bool)
 
 
@@ -322,7 +299,10 @@ def _truth(
 ) -> tuple[Bools, list[str], Indices]:
     """Labels, domain names and each clip's position among them, checked against each other."""
     truth = _binary(labels, "labels", "Write 1 for an anomaly and 0 for a normal clip.")
-    _require_length(len(truth), "labels", n_clips, "clip")
+    if len(truth) != n_clips:
+        raise InputError(
+            f"The 'labels' argument must have {n_clips} entries, one per clip. Got {len(truth)}."
+        )
     names, codes = encode_domains(plain_array(domains, "domains", 1).tolist(), n_clips)
     if truth.all() or (anomalies and not truth.any()):
         missing = "normal clip (label 0)" if truth.all() else "anomaly (label 1)"

@@ -18,7 +18,7 @@ from daco.audio.microphones import NEAR, needs_both, parse_channel
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
-from daco.embedding.frontend import BATCH_SIZE, decoder_of, embed_equal
+from daco.embedding.frontend import decoder_of, embed_equal
 from daco.embedding.provenance import check_readouts, origin_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
@@ -95,7 +95,6 @@ def inject_recordings(
     *,
     readouts: Sequence[str] | None = None,
     channel: int | str = 0,
-    batch_size: int = BATCH_SIZE,
     progress: Progress | None = None,
 ) -> EmbeddingTable:
     """Embed every recording, clean and with every fault of the plan.
@@ -133,7 +132,7 @@ def inject_recordings(
         path = chosen.root / clip.path
         with naming(path):
             versions = _versions(path, clip.path, decoder, plan)
-            for name, vectors in embed_equal(net, versions, names, policy, batch_size).items():
+            for name, vectors in embed_equal(net, versions, names, policy).items():
                 parts[name].append(vectors)
         if progress is not None:
             progress(done + 1, len(chosen))

@@ -155,8 +155,8 @@ def strew(rng: np.random.Generator, n: int, rate: int, per_second: float) -> NDA
     return np.sort(rng.uniform(0, n, rng.poisson(per_second * n / rate)))
 
 
-def _modulate(angle: Floats, order: float, depth: float, phase: float = 0.0) -> Float32s:
-    return (1 + depth * np.cos(2 * np.pi * (order * angle + phase))).astype(np.float32)
+def _modulate(angle: Floats, order: float, depth: float) -> Float32s:
+    return (1 + depth * np.cos(2 * np.pi * (order * angle))).astype(np.float32)
 
 
 def _burst(run: Run, places: NDArray[np.float64], seconds: float) -> Float32s:
