@@ -44,8 +44,8 @@ RULES = {
 }
 """Rules of the table, as selection rows call them, and how the table calls them."""
 
-WITH_VETO = (TWICE_GUARDED, LABEL_FREE)
-"""Rules of runs that computed the label-free veto; left out where no run has."""
+OPTIONAL = (TWICE_GUARDED, LABEL_FREE, RULES["vote"])
+"""Rules that need more than the tables of a run; left out where no run has them."""
 
 HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibration on LDN"}
 """Single configurations that did well in the published settings; no rule had named them."""
@@ -160,7 +160,7 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
         for table, part in parts.items():
             rows[table] += [{"run": name, **row} for row in part]
     known = {row["rule"] for row in rows["rules"] if row["config"] is not None}
-    rows["rules"] = [r for r in rows["rules"] if r["rule"] in known or r["rule"] not in WITH_VETO]
+    rows["rules"] = [r for r in rows["rules"] if r["rule"] in known or r["rule"] not in OPTIONAL]
     rows["means"] = _means(rows["rules"], runs)
     return Comparison(
         selection=_selection_table(list(runs), rows["rules"], rows["correlations"]),
@@ -172,12 +172,15 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
 def _choose_again(run: StudyResult) -> dict[str, Any]:
     """The choice again, from the run's tables and under the vetoes it was made with."""
     stored = run.selection.get("label_free_veto")
+    votes = [row for row in run.selection.get("rows", ()) if row["rule"] == "vote"]
+    vote = {name: row[name] for row in votes for name in ("dev_omega", "eval_omega")}
     return study_choice(
         run.grid,
         run.per_machine,
         veto=None if stored is None else StudyVeto.from_dict(stored),
         guard=run.selection.get("guard", "dev"),
         floor=run.selection.get("floor"),
+        vote=vote,
     )
 
 

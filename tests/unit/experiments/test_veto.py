@@ -295,7 +295,7 @@ def named(full, readout="embedding", **metadata):
         (FAN, lambda f: [f, f], InputError, "another table has its faults"),
         (FAN, lambda f: f.select(fault="rub"), DataError, "clean rows"),
         (FAN, lambda f: FAN, DataError, "no column 'fault'"),
-        (FAN, lambda f: faults_of(table("fan", dim=9)), InputError, "9 values in 1 band"),
+        (FAN, lambda f: faults_of(table("fan", dim=9)), InputError, r"9 values \(bands: 1\)"),
         (
             named(FAN, backbone="mn04"),
             lambda f: faults_of(FAN, backbone="logmel"),
@@ -380,8 +380,11 @@ def test_tables_of_different_bands_are_refused():
 # Several runs
 
 
-def test_a_comparison_keeps_each_runs_veto(run):
+def test_a_comparison_keeps_each_runs_veto_and_vote(run):
     found = compare_runs({"mine": run})
+    (vote,) = (row for row in run.selection["rows"] if row["rule"] == "vote")
+    scores = found.rules.set_index("rule")["eval_omega"]
+    assert scores["vote of all"] == vote["eval_omega"] > 50
     assert "criterion, label-free veto" in found.selection["rule"].tolist()
     picks = found.rules.set_index("rule")["config"]
     rows = {row["rule"]: row["config"] for row in run.selection["rows"]}
