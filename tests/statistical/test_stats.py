@@ -92,9 +92,7 @@ def test_block_bootstrap_is_the_naive_loop_over_copied_rows(grid, seed):
         interval = family_block_bootstrap(x, y, families, n_draws=25, seed=seed)
     names = np.unique(families)
     naive = []
-    for counts in intervals._multiplicities(
-        intervals._picks(np.random.default_rng(seed), 25, len(names))
-    ):
+    for counts in intervals._multiplicities(np.random.default_rng(seed), 25, len(names)):
         taken = [np.flatnonzero(families == name) for name in np.repeat(names, counts.astype(int))]
         rows = np.concatenate(taken)
         naive.append(slow_spearman(x[rows], y[rows]))
@@ -144,8 +142,8 @@ def test_machine_bootstrap_is_the_naive_loop_over_copied_machines():
     metrics[:, 6] = metrics[:, 5]
     interval = machine_bootstrap(criterion, metrics, n_draws=60, seed=2)
     draws = np.random.default_rng(2)
-    dev = intervals._multiplicities(intervals._picks(draws, 60, 7)).astype(int)
-    evaluation = intervals._multiplicities(intervals._picks(draws, 60, 8)).astype(int)
+    dev = intervals._multiplicities(draws, 60, 7).astype(int)
+    evaluation = intervals._multiplicities(draws, 60, 8).astype(int)
     naive = []
     for dev_counts, eval_counts in zip(dev, evaluation, strict=True):
         mean = np.repeat(criterion, dev_counts, axis=0).mean(axis=0)

@@ -9,12 +9,8 @@ import numpy as np
 from daco.audio.decode import Waveforms
 from daco.audio.formats import INT16_SCALE
 
-SILENT_RMS = 1e-4
-"""Below -80 dB of full scale a microphone is off, far away or not connected."""
-
-CLIPPED_SHARE = 1e-3
-"""Share of samples in runs at the largest value; a single peak is below it."""
-
+SILENT_RMS = 1e-4  # below -80 dB of full scale a microphone is off, far away or not connected
+CLIPPED_SHARE = 1e-3  # of samples in runs at the largest value; a single peak is below it
 _RUN = 3  # samples in a row at the same extreme: a converter that clips makes them, sound does not
 _LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
 _OTHER_LENGTH = 2.0  # reported are recordings this many times longer or shorter than the normals

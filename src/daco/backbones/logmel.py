@@ -101,8 +101,9 @@ class LogMel(Backbone):
 
     def _read_out(self, readout: str, clips: Float32s, grid: Any) -> Float32s:
         if readout in VIEWS:
-            missing = max(0, shortest_clip(self.sample_rate) - clips.shape[1])
-            clips = np.pad(clips, ((0, 0), (0, missing)))
+            missing = shortest_clip(self.sample_rate) - clips.shape[1]
+            if missing > 0:
+                clips = np.pad(clips, ((0, 0), (0, missing)))
             return np.stack([VIEWS[readout](clip, self.sample_rate) for clip in clips])
         shape = (*grid.shape[:2], 1, MEL_BANDS) if readout == "mean" else grid.shape
         return np.asarray(pool(grid.reshape(shape), readout, frame_rate=self.frame_rate))

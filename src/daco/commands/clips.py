@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from daco.audio.decode import AudioInfo
     from daco.data.clips import Clip, ClipTable
 
-SAMPLE = 5
-"""How many clips of each row of the table are opened without ``--probe``."""
-
+SAMPLE = 5  # clips of each row of the table that are opened without --probe
 _SPLITS = ("train", "test", "supplemental")
 
 Group = tuple[int | None, str, str, str | None]

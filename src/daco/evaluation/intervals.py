@@ -19,6 +19,7 @@ from daco.evaluation.statistics import (
     family_codes,
     machine_costs,
     paired,
+    row_correlations,
     same_machines,
     spearman,
 )
@@ -180,7 +181,7 @@ def family_block_bootstrap(
         below = (values[:, None] < values) + 0.5 * (values[:, None] == values)
         return drawn @ (members @ below) - half
 
-    values = _row_correlations(drawn_ranks(first), drawn_ranks(second), weights)
+    values = row_correlations(drawn_ranks(first), drawn_ranks(second), weights)
     return _interval(spearman(first, second), values)
 
 
@@ -229,10 +230,9 @@ def machine_bootstrap(
     drawn_dev = _multiplicities(rng, n_draws, len(balance))
     drawn_eval = _multiplicities(rng, n_draws, len(costs))
     # Rounded, because equal configurations may differ in the last bits after a matrix product.
-    values = _row_correlations(
+    values = row_correlations(
         centred_ranks(np.round(-drawn_dev @ balance / len(balance), 10)),
         centred_ranks(np.round(len(costs) / (drawn_eval @ costs), 10)),
-        np.ones((1, balance.shape[1])),
     )
     estimate = spearman(-balance.mean(axis=0), 1 / costs.mean(axis=0))
     return _interval(estimate, values, min(len(balance), len(costs)))
@@ -324,14 +324,6 @@ def _multiplicities(rng: np.random.Generator, n_draws: int, size: int) -> Float6
     """How often each block is in each draw: a draw of blocks without copying their rows."""
     flat = _picks(rng, n_draws, size) + size * np.arange(n_draws)[:, None]
     return np.bincount(flat.ravel(), minlength=flat.size).reshape(flat.shape).astype(float)
-
-
-def _row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Float64s) -> Float64s:
-    """Weighted correlation of each row of two centred rank arrays; nan where constant."""
-    spread = (weights * ranks_x**2).sum(axis=1) * (weights * ranks_y**2).sum(axis=1)
-    joint = (weights * ranks_x * ranks_y).sum(axis=1)
-    nothing = np.full(len(joint), np.nan)
-    return np.divide(joint, np.sqrt(spread), out=nothing, where=spread > 0)
 
 
 def _interval(estimate: float, values: Float64s, n: int = 1) -> Interval:

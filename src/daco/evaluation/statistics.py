@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -243,6 +244,14 @@ def centred_ranks(values: Float64s) -> Float64s:
     return np.asarray(rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2, dtype=float)
 
 
+def row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Any = 1.0) -> Float64s:
+    """Weighted correlation of each row of two centred rank arrays; nan where constant."""
+    spread = (weights * ranks_x**2).sum(axis=1) * (weights * ranks_y**2).sum(axis=1)
+    joint = (weights * ranks_x * ranks_y).sum(axis=1)
+    nothing = np.full(len(joint), np.nan)
+    return np.divide(joint, np.sqrt(spread), out=nothing, where=spread > 0)
+
+
 def _design_columns(covariate: ArrayLike, n: int) -> Float64s:
     column = np.asarray(covariate)
     if column.shape != (n,):
@@ -280,10 +289,8 @@ def _residual_permutation(left_x: Float64s, left_y: Float64s, design: Float64s) 
     moved = left_y[_orderings(len(left_y))]
     if design.shape[1] > 1:  # a constant alone changes no rank
         moved = np.round(moved - moved @ design @ np.linalg.pinv(design), 8)
-    ranks = centred_ranks(moved)
-    spread = np.sqrt((ranks**2).sum(axis=1) * (ranks_x @ ranks_x))
     # An ordering that the covariates explain has no ranks to correlate.
-    rho = np.divide(np.abs(ranks @ ranks_x), spread, out=np.zeros(len(ranks)), where=spread > 0)
+    rho = np.nan_to_num(np.abs(row_correlations(centred_ranks(moved), ranks_x[None])))
     # The first is the ordering as it is. Equal correlations differ by the rounding of a spread.
     return float(np.mean(rho >= rho[0] - 1e-12))
 

@@ -15,13 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from daco.errors import DataError
 
-MAX_BYTES = 64 << 30
-"""Bytes that an archive may unpack to."""
+MAX_BYTES = 64 << 30  # that an archive may unpack to
 MAX_MEMBERS = 200_000
-MAX_RATIO = 100.0
-"""Unpacked by packed bytes; recordings stay below 10, a bomb has several hundred."""
-RATIO_FROM = 256 << 20
-"""Unpacked bytes below which the ratio does not matter."""
+MAX_RATIO = 100.0  # unpacked by packed bytes; recordings stay below 10, a bomb has several hundred
+RATIO_FROM = 256 << 20  # unpacked bytes below which the ratio does not matter
 
 _LITTER = {"__MACOSX", ".DS_Store"}
 _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?")

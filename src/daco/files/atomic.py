@@ -13,8 +13,7 @@ from pathlib import Path
 from daco.errors import DataError, DownloadError
 from daco.files.remote import Location
 
-TEMPORARY = ".tmp"
-"""Suffix of unfinished files; a kill may leave one, which is never read."""
+TEMPORARY = ".tmp"  # of unfinished files; a kill may leave one, which is never read
 
 _HINTS = {
     errno.ENOSPC: "Free some space and run it again.",

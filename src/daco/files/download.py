@@ -26,14 +26,10 @@ if TYPE_CHECKING:
     import requests
 
 WEIGHTS_DIR_VARIABLE = "DACO_WEIGHTS_DIR"
-TIMEOUT = 30.0
-"""Seconds without an answer after which a connection counts as broken."""
-TRIES = 5
-"""Attempts in a row that may fail; one that brought a mebibyte starts the count anew."""
-LONGEST_WAIT = 120.0
-"""Seconds that a server may ask to wait."""
-LOCK_WAIT = 3600.0
-"""Seconds to wait for another process that fetches the same file."""
+TIMEOUT = 30.0  # seconds without an answer after which a connection counts as broken
+TRIES = 5  # attempts in a row that may fail; one that brought a mebibyte starts the count anew
+LONGEST_WAIT = 120.0  # seconds that a server may ask to wait
+LOCK_WAIT = 3600.0  # seconds to wait for another process that fetches the same file
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes so far and, where known, the bytes in all."""

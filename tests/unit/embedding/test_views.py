@@ -11,7 +11,7 @@ from small_clips import RATE, FakeNet
 
 from daco.audio.decode import Decoder
 from daco.backbones import load
-from daco.backbones.logmel import LogMel
+from daco.backbones.logmel import RECOMMENDED_VIEWS, LogMel
 from daco.backbones.several import Networks
 from daco.data.clips import Clip, ClipTable
 from daco.data.lazy_table import open_table
@@ -54,7 +54,7 @@ def embedded(clips, net, out, readouts=None, **options):
 def test_views_are_named_by_network_and_readout():
     net = both()
     assert net.name == "fake+logmel"
-    assert check_readouts(net, None) == ("fake", "mod", "env", "cep")
+    assert check_readouts(net, None) == ("fake", *RECOMMENDED_VIEWS)
     assert check_readouts(net, ["mod60+cep"]) == ("fake", "mod60", "cep")
     assert check_readouts(net, ["cep", "fake-length"]) == ("fake-length", "cep")
     assert check_readouts(net, ["fake-level+fake-length"])[:2] == ("fake", "fake-length")
@@ -117,8 +117,8 @@ def test_an_interrupted_run_of_views_goes_on_and_writes_the_same_bytes(tmp_path,
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_a_clip_too_short_for_one_view_is_left_out_of_all(tmp_path):
-    clips = noise_clips(tmp_path / "clips", seconds=(1.0, 0.4, 1.0))
+def test_a_clip_too_short_for_one_network_is_left_out_of_all(tmp_path):
+    clips = noise_clips(tmp_path / "clips", seconds=(1.0, 0.2, 1.0))
     report = embed_clips(clips, both(), tmp_path / "e.parquet", on_error="skip")
     assert [path for path, _ in report.skipped] == ["1.wav"]
     assert {len(matrix) for matrix in EmbeddingTable.read(report.out).views.values()} == {2}

@@ -40,6 +40,12 @@ _BINS = 28
 _TAIL = 0.01  # share of clips that may lie beyond the shown range, in its last bin
 _PER_ROW = 3
 _FEW = 20  # clips that are better shown one by one
+_FILLS = {  # colour and opacity; 0 is an outline
+    "training": (TRAIN, 0.55),
+    "normal": (NORMAL, 0.45),
+    "anomaly": (ANOMALY, 0.0),
+    "unknown": (INK, 0.25),
+}
 
 
 @with_style
@@ -103,21 +109,13 @@ def draw_distribution(
     own, scores = machine.own_of(config), machine.of(config)
     threshold = threshold_for(config, own, machine.own_domains, rate)
     edges = _edges(np.concatenate([own, scores, [threshold]]), config)
-    domains = sorted(set(machine.own_domains.tolist()) | set(machine.domains.tolist()) - {""})
-    rows: dict[str, list[tuple[Float64s, str, float]]] = {}  # from the bottom
-    for domain in reversed(domains):
-        here = machine.domains == domain
-        rows[domain] = [
-            (own[machine.own_domains == domain], TRAIN, 0.55),
-            (scores[here & (machine.labels == 0)], NORMAL, 0.45),
-            (scores[here & (machine.labels == 1)], ANOMALY, 0.0),
-        ]
+    rows = dict(reversed(scores_by_domain(machine, config).items()))  # from the bottom
     unknown = scores[machine.labels < 0]
     if len(unknown):
-        rows["unknown"] = [(unknown, INK, 0.25)]
+        rows["unknown"] = {"unknown": unknown}
     for row, (name, parts) in enumerate(rows.items()):
-        for values, colour, alpha in parts:
-            _histogram(ax, values, edges, row, colour, alpha)
+        for kind, values in parts.items():
+            _histogram(ax, values, edges, row, *_FILLS[kind])
         ax.axhline(row, color=MUTED, linewidth=0.7, zorder=3.5)
         place: Any = ((0, row + 0.35), (-4, 0), ("axes fraction", "data"), "offset points")
         ax.annotate(name, *place, ha="right", va="center", color=MUTED, fontsize=7)
@@ -129,6 +127,20 @@ def draw_distribution(
     ax.spines["left"].set_visible(False)
     ax.locator_params(axis="x", nbins=4)
     ax.set_title(shorten(machine.title) if title is None else title, fontweight="bold")
+
+
+def scores_by_domain(machine: MachineScores, config: str) -> dict[str, dict[str, Float64s]]:
+    """Scores of each domain's training normals, test normals and test anomalies."""
+    own, scores = machine.own_of(config), machine.of(config)
+    names = set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""})
+    return {
+        name: {
+            "training": own[machine.own_domains == name],
+            "normal": scores[(machine.domains == name) & (machine.labels == 0)],
+            "anomaly": scores[(machine.domains == name) & (machine.labels == 1)],
+        }
+        for name in sorted(names)
+    }
 
 
 def _histogram(

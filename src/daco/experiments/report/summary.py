@@ -10,6 +10,7 @@ import numpy as np
 
 from daco.detector.thresholds import supported_rate, threshold_for
 from daco.evaluation.metrics import QUANTITIES
+from daco.experiments.figures.scores import scores_by_domain
 from daco.experiments.figures.style import PALETTE, look_of, system_looks
 from daco.experiments.highlights import (
     false_alarm_rate,
@@ -25,7 +26,7 @@ from daco.experiments.report.table import ReportTable
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
-    from daco.experiments.study_tables import MachineScores, StudyTables
+    from daco.experiments.study_tables import StudyTables
 
 SCHEMA = 1
 
@@ -139,35 +140,31 @@ def _points(result: StudyTables) -> tuple[list[Any], list[dict[str, str]]]:
 def _distributions(result: StudyTables) -> list[dict[str, Any]]:
     """Per machine: its threshold under the shown configuration, and the shares above it."""
     config, rate = shown_config(result), false_alarm_rate(result)
-    machines = [m for m in limit_machines(result).machine_scores() if config in m.configs]
-    return [_distribution(machine, config, rate) for machine in machines]
-
-
-def _distribution(machine: MachineScores, config: str, rate: float) -> dict[str, Any]:
-    own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, machine.own_domains, rate)
-
-    def above(values: Float64s) -> dict[str, Any]:
-        """How many clips, and which share of them is above the threshold."""
-        return {"n": len(values), "above": (values > threshold).mean() if len(values) else None}
-
-    names = sorted(set(machine.own_domains.tolist()) | (set(machine.domains.tolist()) - {""}))
-    return {
-        "machine": machine.title,
-        "split": machine.split,
-        "threshold": threshold,
-        "supported_rate": supported_rate(machine.own_domains.tolist()),
-        "domains": [
+    rows = []
+    for machine in limit_machines(result).machine_scores():
+        if config not in machine.configs:
+            continue
+        threshold = threshold_for(config, machine.own_of(config), machine.own_domains, rate)
+        domains = scores_by_domain(machine, config)
+        rows.append(
             {
-                "name": name,
-                "training": above(own[machine.own_domains == name]),
-                "normal": above(scores[(machine.domains == name) & (machine.labels == 0)]),
-                "anomaly": above(scores[(machine.domains == name) & (machine.labels == 1)]),
+                "machine": machine.title,
+                "split": machine.split,
+                "threshold": threshold,
+                "supported_rate": supported_rate(machine.own_domains.tolist()),
+                "domains": [
+                    {"name": name, **{kind: _above(part[kind], threshold) for kind in part}}
+                    for name, part in domains.items()
+                ],
+                "unlabelled": _above(machine.of(config)[machine.labels < 0], threshold),
             }
-            for name in names
-        ],
-        "unlabelled": above(scores[machine.labels < 0]),
-    }
+        )
+    return rows
+
+
+def _above(scores: Float64s, threshold: float) -> dict[str, Any]:
+    """How many clips, and which share of them is above the threshold."""
+    return {"n": len(scores), "above": (scores > threshold).mean() if len(scores) else None}
 
 
 def _stability(result: StudyTables) -> dict[str, Any] | None:
