@@ -48,7 +48,8 @@ def study(
         str, option("What guards the choice: dev (scores), faults (no labels), or both.")
     ] = "dev",
     readout: Annotated[
-        list[str] | None, option("Which vectors; repeat to compare. Default: the table's first.")
+        list[str] | None,
+        option("Which vectors; views are joined with +; repeat to compare. Default: the first."),
     ] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
