@@ -29,7 +29,7 @@ def result():
 
 def test_the_table_of_real_machines(result):
     rows = readme_rows()
-    assert len(rows) == 4
+    assert len(rows) == 5
     metrics = result.per_machine.set_index(["machine", "config"])[list(QUANTITIES)]
     omega = result.grid.set_index("config")["dev_omega"]
     for config, printed in rows:

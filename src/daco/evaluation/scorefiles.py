@@ -30,8 +30,7 @@ from daco.text import name_list, quantity
 SCORES = "anomaly_score"
 DECISIONS = "decision_result"
 
-Key = tuple[str, str]
-"""A machine and a section."""
+Key = tuple[str, str]  # a machine and a section
 
 _SHOWN = 5  # rows of a kind that are named before the rest is counted
 _NAME = re.compile(
