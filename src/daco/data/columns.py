@@ -86,14 +86,14 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
     if len(values) != n_clips:
         raise InputError(f"column {name!r} has {len(values)} values for {n_clips} clips.")
     column = np.empty(n_clips, dtype=object)
-    checked: dict[str, str] = {}  # most columns repeat a few words
+    checked: dict[Any, Any] = {}  # most columns repeat a few words or numbers
     for row, value in enumerate(values):
-        if isinstance(value, str) and value in checked:
+        if type(value) in (str, int) and value in checked:
             column[row] = checked[value]
             continue
         plain = value.item() if isinstance(value, np.generic) else value
         try:
-            if name == "attributes" and (is_missing(plain) or plain == ""):
+            if name == "attributes" and (is_missing(plain) or plain in ("", "{}")):
                 column[row] = {}
             elif name not in _OPTIONAL or not (is_missing(plain) or plain == ""):
                 column[row] = read_value(kind or name, plain)
@@ -101,7 +101,7 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
             raise InputError(
                 f"column {name!r} row {row} must be {expected}. Got {plain!r} instead."
             ) from None
-        if isinstance(plain, str) and isinstance(column[row], str):
+        if type(plain) in (str, int) and name != "attributes":  # a mapping is never shared
             checked[plain] = column[row]
     return column
 

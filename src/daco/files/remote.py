@@ -131,9 +131,11 @@ def file_sizes(root: Location, paths: Iterable[str]) -> Iterator[int | None]:
     """Bytes of each file below `root`, None where there is none; remote ones in parallel."""
     from concurrent.futures import ThreadPoolExecutor
 
+    top = os.fspath(root) if isinstance(root, Path) else None
+
     def size(path: str) -> int | None:
         try:
-            status = (root / path).stat()
+            status = (root / path).stat() if top is None else os.stat(os.path.join(top, path))
         except DacoError:
             raise
         except (OSError, ValueError):
@@ -141,7 +143,7 @@ def file_sizes(root: Location, paths: Iterable[str]) -> Iterator[int | None]:
         return int(status.st_size) if stat.S_ISREG(status.st_mode) else None
 
     waiting = iter(paths)
-    if isinstance(root, Path):
+    if top is not None:
         yield from map(size, waiting)
         return
     with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-remote") as pool:

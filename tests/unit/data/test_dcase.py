@@ -123,8 +123,7 @@ def test_attributes_of_names_are_split_where_that_is_certain(tail, attributes):
 
 @pytest.mark.parametrize("year", [2023, 2024, 2025, 2026])
 @pytest.mark.parametrize(
-    "layout",
-    ["dcase{}t2/dev_data/raw", "dcase{}t2/dev/raw", "dcase{}_t2/development", "DCASE-{}"],
+    "layout", ["dcase{}t2/dev_data/raw", "dcase{}t2/dev/raw", "dcase{}_t2/development", "DCASE-{}"]
 )
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 4])
 def test_a_development_set_is_read_from_any_level(tmp_path, year, layout, level):

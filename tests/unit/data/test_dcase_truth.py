@@ -48,7 +48,7 @@ def test_truth_is_matched_by_name_in_any_order(evaluation, truth):
     for machine in table.machines:
         test = table.select(machine=machine, split="test")
         assert [(clip.label, clip.domain) for clip in test] == [
-            *((0, "source"), (1, "source"), (0, "target"), (1, "target")),
+            *((0, "source"), (1, "source"), (0, "target"), (1, "target"))
         ]
     scanner = table.select(machine="Scanner", split="test")
     assert [clip.attributes for clip in scanner] == [{"spd": str(i)} for i in range(4)]
