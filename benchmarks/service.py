@@ -78,7 +78,7 @@ def make_model(path: Path, normals: int) -> None:
     listener = Listener(frontend)
     X = np.concatenate(
         [
-            listener.hear_waveform(clip(rng).astype(np.float32), RATE).embeddings
+            listener.embed_waveform(clip(rng).astype(np.float32), RATE).embeddings
             for _ in range(normals)
         ]
     )

@@ -37,7 +37,7 @@ def save_model(path: Path, normals: int) -> None:
     rng = np.random.default_rng(0)
     frontend = Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None, float(SECONDS))
     listener = Listener(frontend)
-    X = np.concatenate([listener.hear_waveform(wave(rng), RATE).embeddings for _ in range(50)])
+    X = np.concatenate([listener.embed_waveform(wave(rng), RATE).embeddings for _ in range(50)])
     X = np.concatenate([X + rng.normal(0, 0.01, X.shape) for _ in range(normals // 50)])
     domains = ["source"] * (normals - 10) + ["target"] * 10
     model = MachineModel.fit(X, domains, machine="press", frontend=frontend, config="auto")

@@ -22,11 +22,7 @@ settings.register_profile(
 )
 # New examples on every run: `make fuzz`.
 settings.register_profile(
-    "fuzz",
-    settings.get_profile("default"),
-    derandomize=False,
-    max_examples=200,
-    print_blob=True,
+    "fuzz", settings.get_profile("default"), derandomize=False, max_examples=200, print_blob=True
 )
 settings.load_profile("default")
 

@@ -144,11 +144,7 @@ READ = {
         "stored_score": 2,
     },
     "the network's weights": {"efficiency": 10},
-    "the authors' computer": {
-        "efficiency": 8,
-        "cycle_seconds": 3,
-        "study_minutes": 1,
-    },
+    "the authors' computer": {"efficiency": 8, "cycle_seconds": 3, "study_minutes": 1},
 }
 """How often each recipe copies the value that an artifact states, and what computing it needs."""
 

@@ -99,4 +99,5 @@ def test_baselines_beside_the_method(result):
         "sel-maha",
         "gmm2",
         "conf-oracle-m30-k1",
+        "vote",
     }

@@ -65,7 +65,10 @@ def test_a_model_is_that_of_its_machine_alone(tmp_path):
     table = EmbeddingTable.read(tmp_path / "all.parquet")
     rows = table.columns["machine"] == "machine 07"
     expected = MachineModel.fit(
-        table.matrix()[rows], table.columns["domain"][rows], machine="machine 07"
+        table.matrix()[rows],
+        table.columns["domain"][rows],
+        machine="machine 07",
+        config="recommended",
     )
     found = MachineModel.load(tmp_path / "models" / "machine-07.daco")
     assert (found.config, found.reason) == (expected.config, expected.reason)

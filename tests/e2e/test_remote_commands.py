@@ -96,9 +96,10 @@ def test_embed_from_the_store_into_the_store(press, table, there, store):
 
 def test_a_model_is_fitted_inspected_and_used_there(press, table, there, store, tmp_path):
     here = tmp_path / "press.daco"
-    ok("fit", press, "--out", here)
+    ok("fit", press, "--out", here, "--readout", "mod")
     there_model = there("models/press.daco")
-    said = ok("fit", there("press"), "--out", there_model, "--keep-embeddings", there("k.parquet"))
+    options = ("--readout", "mod", "--keep-embeddings", there("k.parquet"))
+    said = ok("fit", there("press"), "--out", there_model, *options)
     assert there_model in said
     assert store.get("k.parquet") == table.read_bytes()
     ok("fit", there("k.parquet"), "--out", tmp_path / "of_table.daco")

@@ -66,11 +66,11 @@ def _recording_judge(path: Path) -> Target:
     from daco.embedding.frontend import Listener
 
     listener = Listener(LOGMEL)
-    embedded = listener.hear(mutator.seeds("wav")[0]).embeddings
+    embedded = listener.embed(mutator.seeds("wav")[0]).embeddings
     X, domains = normals(dim=embedded.shape[1])
     model = MachineModel.fit(X, domains, machine="press", frontend=LOGMEL)
 
-    def hear(data: bytes) -> None:
+    def decode_and_judge(data: bytes) -> None:
         path.write_bytes(data)
         refused = None
         try:
@@ -82,7 +82,7 @@ def _recording_judge(path: Path) -> Target:
         if refused:
             raise refused
 
-    return hear
+    return decode_and_judge
 
 
 def _load_model(path: Path, data: bytes) -> None:

@@ -263,8 +263,4 @@ def _crc(data: bytes, width: int, polynomial: int) -> int:
     return crc
 
 
-MUTATIONS: dict[str, Mutation] = {
-    "wav": mutate_chunks,
-    "aiff": mutate_chunks,
-    "flac": mutate_flac,
-}
+MUTATIONS: dict[str, Mutation] = {"wav": mutate_chunks, "aiff": mutate_chunks, "flac": mutate_flac}

@@ -60,7 +60,7 @@ def model(machine: str = "press", normals: int = 40, seed: int = 0) -> MachineMo
     """A small model of `humming`, in two domains."""
     listener = Listener(FRONTEND)
     waves = [humming(seed + row).astype(np.float32) for row in range(normals)]
-    X = np.concatenate([listener.hear_waveform(wave, RATE).embeddings for wave in waves])
+    X = np.concatenate([listener.embed_waveform(wave, RATE).embeddings for wave in waves])
     names = [f"train/{machine}_{row:03}.wav" for row in range(normals)]
     hashes = [hashlib.sha256(wav(humming(seed + row))).hexdigest() for row in range(normals)]
     domains = ["source"] * (normals - 10) + ["target"] * 10

@@ -39,7 +39,7 @@ def save_model(path: Path, count=24, rate=0.1):
     """A model of `count` normals."""
     listener = Listener(FRONTEND)
     X = np.concatenate(
-        [listener.hear_waveform(sound(10_000 + i), RATE).embeddings for i in range(count)]
+        [listener.embed_waveform(sound(10_000 + i), RATE).embeddings for i in range(count)]
     )
     domains = ["source"] * (count - 8) + ["target"] * 8
     MachineModel.fit(

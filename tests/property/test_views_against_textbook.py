@@ -63,12 +63,7 @@ def test_the_level_cancels(rate, name, factor):
 
 
 @settings(max_examples=25)
-@given(
-    RATES,
-    st.floats(1, 30),
-    st.sampled_from(NAMES),
-    st.sampled_from([0.0, 0.5, -1.0, 1e-30]),
-)
+@given(RATES, st.floats(1, 30), st.sampled_from(NAMES), st.sampled_from([0.0, 0.5, -1.0, 1e-30]))
 def test_silence_and_constants_are_finite_and_have_a_direction(rate, seconds, name, value):
     vector = VIEWS[name](np.full(round(seconds * rate), value, np.float32), rate)
     assert np.isfinite(vector).all()

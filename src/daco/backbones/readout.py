@@ -76,11 +76,7 @@ class Readout:
 
 
 def parse_readout(
-    name: str,
-    names: Sequence[str] = READOUTS,
-    *,
-    depth: int | None = None,
-    owner: str = "A grid",
+    name: str, names: Sequence[str] = READOUTS, *, depth: int | None = None, owner: str = "A grid"
 ) -> Readout:
     """The readout of that name; every name has one spelling.
 

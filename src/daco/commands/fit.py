@@ -54,19 +54,16 @@ def fit(
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[
-        str,
-        option("How clips are scored: recommended (all configurations vote); auto; a name."),
+        str, option("How clips are scored: recommended (all configurations vote); auto; a name.")
     ] = "recommended",
     false_alarm_rate: Annotated[
         float, option("Share of the normals of each domain that may be flagged.")
     ] = shared.FALSE_ALARM_RATE,
     max_normals: Annotated[
-        int | None,
-        option("Thin a machine with more normals to so many that cover the others."),
+        int | None, option("Thin a machine with more normals to so many that cover the others.")
     ] = None,
     readout: Annotated[
-        str | None,
-        option("How frames become a vector; several views are joined with +."),
+        str | None, option("How frames become a vector; several views are joined with +.")
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
@@ -123,11 +120,7 @@ def fit(
             errors,
             gathered.machines,
             targets,
-            {
-                "config": config,
-                "false_alarm_rate": false_alarm_rate,
-                "max_normals": max_normals,
-            },
+            {"config": config, "false_alarm_rate": false_alarm_rate, "max_normals": max_normals},
             workers,
             engine,
         )

@@ -104,8 +104,7 @@ Year = Annotated[
 # Networks
 Backbone = Annotated[str, option("Frozen network, such as beats or mn04.")]
 Backbones = Annotated[
-    list[str],
-    option("Frozen network, such as beats or mn04; repeat, or join with +, for several."),
+    list[str], option("Frozen network, such as beats or mn04; repeat, or join with +, for several.")
 ]
 Weights = Annotated[Path | None, option("Checkpoint file. Default: the downloaded weights.")]
 Device = Annotated[str, option("Device of the network: cpu, cuda or cuda:1.")]

@@ -41,8 +41,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def paper(
     artifacts: Annotated[
-        Path,
-        argument("The authors' artifacts: a clone of polestvr/daco-experiments, or its ZIP."),
+        Path, argument("The authors' artifacts: a clone of polestvr/daco-experiments, or its ZIP.")
     ],
     everything: Annotated[
         bool, flag("--all", "Also list the 135 values of the appendix one by one.")

@@ -228,6 +228,8 @@ def _clip_lines(now: str, scored: NewVerdict, width: int | None) -> Iterator[Tex
         name = _shortened(name, room - cell_len(nearest))
     yield Text.assemble(now, " ", (decision, style), head, name, ("  ~ " + nearest, "dim"))
     for reason in verdict.reasons:
+        if reason.startswith("vote:"):  # of every anomaly; the page and the database have it
+            continue
         line = Text(f"         {printable(reason)}", "yellow")
         line.truncate(width or line.cell_len, overflow="ellipsis")
         yield line

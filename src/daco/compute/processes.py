@@ -82,9 +82,7 @@ def workers_for(machines: int, workers: int | None, engine: str) -> int | None:
 
 
 def outcomes(
-    pool: Executor | None,
-    work: Callable[..., Result],
-    items: Iterable[tuple[Key, tuple[Any, ...]]],
+    pool: Executor | None, work: Callable[..., Result], items: Iterable[tuple[Key, tuple[Any, ...]]]
 ) -> Iterator[tuple[Key, Result | DacoError]]:
     """The result of `work` for each item's arguments, or the DacoError it raises, as they finish.
 

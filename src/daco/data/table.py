@@ -32,13 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.columns import (
-    as_column,
-    clip_columns,
-    is_embedding,
-    parse_json,
-    require_embedding,
-)
+from daco.data.columns import as_column, clip_columns, is_embedding, parse_json, require_embedding
 from daco.data.views import Bands, Views
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, open_location, parse_location

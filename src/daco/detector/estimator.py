@@ -16,12 +16,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daco.data.views import Bands, Views, is_by_view, join_views
-from daco.detector.thresholds import (
-    FALSE_ALARM_RATE,
-    more_clips_for,
-    require_rate,
-    threshold_for,
-)
+from daco.detector.thresholds import FALSE_ALARM_RATE, more_clips_for, require_rate, threshold_for
 from daco.errors import DacoWarning, InputError
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.choice import choose_config

@@ -95,11 +95,7 @@ def is_table(source: Location) -> bool:
 
 
 def normals_of_table(
-    source: Location,
-    *,
-    readout: str | None = None,
-    training: bool = True,
-    all_views: bool = False,
+    source: Location, *, readout: str | None = None, training: bool = True, all_views: bool = False
 ) -> NormalsByMachine:
     """The normals of an embedding table.
 

@@ -80,7 +80,7 @@ class ScoreOptions:
     Parameters
     ----------
     window, hop : float, optional
-        Seconds; see :meth:`daco.embedding.frontend.Listener.hear`.
+        Seconds; see :meth:`daco.embedding.frontend.Listener.embed`.
     aggregate : {"max", "mean", "top<k>"}
         What many windows become: the most anomalous one, all, or the k most anomalous. The
         false-alarm rate is that of one window: of many, ``max`` alarms more often.
@@ -133,7 +133,7 @@ def judge(
         raise InputError(
             "The listener embeds recordings in another way than the normals of this model."
         )
-    recording = listener.hear(source, window=options.window, hop=options.hop, limits=limits)
+    recording = listener.embed(source, window=options.window, hop=options.hop, limits=limits)
     return verdict_of(model, recording, name=name, aggregate=options.aggregate)
 
 

@@ -186,7 +186,7 @@ class Listener:
     >>> import numpy as np
     >>> from daco.embedding.frontend import Frontend, Listener
     >>> listener = Listener(Frontend("logmel", "mod", 16000, 0, "fp32", "soxr", None))
-    >>> recording = listener.hear_waveform(np.zeros(32000, np.float32), 16000)
+    >>> recording = listener.embed_waveform(np.zeros(32000, np.float32), 16000)
     >>> recording.embeddings.shape, recording.reasons
     ((1, 112), ('silent: -inf dB of full scale',))
     """
@@ -217,7 +217,7 @@ class Listener:
         networks = list(self._networks.values())
         self.net = networks[0] if len(networks) == 1 else Networks(networks)
 
-    def hear(
+    def embed(
         self,
         source: Source,
         *,
@@ -250,7 +250,7 @@ class Listener:
             source = source.read(decoder.limits.bytes + 1)
         return self._embed(decoder.decode(source, content), window, hop)
 
-    def hear_waveform(
+    def embed_waveform(
         self,
         waveform: Waveforms,
         sample_rate: int,

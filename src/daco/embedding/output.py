@@ -176,10 +176,7 @@ def write_table(
     facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
     schema = arrow_schema(dims, {**origin, **facts})
     schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
-    with (
-        atomic_write(out, folder) as temporary,
-        parquet_writer(temporary, schema) as writer,
-    ):
+    with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
         for span, shard in _own_shards(folder, spans, out, settings):
             embedded = np.array([reason is None for reason in shard.reasons])
             if not embedded.any():

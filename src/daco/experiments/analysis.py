@@ -61,10 +61,7 @@ def blind_score(per_machine: pd.DataFrame, choices: dict[str, str], split: str) 
 
 
 def metrics_of(
-    per_machine: pd.DataFrame,
-    split: str,
-    configs: list[str],
-    columns: Sequence[str] = QUANTITIES,
+    per_machine: pd.DataFrame, split: str, configs: list[str], columns: Sequence[str] = QUANTITIES
 ) -> Float64s:
     """Metrics (machines, configurations, 3) of the machines of a split that have all of them."""
     part = rows_of(per_machine, split)

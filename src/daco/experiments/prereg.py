@@ -18,20 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.errors import DataError, InputError
-from daco.experiments.analysis import (
-    complete_column,
-    known_column,
-    metrics_of,
-    plain_rows,
-)
+from daco.experiments.analysis import complete_column, known_column, metrics_of, plain_rows
 from daco.experiments.decision import GUARDED, Decision, decide
-from daco.experiments.study_tables import (
-    DOCUMENTS,
-    MACHINES,
-    TABLES,
-    StudyTables,
-    read_json,
-)
+from daco.experiments.study_tables import DOCUMENTS, MACHINES, TABLES, StudyTables, read_json
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.method.config import DEFAULT_CONFIG
 from daco.method.criterion import Floor

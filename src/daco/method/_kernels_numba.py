@@ -32,11 +32,7 @@ def subset_sums(
 
 
 def _sums_of_subset(
-    distance: Floats,
-    index: NDArray[np.int32],
-    member: Bools,
-    orders: Indices,
-    orders_outside: int,
+    distance: Floats, index: NDArray[np.int32], member: Bools, orders: Indices, orders_outside: int
 ) -> tuple[Floats, NDArray[np.int32], Indices]:
     sums = np.full((len(orders), len(distance)), np.inf, distance.dtype)
     first = np.zeros(len(distance), np.int32)
@@ -73,14 +69,7 @@ def _subset_sums(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def scan_block(  # type: ignore[no-untyped-def]
-    block,
-    members,
-    domain_of,
-    ratio_density,
-    difference_density,
-    domain,
-    ratio,
-    difference,
+    block, members, domain_of, ratio_density, difference_density, domain, ratio, difference
 ):
     """Lower the running minima over the rows of a block; its columns are the clips."""
     n_rows, n_columns = block.shape

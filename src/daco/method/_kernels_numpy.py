@@ -272,11 +272,7 @@ def subset_sums(
 
 
 def _subset_sums(
-    distance: Floats,
-    index: NDArray[np.int32],
-    member: Bools,
-    orders: Indices,
-    orders_outside: int,
+    distance: Floats, index: NDArray[np.int32], member: Bools, orders: Indices, orders_outside: int
 ) -> tuple[Floats, NDArray[np.int32], Indices]:
     """Sums and nearest member of one subset, and the rows that hold too few."""
     wanted = orders.max()

@@ -27,14 +27,7 @@ from daco.method.domains import oracle_weights
 from daco.method.kernels import Array, device_memory, kernels, load, require_device
 from daco.method.scorers import clips_needed
 from daco.method.vote import members_of
-from daco.validation import (
-    Bools,
-    Float64s,
-    Floats,
-    Indices,
-    encode_domains,
-    match_domains,
-)
+from daco.validation import Bools, Float64s, Floats, Indices, encode_domains, match_domains
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
 Domains = Sequence[Hashable] | NDArray[Any]

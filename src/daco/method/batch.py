@@ -15,12 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daco.method.bases import Base
-from daco.method.calibration import (
-    CalibrationInput,
-    Support,
-    assignment_weights,
-    temperature_base,
-)
+from daco.method.calibration import CalibrationInput, Support, assignment_weights, temperature_base
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.criterion import ks_of_domains, uniformity_ks
 from daco.method.domains import oracle_weights, separability
@@ -329,9 +324,7 @@ def _calibrated(configs: Iterable[ScoreConfig]) -> tuple[list[Base], list[str]]:
 
 
 def _with_members(
-    configs: Sequence[ScoreConfig],
-    votes: Mapping[Base, Sequence[Sequence[ScoreConfig]]],
-    view: int,
+    configs: Sequence[ScoreConfig], votes: Mapping[Base, Sequence[Sequence[ScoreConfig]]], view: int
 ) -> list[ScoreConfig]:
     """What has to be computed in one view: in the first one also configurations without a vote."""
     plain = [c for c in configs if not c.base.is_vote] if view == 0 else []

@@ -15,12 +15,7 @@ import numpy as np
 from daco.method.bases import Base
 from daco.method.geometry import Space
 from daco.method.kernels import Array, kernels
-from daco.method.neighbours import (
-    DENSITY_FLOOR,
-    DenseMinima,
-    NeighbourLists,
-    dense_minima,
-)
+from daco.method.neighbours import DENSITY_FLOOR, DenseMinima, NeighbourLists, dense_minima
 from daco.validation import Bools, Indices
 
 BaseScores = dict[Base, Array]

@@ -79,11 +79,7 @@ class NeighbourLists:
         density.
         """
         return kernels(distances.unit).subset_sums(
-            self._lists,
-            members,
-            orders,
-            orders_outside,
-            None if self._complete else distances.rows,
+            self._lists, members, orders, orders_outside, None if self._complete else distances.rows
         )
 
 

@@ -19,13 +19,7 @@ from numpy.typing import ArrayLike
 
 from daco.errors import InputError
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
-from daco.method.grid_table import (
-    Table,
-    column,
-    config_names,
-    numbers,
-    pivot_machines,
-)
+from daco.method.grid_table import Table, column, config_names, numbers, pivot_machines
 from daco.validation import Bools, Float64s
 
 Veto = Callable[[Float64s], Bools] | Sequence[bool] | Bools

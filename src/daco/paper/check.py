@@ -26,16 +26,7 @@ from daco.experiments.tables import to_markdown
 from daco.method.selection import selection_table
 from daco.paper import consistency, experiments, scores, statistics
 from daco.paper.artifacts import Artifacts, open_artifacts
-from daco.paper.printed import (
-    NUMBER,
-    PLACES,
-    Figure,
-    Recomputed,
-    decimals,
-    errata,
-    figures,
-    number,
-)
+from daco.paper.printed import NUMBER, PLACES, Figure, Recomputed, decimals, errata, figures, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -186,10 +186,12 @@ def test_a_table_and_a_listener_hear_a_file_alike(clips, tmp_path, policy):
         listener = Listener(frontend)
         for path, row in zip(clips.paths(), table.matrix(readout), strict=True):
             for source in (path, path.read_bytes(), io.BytesIO(path.read_bytes())):
-                vector = listener.hear(source).embeddings[0]
+                vector = listener.embed(source).embeddings[0]
                 np.testing.assert_allclose(vector, row, rtol=1e-5, atol=1e-5)
             waves = Decoder(RATE, policy).decode(path).waves
-            np.testing.assert_array_equal(listener.hear_waveform(waves, RATE).embeddings[0], vector)
+            np.testing.assert_array_equal(
+                listener.embed_waveform(waves, RATE).embeddings[0], vector
+            )
 
 
 @pytest.fixture
@@ -288,29 +290,29 @@ class TestListening:
         path = write(tmp_path / "a.wav", waves, subtype="FLOAT")
         for policy in OF_BOTH:
             listener = self.listener(policy)
-            found = listener.hear(path, window=1.0)
+            found = listener.embed(path, window=1.0)
             assert found.seconds == 4
             for index, vector in enumerate(found.embeddings):
                 part = waves[:, index * RATE : (index + 1) * RATE]
-                alone = listener.hear_waveform(part, RATE).embeddings[0]
+                alone = listener.embed_waveform(part, RATE).embeddings[0]
                 np.testing.assert_allclose(vector, alone, rtol=1e-5, atol=1e-5)
 
     def test_oddities_are_those_of_the_microphones(self, tmp_path):
         """What is left after subtraction may be nearly silent without anything being wrong."""
         near, far = both(seconds=2)
-        alike = self.listener("lsq").hear(write(tmp_path / "alike.wav", [far, far]))
+        alike = self.listener("lsq").embed(write(tmp_path / "alike.wav", [far, far]))
         assert alike.reasons == ()
         assert alike.rms == pytest.approx(np.std(far), rel=1e-3)
-        dead = self.listener("lsq").hear(write(tmp_path / "dead.wav", [near, 0 * far]))
+        dead = self.listener("lsq").embed(write(tmp_path / "dead.wav", [near, 0 * far]))
         assert dead.reasons == ("silent: far microphone, -inf dB of full scale",)
         loud = np.clip(20 * far, -0.999, 0.999)
-        clipped = self.listener("residual-proj").hear(write(tmp_path / "clip.wav", [near, loud]))
+        clipped = self.listener("residual-proj").embed(write(tmp_path / "clip.wav", [near, loud]))
         assert len(clipped.reasons) == 1
         assert clipped.reasons[0].startswith("clipped: far microphone, ")
 
     def test_samples_must_be_of_as_many_microphones_as_the_policy_takes(self):
         near, far = both(seconds=1)
         with pytest.raises(InputError, match="two rows of samples, near and far"):
-            self.listener("lsq").hear_waveform(near, RATE)
+            self.listener("lsq").embed_waveform(near, RATE)
         with pytest.raises(InputError, match="one row of samples"):
-            self.listener(0).hear_waveform(np.stack([near, far]), RATE)
+            self.listener(0).embed_waveform(np.stack([near, far]), RATE)

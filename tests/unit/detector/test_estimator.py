@@ -177,8 +177,7 @@ def test_search_picks_the_smallest_criterion_and_says_why(data):
     whole = daco.LabelFreeSearch(daco.paper_grid(), n_splits=3, seed=4).fit(X, domains=domains)
     assert len(whole.results_) == 51
     np.testing.assert_array_equal(
-        whole.results_["criterion"],
-        daco.NormalBank(X, domains).balance(daco.paper_grid(), 3, 4),
+        whole.results_["criterion"], daco.NormalBank(X, domains).balance(daco.paper_grid(), 3, 4)
     )
 
 

@@ -10,11 +10,7 @@ import pytest
 
 from daco.detector.estimator import DACo
 from daco.detector.model import MachineModel
-from daco.detector.thresholds import (
-    paper_threshold,
-    supported_rate,
-    threshold_for,
-)
+from daco.detector.thresholds import paper_threshold, supported_rate, threshold_for
 from daco.errors import DacoWarning, InputError
 from daco.method.bank import NormalBank
 

@@ -127,7 +127,7 @@ def test_a_recording_is_heard_and_judged(tmp_path):
     rng = np.random.default_rng(0)
     listener = Listener(LOGMEL)
     waves = rng.normal(0, 0.1, size=(12, 32000)).astype(np.float32)
-    X = np.vstack([listener.hear_waveform(wave, 16000).embeddings for wave in waves])
+    X = np.vstack([listener.embed_waveform(wave, 16000).embeddings for wave in waves])
     model = MachineModel.fit(X, machine="fan", frontend=LOGMEL, config="raw-k1")
     path = tmp_path / "a.wav"
     soundfile.write(path, waves[0], 16000, subtype="FLOAT")

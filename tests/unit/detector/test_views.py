@@ -181,11 +181,11 @@ def test_a_recording_passes_through_all_views_of_a_model():
     frontends = [Frontend("logmel", name, 16000, 0, "fp32", "soxr", None) for name in names]
     listener = Listener(Frontends(**vars(frontends[0]), others=tuple(frontends[1:])))
     waves = rng.normal(scale=0.1, size=(12, 32000)).astype(np.float32)
-    rows = np.vstack([listener.hear_waveform(wave, 16000).embeddings for wave in waves])
+    rows = np.vstack([listener.embed_waveform(wave, 16000).embeddings for wave in waves])
     views = Views(names, (112, 640, 40), (1, 1, 1))
     model = MachineModel.fit(
         rows, machine="press", frontend=listener.frontend, bands=views, config="vote"
     )
-    heard = listener.hear_waveform(waves[0], 16000)
+    heard = listener.embed_waveform(waves[0], 16000)
     assert heard.views.keys() == set(names)
     assert np.isfinite(model.score(heard.embeddings).scores).all()

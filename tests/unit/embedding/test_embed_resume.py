@@ -103,12 +103,7 @@ def test_a_recording_that_was_only_touched_or_copied_is_not(interrupted):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"precision": "bf16"},
-        {"device": "cuda:1"},
-        {"name": "other"},
-        {"weights_sha256": "1" * 64},
-    ],
+    [{"precision": "bf16"}, {"device": "cuda:1"}, {"name": "other"}, {"weights_sha256": "1" * 64}],
 )
 def test_another_network_embeds_everything_again(interrupted, change):
     net = FakeNet()

@@ -54,7 +54,7 @@ def test_vectors_are_those_of_daco_embed(tmp_path, listener):
     expected = EmbeddingTable.read(tmp_path / "e.parquet")
     assert len(expected) == 6
     for row, path in zip(expected.matrix(), expected.column("path"), strict=True):
-        heard = listener.hear(folder / path)
+        heard = listener.embed(folder / path)
         assert heard.embeddings.shape == (1, 112)
         # The network sees the same samples; a batch of other size may round otherwise.
         np.testing.assert_allclose(heard.embeddings[0], row, rtol=1e-6, atol=1e-6)
@@ -78,10 +78,10 @@ def test_vectors_are_those_of_daco_embed(tmp_path, listener):
 @pytest.mark.parametrize("rate", [16000, 22050])
 def test_a_file_its_bytes_and_a_stream_are_heard_alike(tmp_path, listener, suffix, options, rate):
     path = write(tmp_path / f"a{suffix}", noise(2, rate=rate), rate, **options)
-    heard = listener.hear(path)
+    heard = listener.embed(path)
     content = path.read_bytes()
     for source in (content, io.BytesIO(content)):
-        other = listener.hear(source)
+        other = listener.embed(source)
         np.testing.assert_allclose(other.embeddings, heard.embeddings, atol=1e-5)
         assert (other.seconds, other.sample_rate) == (heard.seconds, heard.sample_rate)
         assert other.reasons == heard.reasons
@@ -108,7 +108,7 @@ def test_a_network_with_weights(tmp_path):
     )
     embed_clips(single, load("mn04", weights), tmp_path / "e.parquet")
     expected = EmbeddingTable.read(tmp_path / "e.parquet").matrix()
-    np.testing.assert_allclose(listener.hear(path).embeddings, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(listener.embed(path).embeddings, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ModelError, match=r"SHA-256 begins 000000000000; those found here begin 89"):
         Listener(dataclasses.replace(frontend, weights_sha256="0" * 64), weights=weights)
     with pytest.raises(ModelError, match="32000 Hz with polyphase"):
@@ -131,7 +131,7 @@ def test_a_network_that_is_not_the_models_is_refused():
 def test_models_of_many_machines_share_a_network(listener):
     other = Listener(dataclasses.replace(LOGMEL, seconds=2.0), net=listener.net)
     assert other.net is listener.net
-    assert other.hear_waveform(noise(10), RATE).reasons == (
+    assert other.embed_waveform(noise(10), RATE).reasons == (
         "long: 10 s, the normals have 2 s; cut it into windows",
     )
     with pytest.raises(ModelError, match=r"made with mn04 in fp32\. This network is logmel"):
@@ -143,16 +143,16 @@ def test_models_of_many_machines_share_a_network(listener):
 def test_logmel_at_another_rate():
     listener = Listener(dataclasses.replace(LOGMEL, sample_rate=8000))
     assert listener.net.sample_rate == 8000
-    assert listener.hear_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
+    assert listener.embed_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
     with pytest.raises(InputError, match="takes 8000 Hz"):
-        listener.hear_waveform(noise(1), 16000)
+        listener.embed_waveform(noise(1), 16000)
     with pytest.raises(InputError, match="one row of samples"):
-        listener.hear_waveform(np.zeros((2, 8000)), 8000)
+        listener.embed_waveform(np.zeros((2, 8000)), 8000)
 
 
 class TestReasons:
     def heard(self, listener, tmp_path, wave, rate=RATE, **options):
-        return listener.hear(write(tmp_path / "a.wav", wave, rate, **options))
+        return listener.embed(write(tmp_path / "a.wav", wave, rate, **options))
 
     @pytest.mark.parametrize("wave", [np.zeros(160_000), np.full(160_000, 0.25), noise(10, 2e-5)])
     def test_silent_with_or_without_an_offset(self, listener, tmp_path, wave):
@@ -198,21 +198,21 @@ class TestReasons:
         assert self.heard(listener, tmp_path, noise(12)).reasons == ()
         unknown = Listener(dataclasses.replace(LOGMEL, seconds=None))
         assert self.heard(unknown, tmp_path, noise(2)).reasons == ()
-        assert listener.hear(write(tmp_path / "b.wav", noise(25)), window=10).reasons == ()
+        assert listener.embed(write(tmp_path / "b.wav", noise(25)), window=10).reasons == ()
 
 
 class TestWindows:
     def test_cover_the_recording_to_its_end(self, listener, tmp_path):
         wave = noise(25)
         path = write(tmp_path / "a.wav", wave, subtype="FLOAT")
-        heard = listener.hear(path, window=10)
+        heard = listener.embed(path, window=10)
         assert heard.starts.tolist() == [0, 10, 15]
         assert heard.seconds == 25
         for start, row in zip(heard.starts, heard.embeddings, strict=True):
             part = wave[round(start * RATE) : round((start + 10) * RATE)]
-            alone = listener.hear_waveform(part, RATE).embeddings[0]
+            alone = listener.embed_waveform(part, RATE).embeddings[0]
             np.testing.assert_allclose(row, alone, rtol=1e-6, atol=1e-6)
-        overlapping = listener.hear(path, window=10, hop=2.5)
+        overlapping = listener.embed(path, window=10, hop=2.5)
         assert overlapping.starts.tolist() == [0, 2.5, 5, 7.5, 10, 12.5, 15]
 
     def test_every_sample_is_heard_once_at_least(self):
@@ -245,10 +245,10 @@ class TestWindows:
 class TestUnusable:
     def test_files_are_named(self, listener, tmp_path):
         with pytest.raises(AudioError, match=r"gone\.wav: cannot be opened"):
-            listener.hear(tmp_path / "gone.wav")
+            listener.embed(tmp_path / "gone.wav")
         (tmp_path / "empty.wav").touch()
         with pytest.raises(AudioError, match=r"empty\.wav: the file is empty"):
-            listener.hear(tmp_path / "empty.wav")
+            listener.embed(tmp_path / "empty.wav")
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -263,7 +263,7 @@ class TestUnusable:
     def test_bytes_give_away_no_path(self, listener, content, message):
         for source in (content, io.BytesIO(content)):
             with pytest.raises(AudioError, match=message) as caught:
-                listener.hear(source)
+                listener.embed(source)
             assert "/" not in str(caught.value).replace("and/or", "")
 
     @pytest.mark.parametrize("suffix", [".wav", ".flac"])
@@ -273,9 +273,9 @@ class TestUnusable:
         content = write(tmp_path / f"a{suffix}", noise(2)).read_bytes()
         (tmp_path / "temporary").mkdir()
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-        listener.hear(content)
+        listener.embed(content)
         with pytest.raises(AudioError) as caught:
-            listener.hear(content[: len(content) // 2])
+            listener.embed(content[: len(content) // 2])
         assert str(tmp_path) not in str(caught.value)
         assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -285,10 +285,10 @@ class TestUnusable:
         small, brief = AudioLimits(bytes=1000), AudioLimits(seconds=1)
         for source in (path, content, io.BytesIO(content)):
             with pytest.raises(AudioError, match="limit of 1000"):
-                listener.hear(source, limits=small)
+                listener.embed(source, limits=small)
         for source in (path, content, io.BytesIO(content)):
             with pytest.raises(AudioError, match="limit of 1 s"):
-                listener.hear(source, limits=brief)
+                listener.embed(source, limits=brief)
 
     def test_a_stream_is_not_read_beyond_its_limit(self, listener):
         class Endless(io.RawIOBase):
@@ -300,7 +300,7 @@ class TestUnusable:
                 return bytes(size)
 
         with pytest.raises(AudioError, match="more than the limit"):
-            listener.hear(Endless(), limits=AudioLimits(bytes=1000))
+            listener.embed(Endless(), limits=AudioLimits(bytes=1000))
         assert Endless.asked == 1001
 
 
@@ -317,6 +317,6 @@ def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, as_b
 
     monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
     listener = Listener(LOGMEL)
-    heard = listener.hear(path.read_bytes() if as_bytes else path)
+    heard = listener.embed(path.read_bytes() if as_bytes else path)
     assert heard.sample_rate == 44100
     assert sum(map(len, decoded)) == 44100

@@ -199,7 +199,7 @@ def test_a_listener_gives_the_views_of_a_table(tmp_path, clips):
     assert frontend.views == tuple(map(logmel, readouts))
     listener = Listener(frontend)
     for row, path in enumerate(clips.paths()):
-        recording = listener.hear(path)
+        recording = listener.embed(path)
         assert list(recording.views) == readouts
         for name, vectors in recording.views.items():
             np.testing.assert_allclose(vectors[0], table.matrix(name)[row], atol=1e-5)
@@ -218,7 +218,7 @@ def test_windows_of_several_networks_are_of_the_same_time(tmp_path):
     path = tmp_path / "a.wav"
     wave = 0.1 * np.random.default_rng(0).normal(size=16000 * 5)
     soundfile.write(path, wave, 16000, subtype="FLOAT")
-    recording = listener.hear(path, window=2.0, hop=1.5)
+    recording = listener.embed(path, window=2.0, hop=1.5)
     assert recording.starts.tolist() == [0.0, 1.5, 3.0]
     assert list(recording.views) == ["fake-length", "cep"]
     assert recording.views["fake-length"][:, 0].tolist() == [2 * RATE] * 3
@@ -234,14 +234,14 @@ def test_bytes_of_16_bits_are_heard_like_the_file(tmp_path, rate):
     listener = Listener(several_frontends(), net=both())
     wave = 0.1 * np.random.default_rng(0).normal(size=rate)
     soundfile.write(tmp_path / "a.wav", wave, rate, subtype="PCM_16")
-    file, content = (listener.hear(tmp_path / "a.wav"), (tmp_path / "a.wav").read_bytes())
-    np.testing.assert_allclose(listener.hear(content).embeddings, file.embeddings, atol=1e-5)
+    file, content = (listener.embed(tmp_path / "a.wav"), (tmp_path / "a.wav").read_bytes())
+    np.testing.assert_allclose(listener.embed(content).embeddings, file.embeddings, atol=1e-5)
 
 
 def test_a_listener_takes_samples_at_the_rate_of_the_first_network():
     listener = Listener(several_frontends(), net=both())
     wave = (0.1 * np.random.default_rng(0).normal(size=2 * RATE)).astype(np.float32)
-    recording = listener.hear_waveform(wave, RATE)
+    recording = listener.embed_waveform(wave, RATE)
     assert recording.views["fake-length"].tolist() == [[2 * RATE]]
     assert recording.views["cep"].shape == (1, 40)
 

@@ -48,11 +48,7 @@ def test_names_in_a_file(tmp_path, text, found):
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        (
-            "raw-k1\n\nconf-sof-m0-k1\n",
-            ConfigError,
-            r"line 3: .*Did you mean 'conf-soft-m0-k1'",
-        ),
+        ("raw-k1\n\nconf-sof-m0-k1\n", ConfigError, r"line 3: .*Did you mean 'conf-soft-m0-k1'"),
         ("raw-k1\nraw-k2\nraw-k1\n", ConfigError, "line 3: 'raw-k1' is already on line 1"),
         ("machine,config\nfan,raw-k1\nfan\n", ConfigError, "line 3"),
         ("", DataError, "names no configuration"),

@@ -178,11 +178,7 @@ def test_the_decile_is_of_the_whole_dev_grid():
             {"candidates": ["raw-k9"], "dev_grid": dev_grid(**{DEFAULT: 5, "raw-k1": 6})},
             "leaves none of the 1 candidates",
         ),
-        (
-            machine(),
-            {"dev_grid": pd.DataFrame({"config": ["raw-k1"]})},
-            "no column 'dev_omega'",
-        ),
+        (machine(), {"dev_grid": pd.DataFrame({"config": ["raw-k1"]})}, "no column 'dev_omega'"),
         (
             machine(domain=["source"] * 60 + [None] * 10),
             {},

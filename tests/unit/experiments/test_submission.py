@@ -21,11 +21,7 @@ from daco.evaluation.scorefiles import parse_rows, read_score_files
 from daco.experiments.metafile import read_authors, to_yaml
 from daco.experiments.result import StudyResult
 from daco.experiments.study_tables import MachineScores
-from daco.experiments.submission import (
-    validate_submission,
-    write_machine_scores,
-    write_submission,
-)
+from daco.experiments.submission import validate_submission, write_machine_scores, write_submission
 
 LABEL = "Kato_Hitachi_task2_1"
 FOLDER = f"task2/{LABEL}"

@@ -221,7 +221,7 @@ def test_a_model_is_loaded_for_as_many_microphones_as_it_takes(policy):
     listener = Listener(frontend)
     waves = [both(seed, seconds=1) for seed in range(12)]
     given = waves if needs_both(policy) else [pair[0] for pair in waves]
-    X = np.vstack([listener.hear_waveform(each, RATE).embeddings for each in given])
+    X = np.vstack([listener.embed_waveform(each, RATE).embeddings for each in given])
     fitted = MachineModel.fit(X, ["day"] * 12, machine="press", frontend=frontend, config="raw-k1")
     assert load_detector(fitted.to_bytes(), {}, {}).model.sha256 == fitted.sha256
 

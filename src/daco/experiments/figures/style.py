@@ -86,10 +86,7 @@ SPLITS = {
     "dev": Look("development machines", PALETTE["slate"], "o"),
     "eval": Look("evaluation machines", PALETTE["plum"], "^", line="--"),
 }
-DOMAINS = {
-    "source": Look("source", PALETTE["blue"]),
-    "target": Look("target", PALETTE["orange"]),
-}
+DOMAINS = {"source": Look("source", PALETTE["blue"]), "target": Look("target", PALETTE["orange"])}
 _SYSTEMS = {
     "raw": Look("raw", INK, "o", "none", "--"),
     "daco-m0": Look("calibrated, m=0", INK, "s", "full", "-"),

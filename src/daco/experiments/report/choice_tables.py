@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 _SCORES = ("dev_omega", "eval_omega", "crit_dev")
 _DEV_VETO, _LABEL_FREE_VETO = "dev-score veto", "label-free veto"
-_GUARDS = {
-    "dev": [_DEV_VETO],
-    "faults": [_LABEL_FREE_VETO],
-    "both": [_DEV_VETO, _LABEL_FREE_VETO],
-}
+_GUARDS = {"dev": [_DEV_VETO], "faults": [_LABEL_FREE_VETO], "both": [_DEV_VETO, _LABEL_FREE_VETO]}
 
 
 def selection_table(result: StudyTables) -> ReportTable:

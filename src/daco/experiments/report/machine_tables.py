@@ -9,12 +9,7 @@ import pandas as pd
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.experiments.analysis import metrics_of
-from daco.experiments.highlights import (
-    compared_configs,
-    imbalances,
-    limit_machines,
-    limit_note,
-)
+from daco.experiments.highlights import compared_configs, imbalances, limit_machines, limit_note
 from daco.experiments.report.table import SPLIT_WORDS, TEXTS, ReportTable, known_columns
 from daco.validation import Float64s
 

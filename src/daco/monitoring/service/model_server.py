@@ -144,7 +144,7 @@ def load_detector(
     rate = listener.frontend.sample_rate
     shape = (2, 2 * rate) if needs_both(listener.frontend.channel) else 2 * rate
     noise = np.random.default_rng(0).normal(scale=0.01, size=shape).astype(np.float32)
-    verdict_of(model, listener.hear_waveform(noise, rate), name="warm-up")
+    verdict_of(model, listener.embed_waveform(noise, rate), name="warm-up")
     return Detector(model, listener)
 
 
