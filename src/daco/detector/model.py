@@ -25,7 +25,7 @@ from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
-from daco.method.config import RECOMMENDED_CONFIG, ScoreConfig
+from daco.method.config import RECOMMENDED_CONFIG, WHY_RECOMMENDED, ScoreConfig
 from daco.validation import Float64s, as_embeddings, as_float32
 from daco.version import __version__
 
@@ -33,10 +33,6 @@ AUTO = "auto"  # chooses among daco.method.config.blind_pool()
 RECOMMENDED = "recommended"  # daco.method.config.RECOMMENDED_CONFIG
 
 _MAX_UPDATES = 100
-_WHY_RECOMMENDED = (
-    "every way of scoring votes, which on real machines found more faults than any one way that "
-    "could be chosen without labels"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +41,8 @@ class ClipScores:
 
     ``p_values`` are about the share of normals that score as high, ``alarms`` whether the score is
     above the threshold, ``weights`` (n, G) how strongly each clip belongs to each domain. The most
-    similar normal is a row of the model, at a cosine distance; a clip is ``out_of_range`` where
-    that is farther than any normal is from its most similar other one. ``normal_scores``
-    (n, members) are what the members of a vote say, None for other configurations.
+    similar normal is a row of the model; a clip is ``out_of_range`` where that is farther than any
+    normal is from its most similar other one. ``normal_scores`` (n, members) are those of a vote.
     """
 
     scores: Float64s
@@ -152,22 +147,18 @@ class MachineModel:
             None: one domain, ``"all"``.
         machine : str
         frontend : Frontend, optional
-            How `X` was made; needed to score recordings.
-        clip_names : N names, optional
-            Row numbers by default.
+            How `X` was made, to score recordings.
+        clip_names, clip_sha256 : N texts, optional
+            Names, row numbers by default, and SHA-256 of each recording.
         config : str or ScoreConfig
-            ``"auto"`` chooses from the normals alone, see
-            :func:`daco.method.choice.choose_config`; ``"recommended"`` is
-            `daco.method.config.RECOMMENDED_CONFIG`.
+            ``"auto"`` chooses from the normals alone (:func:`daco.method.choice.choose_config`),
+            ``"recommended"`` is `daco.method.config.RECOMMENDED_CONFIG`.
         false_alarm_rate : float in (0, 1)
             The share of normals of each domain that may be flagged.
         provenance : mapping, optional
-            Stored with the model. ``created`` overrides the time, by default
-            ``$SOURCE_DATE_EPOCH`` or now.
+            Stored with the model; ``created`` overrides the time (``$SOURCE_DATE_EPOCH`` or now).
         bands : int or Views, optional
             How vectors are divided, as of :class:`daco.NormalBank`.
-        clip_sha256 : N texts, optional
-            SHA-256 of each recording.
         """
         from daco.method.choice import choose_config
 
@@ -177,13 +168,11 @@ class MachineModel:
         require_bank_size(len(embeddings))
         bank = NormalBank(embeddings, domains, bands=views)
         selection = None
-        if config == AUTO and len(bank.views) > 1:
-            config = RECOMMENDED
-        if config == AUTO:
+        if config == AUTO and len(bank.views) == 1:
             choice = choose_config(embeddings, domains, bands=bank.bands, bank=bank)
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
-        elif config == RECOMMENDED:
-            name, reason = RECOMMENDED_CONFIG, _WHY_RECOMMENDED
+        elif config in (AUTO, RECOMMENDED):
+            name, reason = RECOMMENDED_CONFIG, WHY_RECOMMENDED
         else:
             name, reason = require_usable(config), "named by the user"
         given = dict(provenance or {})
@@ -314,9 +303,8 @@ class MachineModel:
 
         The configuration and the rate stay. `note` is stored with the update's time and counts.
         """
-        new = as_float32(join_views(X, self.bands)[0], "X")
-        if new.shape[1] != self.embeddings.shape[1]:
-            as_embeddings(new, dim=self.embeddings.shape[1])
+        rows = join_views(X, self.bands)[0]
+        new = as_float32(as_embeddings(rows, dim=self.embeddings.shape[1]), "X")
         require_bank_size(len(self) + len(new))
         labels = [self.domains[code] for code in self.clip_domains] + [domain] * len(new)
         embeddings = np.concatenate([self.embeddings, new])

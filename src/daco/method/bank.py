@@ -45,13 +45,10 @@ class Examination:
         Of every configuration; higher is more anomalous.
     weights : (n, G)
         How strongly each clip is assigned to each domain.
-    nearest : (n,)
-        Row of the most similar normal.
-    distance : (n,)
-        Its cosine distance.
+    nearest, distance : (n,)
+        Row of the most similar normal, and its cosine distance.
     normal_scores : (n, members) or None
-        What each member of a vote says, where the first configuration is a vote: one view after
-        the other, in the order of `NormalBank.members`.
+        Of a vote's members, where the first configuration is one; see `NormalBank.members`.
     """
 
     scores: Float64s
@@ -64,29 +61,26 @@ class Examination:
 class NormalBank:
     """Normal embeddings of one machine, scored by any number of configurations at once.
 
-    Distances and neighbour lists are computed once; configurations and splits are index
-    work on top. A clip scored alone or among others, configurations of bands and of whole vectors
-    asked for together or one after the other, and results of another processor may differ in the
-    last digits of their precision, as matrix products do.
+    Distances and neighbour lists are computed once; configurations and splits are index work on
+    top. A clip scored alone or among others, configurations asked for together or one after the
+    other, and results of another processor may differ by rounding, as matrix products do.
 
     Parameters
     ----------
     X : (N, D) float32 or float64, or {name: such an array}
         One embedding per normal clip. Distances are computed in this precision.
-        An array (N, F, D) has F bands. A mapping has several views of each clip: configurations
-        such as ``vote`` use all of them, all others, domain weights and nearest normals the first.
+        An array (N, F, D) has F bands. Of several views votes use all; all other configurations,
+        domain weights and nearest normals use the first.
     domains : N labels, optional
         The domain of each clip, ``"source"`` or ``"target"`` in the paper; any number of
         domains, any hashable labels. None: one domain, the pooled map calibrates.
     bands : int or Views
-        Vectors are that many bands of equal length, one after the other. Only ``beam``
-        configurations see them; with 1 the whole vector is the band. A
-        :class:`daco.data.views.Views` divides an array into views; a mapping has the bands of
-        each view.
+        Vectors are that many bands of equal length, one after the other, which only ``beam``
+        configurations see. A :class:`daco.data.views.Views` divides an array into views; a mapping
+        has the bands of each view.
     memory_budget : int
-        Bytes the N x N distances may take. A larger bank computes them block by block,
-        more than once. Results agree to rounding. On a GPU at least a quarter of the free
-        memory may be taken.
+        Bytes the N x N distances may take; a larger bank computes them block by block, more than
+        once. On a GPU at least a quarter of the free memory may be taken.
     device : str
         ``"cpu"``, or a torch device with float64 such as ``"cuda"``: everything is then computed
         there. It needs the extra ``torch``.
@@ -152,10 +146,7 @@ class NormalBank:
     def __repr__(self) -> str:
         parts = ", ".join(f"{size} {name}" for name, size in self.domain_sizes.items())
         views = zip(self.views, self._views.sizes, self._views.bands, strict=True)
-        dims = [
-            f"{name} {size}-d" if bands == 1 else f"{name} {bands} bands, {size}-d"
-            for name, size, bands in views
-        ]
+        dims = [f"{name} {f'{b} bands, ' * (b > 1)}{size}-d" for name, size, b in views]
         dim = dims[0].removeprefix(f"{ONE_VIEW} ") if len(dims) == 1 else " + ".join(dims)
         return f"NormalBank({len(self)} clips: {parts}; {dim} {self._units[0].dtype})"
 

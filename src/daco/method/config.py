@@ -40,6 +40,11 @@ VOTE_CONFIG = "vote"
 RECOMMENDED_CONFIG = VOTE_CONFIG
 """What ``daco fit`` does by default: the best that nobody has to choose (docs/vote.md)."""
 
+WHY_RECOMMENDED = (
+    "every way of scoring votes: on real machines this came close to the best single way, which "
+    "nobody knows beforehand"
+)
+
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours: what calibration is compared with."""
 

@@ -104,10 +104,8 @@ def evaluate_machines(
         None that reads true domains.
     n_splits : int or None
         Of the criterion; None leaves it out. All machines share the splits of ``seed``.
-    bands : int or Views
-        As of ``NormalBank``.
-    device : str
-        A torch device with float64, such as ``"cuda"``, ``"cuda:1"`` or ``"cpu"``.
+    bands, device
+        As of ``NormalBank``; ``"cpu"`` is torch's, too.
     chunk : int, optional
         Machines at a time; by default what a few GiB of free memory hold.
     skip_errors : bool

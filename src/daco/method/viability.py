@@ -316,10 +316,8 @@ def viability_veto(
             "these pseudo-anomalies are hardly detected at all."
         )
     kept = ~np.asarray(values < limit)  # all of them, where there is no limit
-    others = (
-        f"the median of the grid has {100 * median:.1f}, plain nearest neighbours have "
-        f"{100 * plain:.1f} ({basis})"
-    )
+    others = f"the median of the grid has {100 * median:.1f}, plain nearest neighbours have "
+    others += f"{100 * plain:.1f} ({basis})"
     reasons = {
         name: f"pseudo score {100 * value:.1f}, below the limit of {100 * limit:.1f}: {others}"
         for name, value, keep in zip(configs, values, kept, strict=True)

@@ -15,7 +15,7 @@ from daco.experiments.assembly import choice_over_seeds
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
 from daco.experiments.report.table import TEXTS
 from daco.experiments.tables import format_cell
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig
+from daco.method.config import DEFAULT_CONFIG, VOTE_CONFIG, ScoreConfig
 from daco.method.selection import oracle, random_expectation
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ def _comparison(result: StudyTables, config: str | None, column: str) -> list[di
         {"role": role, "config": name, "value": _value(result, name, column)}
         for role, name in picks
     ]
+    vote = by_rule.get(VOTE_CONFIG, {}).get(column)
+    compared.insert(3, {"role": "vote of all", "config": VOTE_CONFIG, "value": vote})
     if column == "eval_omega":
         interval = (result.selection.get("chosen") or {}).get("interval")
         if config and interval:
