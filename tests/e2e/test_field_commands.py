@@ -212,6 +212,7 @@ class TestFit:
         model = MachineModel.load(tmp_path / "m.daco")
         assert model.frontend.backbone == "mn04"
         assert model.frontend.weights_sha256.startswith("899a8c62")
+        assert model.bands.names == ("mn04", "mod", "mod60", "env", "cep")
         clip = chosen[0]
         result = ok("score", tmp_path / "m.daco", clip, "--json", "--weights", weights)
         verdict = json.loads(result.stdout)
