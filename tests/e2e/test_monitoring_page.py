@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from browser_pages import CONTRAST, DESK, PHONE
+from browser_pages import CONTRAST, DESK, PHONE, box_of
 from monitored_plant import (
     NAUGHTY,
     SMALL,
@@ -243,16 +243,16 @@ def test_pointing_at_a_clip_tells_what_it_is_and_a_tap_shows_it(browser, service
         expect(page.locator(".chosen-point")).to_be_attached()
         expect(page.locator(".alarm.open")).to_be_visible()  # above the chart
         chart.scroll_into_view_if_needed()
-        newest = page.locator(".chosen-point").bounding_box()
+        newest = box_of(page.locator(".chosen-point"))
         x, y = newest["x"] + newest["width"] / 2, newest["y"] + newest["height"] / 2
         page.mouse.move(x, y)
         expect(tooltip).to_contain_text("loud.wav")
-        box = tooltip.bounding_box()
+        box = box_of(tooltip)
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= PHONE["width"]
         page.mouse.move(5, 5)
         expect(tooltip).to_be_hidden()
-        left = chart.bounding_box()
+        left = box_of(chart)
         page.touchscreen.tap(left["x"] + 70, y + 60)
         expect(page.locator(".clip-panel h2")).to_have_text(re.compile(r"clip_000\d\d"))
 

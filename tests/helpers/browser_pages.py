@@ -27,6 +27,15 @@ def started_browser():
         started.close()
 
 
+def box_of(locator):
+    """Where an element is; one that the page draws again meanwhile has no place for a moment."""
+    for _ in range(100):
+        if (box := locator.bounding_box()) is not None:
+            return box
+        locator.page.wait_for_timeout(100)
+    raise AssertionError(f"{locator} is not visible")
+
+
 @contextmanager
 def watched_page(browser, url, viewport=DESK, **settings):
     """The page at `url`, with lists of its problems and of what it asked for."""
