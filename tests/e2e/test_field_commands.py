@@ -226,6 +226,34 @@ class TestFit:
         assert isinstance(result.exception, WeightsError)
         assert not result.stdout
 
+    def test_views_of_several_networks_keep_the_order_of_the_model(self, real, tmp_path):
+        """Recordings and a table with its views in another order update a model alike."""
+        options = ("--backbone", "mn04", "--weights", shared("real", "mn04_as_mAP_432.pt"))
+        train = sorted((real / "fan" / "train").glob("*.flac"))
+        for folder, clips in (("first", train[:5]), ("more", train[5:8])):
+            (tmp_path / folder).mkdir()
+            for number, clip in enumerate(clips):
+                shutil.copy(clip, tmp_path / folder / f"{folder}{number}.flac")
+            views = ("--backbone", "logmel", "--readout", "mn04+mod")
+            ok(
+                "embed",
+                tmp_path / folder,
+                "--out",
+                tmp_path / f"{folder}.parquet",
+                *options,
+                *views,
+            )
+        updated = []
+        for source in ("more", "more.parquet"):
+            model = tmp_path / f"of_{source}.daco"
+            ok("fit", tmp_path / "first.parquet", "--out", model, "--readout", "mod+mn04")
+            weights = options[2:] if source == "more" else ()
+            domain = MachineModel.load(model).domains[0]
+            ok("update", model, tmp_path / source, "--domain", domain, "--force", *weights)
+            updated.append(MachineModel.load(model))
+        assert updated[0].bands.names == updated[1].bands.names == ("mod", "mn04")
+        np.testing.assert_allclose(updated[0].embeddings, updated[1].embeddings, atol=1e-5)
+
 
 class TestScore:
     @pytest.mark.parametrize(("machine", "auc"), [("fan", 0.82), ("bearing", 0.52)])

@@ -63,7 +63,8 @@ def fit(
         int | None, option("Thin a machine with more normals to so many that cover the others.")
     ] = None,
     readout: Annotated[
-        str | None, option("How frames become a vector; several views are joined with +.")
+        list[str] | None,
+        option("How frames become a vector; repeat, or join with +, for several views."),
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
@@ -108,7 +109,7 @@ def fit(
             network,
             engine,
             votes,
-            readout=readout,
+            readout="+".join(readout) if readout else None,
             channel=channel,
             on_error=on_error.value,
             keep=keep_embeddings,
@@ -198,6 +199,8 @@ def views_in_words(model: MachineModel) -> Iterator[str]:
     if isinstance(model.bands, Views):
         first, names = model.bands.names[0], name_list(model.bands.names)
         yield f"views {names}; domains and the most similar normal are those of {first}"
+        if not ScoreConfig.parse(model.config).base.is_vote:
+            yield f"only {first} is scored: several views count in a vote"
     if ScoreConfig.parse(model.config).base.is_vote:
         by_view = model.bank.left_out(model.config).values()
         silent = list(dict.fromkeys(name for names in by_view for name in names))

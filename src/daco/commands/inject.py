@@ -15,7 +15,7 @@ from daco.text import quantity
 def inject(
     clips: shared.Clips,
     out: shared.OutTable,
-    backbone: shared.Backbone = "logmel",
+    backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     precision: shared.Precision = "fp32",
@@ -51,7 +51,7 @@ def inject(
     table = read_clips(clips, domain_level=domain_level)
     errors.notes(table.remarks)
     chosen = choose_recordings(table, per_domain, seed)
-    net, _ = load_network(errors, backbone, "local", weights, device, precision)
+    net, _ = load_network(errors, "+".join(backbone), "local", weights, device, precision)
     with interruptible("Nothing was written."), progress_bars(errors) as report:
         progress = partial(report, "injecting")
         faults = inject_recordings(

@@ -66,6 +66,7 @@ def _describe(model: MachineModel) -> dict[str, Any]:
         "schema": SCHEMA,
         "frontend": None if model.frontend is None else asdict(model.frontend),
         "dimensions": model.embeddings.shape[1],
+        "views": [] if isinstance(model.bands, int) else list(model.bands.names),
         "normals": len(model),
         "thinned_from": model.provenance.get("thinned_from"),
         "domains": {

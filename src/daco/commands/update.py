@@ -98,9 +98,13 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
     """Compare the new clips with the model as it is: copies, near copies, anomalies.
 
     A copy is never added: it and its original would have distance 0, which the calibration would
-    take for the usual distance of normals.
+    take for the usual distance of normals. Of several views all must be those of one normal.
     """
+    from daco.method.distances import equal_views
+
     scored = model.score(clips.embeddings[rows])
+    known = {row.tobytes() for row in equal_views(model.embeddings, model.bands)}
+    unit = equal_views(clips.embeddings[rows], model.bands)
     own = model.bank.leave_one_out("raw-k1")[:, 0]
     close = 0.5 * own[own > 0].min(initial=float("inf"))
     seen: set[bytes] = set()
@@ -108,10 +112,11 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
     for at, row in enumerate(rows):
         name, content = clips.names[row], clips.embeddings[row].tobytes()
         distance = scored.nearest_distance[at]
-        if distance == 0 or content in seen:
+        copy = distance == 0 and (isinstance(model.bands, int) or unit[at].tobytes() in known)
+        if copy or content in seen:
             new.known.append(name)
             continue
-        if distance < close < float("inf"):
+        if 0 < distance < close < float("inf"):
             nearest = model.clip_names[scored.nearest[at]]
             new.similar.append(f"{name} is closer to {nearest} than any two normals: a copy of it?")
         seen.add(content)
@@ -130,10 +135,12 @@ def _gather(
     on_error: OnError,
     domain_level: int | None,
 ) -> NormalsByMachine:
+    from daco.data.table import EmbeddingTable
     from daco.detector.normals import (
         is_table,
         normals_of_recordings,
         normals_of_table,
+        readout_for,
         require_alike,
     )
     from daco.embedding.frontend import Listener
@@ -144,7 +151,8 @@ def _gather(
             raise InputError(
                 f"{source} contains embeddings. --domain-level is for recordings: leave it out."
             )
-        gathered = normals_of_table(source, readout=model.readout, training=False)
+        readout = readout_for(EmbeddingTable.read(source), frontend, model.readout, source)
+        gathered = normals_of_table(source, readout=readout, training=False)
         require_alike(gathered.machines[0].frontend, frontend, source)
         return gathered
     listener = Listener(frontend, weights=weights, device=device)
@@ -152,7 +160,7 @@ def _gather(
         return normals_of_recordings(
             source,
             listener.net,
-            readout=model.readout,
+            readout="+".join(listener.readouts),
             channel=listener.frontend.channel,
             training=False,
             on_error=on_error.value,

@@ -46,8 +46,9 @@ class Views:
     bands: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.names or len(set(self.names)) < len(self.names):
-            raise InputError(f"Views need different names. Got {name_list(self.names)}.")
+        texts = all(isinstance(name, str) and name and "+" not in name for name in self.names)
+        if not texts or not self.names or len(set(self.names)) < len(self.names):
+            raise InputError(f"Views need different names without '+'. Got {self.names!r:.80}.")
         if not len(self.names) == len(self.sizes) == len(self.bands):
             raise InputError("Every view needs a name, a size and a number of bands.")
         for name, size, bands in zip(self.names, self.sizes, self.bands, strict=True):
@@ -67,6 +68,8 @@ class Views:
         """The rows of an array, or of a mapping with an array for every view; checked."""
         if not is_by_view(X):
             return as_embeddings(flat_bands(X)[0], name, dim=self.dim)
+        if len(self.names) == len(X) == 1:
+            X = dict(zip(self.names, X.values(), strict=True))
         if set(X) != set(self.names):
             raise InputError(
                 f"{name} must have the views {name_list(self.names)}. Got {name_list(X)}."
@@ -114,9 +117,17 @@ def join_views(X: Any, bands: Bands | Mapping[str, int] | None = None) -> tuple[
     if isinstance(bands, Views):
         return bands.rows(X), bands
     by_view = dict.fromkeys(X, bands) if not isinstance(bands, Mapping) else bands
-    divided = {name: split_bands(values, by_view.get(name)) for name, values in X.items()}
-    if not divided or not all(isinstance(name, str) and name for name in divided):
-        raise InputError("X must have at least one view, and a name for each.")
+    if not X or not set(by_view) <= set(X):
+        raise InputError(
+            f"X must have at least one view, and bands are of its views. Got {name_list(X)} and "
+            f"bands of {name_list(by_view)}."
+        )
+    divided = {}
+    for name, values in X.items():
+        try:
+            divided[name] = split_bands(values, by_view.get(name))
+        except InputError as error:
+            raise InputError(f"View {name!r}: {error}") from None
     views = Views(
         tuple(divided),
         tuple(rows.shape[1] for rows, _ in divided.values()),

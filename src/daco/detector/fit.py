@@ -8,16 +8,13 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from daco.compute.processes import outcomes
-from daco.data.views import Views
 from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
 from daco.method.coreset import choose_normals
-from daco.method.distances import unit_rows
+from daco.method.distances import equal_views
 from daco.validation import Indices, as_float32
 
 _KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
@@ -91,9 +88,7 @@ def _fit(
     """The fields of a model except vectors and names, and the rows it was thinned to."""
     origin, rows = {"created": created} | normals.origin, None
     if max_normals is not None and len(normals) > max_normals:
-        vectors = normals.embeddings
-        if isinstance(normals.bands, Views):  # each of length 1, so that views count alike
-            vectors = np.hstack([unit_rows(view) for view in normals.bands.split(vectors)])
+        vectors = equal_views(normals.embeddings, normals.bands)
         rows = choose_normals(vectors, list(normals.domains), max_normals)
         origin["thinned_from"] = len(normals)
         normals = _take(normals, rows)

@@ -111,7 +111,9 @@ def normals_of_table(
         Without a readout, all readouts of the table are views.
     """
     table = EmbeddingTable.read(source)
-    readout = readout or ("+".join(table.readouts) if all_views else table.readouts[0])
+    joined = "+".join(table.readouts)
+    separate = joined.count("+") == len(table.readouts) - 1  # of no name itself
+    readout = readout or (joined if all_views and separate else table.readouts[0])
     matrix, bands = table.matrix(readout), table.bands(readout)
     frontend = frontend_of(table, _view_names(table, readout))
     origin = {"source": source.name, "source_sha256": sha256_of_file(source)}
@@ -145,10 +147,38 @@ def clips_to_judge(
 ) -> tuple[Float32s, tuple[str, ...]]:
     """Embeddings and names of all clips of a table that has a model's frontend and readout."""
     table = EmbeddingTable.read(source)
-    if readout is None or not set(readout.split("+")) <= set(table.readouts):
-        readout = table.readouts[0]
-    require_alike(frontend_of(table, _view_names(table, readout)), frontend, source)
-    return table.matrix(readout), tuple(map(str, table.columns["path"]))
+    found = readout_for(table, frontend, readout, source)
+    require_alike(frontend_of(table, _view_names(table, found)), frontend, source)
+    return table.matrix(found), tuple(map(str, table.columns["path"]))
+
+
+def readout_for(
+    table: EmbeddingTable, frontend: Frontend | None, readout: str | None, source: object
+) -> str:
+    """The readouts of a table whose vectors were made as those of a model, in its order."""
+    made = {name: frontend_of(table, [name]) for name in table.readouts}
+    views = () if frontend is None else frontend.views
+    found = [
+        next((name for name, theirs in made.items() if theirs and _is_alike(theirs, view)), None)
+        for view in views
+    ]
+    alike = [name for name in found if name is not None]
+    if alike and len(alike) == len(found):
+        return "+".join(alike)
+    names = readout.split("+") if readout else []
+    missing = [name for name in names if name not in table.readouts]
+    if names and not missing:
+        return "+".join(names)
+    if len(names) > 1:
+        raise InputError(
+            f"{source} has no {' and no '.join(map(repr, missing))}, which are views of the model. "
+            f"It has {name_list(table.readouts)}. Embed the clips as the model's were."
+        )
+    return table.readouts[0]
+
+
+def _is_alike(given: Frontend, wanted: Frontend) -> bool:
+    return replace(given, seconds=None) == replace(wanted, seconds=None)
 
 
 def _view_names(table: EmbeddingTable, readout: str) -> list[str]:
@@ -226,7 +256,10 @@ def normals_of_recordings(
             progress=progress,
             engine=engine,
         )
-        gathered = normals_of_table(out, readout="+".join(readouts), training=training)
+        # In the order that was asked for; several networks have their views one after the other.
+        asked = [name for name in (readout or "").split("+") if name in readouts]
+        order = dict.fromkeys([*asked, *readouts])
+        gathered = normals_of_table(out, readout="+".join(order), training=training)
     seconds = usual_seconds(normals.paths())
     origin = {"source": source.name or str(source), "root": str(table.root)}
     machines = tuple(

@@ -228,14 +228,17 @@ def _opinion(model: MachineModel, normal_scores: NDArray[np.float64], alarm: boo
     A member calls a clip anomalous where it does so for the false-alarm rate of its normals.
     """
     limit = NormalDist().inv_cdf(1 - model.false_alarm_rate)
+    counting = ~np.isnan(normal_scores)
     anomalous = normal_scores > limit
-    count, total = int(anomalous.sum()), len(anomalous)
+    count, total = int(anomalous.sum()), int(counting.sum())
     if not alarm and 3 * count < total:
         return []
     members = [name for view in model.bank.members(model.config).values() for name in view]
     families: dict[str, list[bool]] = {}
-    for name, says in zip(members, anomalous, strict=True):
-        families.setdefault(ScoreConfig.parse(name).base.family, []).append(bool(says) != alarm)
+    for name, says, counts in zip(members, anomalous, counting, strict=True):
+        if counts:
+            family = ScoreConfig.parse(name).base.family
+            families.setdefault(family, []).append(bool(says) != alarm)
     dissent = [family for family, differs in families.items() if 2 * sum(differs) > len(differs)]
     who = f"; most of {name_list(dissent)} dissent" if dissent else ""
     return [f"vote: {count} of {total} members call it anomalous{who}"]

@@ -217,6 +217,13 @@ class Listener:
         networks = list(self._networks.values())
         self.net = networks[0] if len(networks) == 1 else Networks(networks)
 
+    @property
+    def readouts(self) -> tuple[str, ...]:
+        """The views of the model, as the network or networks here call them."""
+        if len(self.net.networks) == 1:
+            return tuple(view.readout for view in self.frontend.views)
+        return tuple(view_name(self._networks[v.backbone], v.readout) for v in self.frontend.views)
+
     def embed(
         self,
         source: Source,

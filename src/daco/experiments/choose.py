@@ -184,7 +184,8 @@ def study_choice(
     if choices:
         rows.append(_row("per-machine blind", "none", None, _blind(per_machine, choices, split)))
     if vote:
-        rows.append(_row("vote", "none", VOTE_CONFIG, vote))
+        known = scores_of(VOTE_CONFIG) if VOTE_CONFIG in names else vote
+        rows.append(_row(VOTE_CONFIG, "none", VOTE_CONFIG, known))
     if omega is not None:
         chance, best = random_expectation(omega), oracle(names, omega)
         rows.insert(0, _row("random", "none", None, {"eval_omega": chance.mean}, chance.sd))
@@ -265,7 +266,8 @@ def _deltas(
     seed: int,
 ) -> list[dict[str, Any]]:
     """The chosen configuration against other picks, over machines and over test clips."""
-    picks = {row["rule"]: row["config"] for row in rows if row["config"] not in (None, VOTE_CONFIG)}
+    named = [row for row in rows if row["config"] is not None and row["rule"] != VOTE_CONFIG]
+    picks = {row["rule"]: row["config"] for row in named}
     clips = _labelled_clips(scores, [chosen, *picks.values()])
     deltas = []
     for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):

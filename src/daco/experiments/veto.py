@@ -18,6 +18,7 @@ from daco.data.views import Bands
 from daco.errors import NotEnoughClipsError
 from daco.experiments.inputs import SOURCE, TARGET
 from daco.method.config import ScoreConfig
+from daco.method.distances import equal_views
 from daco.method.pseudo_anomalies import INJECTED, PseudoAnomalies, moved_normals
 from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
 from daco.text import name_list, quantity
@@ -94,6 +95,7 @@ def pseudo_arrays(
 
     `faults` are those injected into the machine's recordings; without them its normals are moved.
     """
+    X = equal_views(X, bands) if faults is None else X
     made = moved_normals(X, domains, seed=seed) if faults is None else faults
     try:
         scores = pseudo_scores(X, domains, made, list(configs), bands=bands)

@@ -19,6 +19,7 @@ from daco.errors import NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
+from daco.method.distances import equal_views
 from daco.method.floor import choice_floor
 from daco.method.grid_table import config_names, numbers, require_known
 from daco.method.pseudo_anomalies import moved_normals
@@ -30,7 +31,7 @@ from daco.method.viability import (
     viability_veto,
 )
 from daco.text import quantity
-from daco.validation import Bools
+from daco.validation import Bools, as_embeddings
 
 CRITERION_DIGITS = 12
 """Criteria are means of exact fractions whose steps are above 1e-8: equal ones agree to here."""
@@ -243,8 +244,9 @@ def choose_config(
     pseudo = None
     if veto:
         try:
-            made = moved_normals(X, domains, seed=seed)
-            pseudo = pseudo_scores(X, domains, made, names, bands=bands)
+            rows = equal_views(as_embeddings(X), bands)
+            made = moved_normals(rows, domains, seed=seed)
+            pseudo = pseudo_scores(rows, domains, made, names, bands=bands)
         except NotEnoughClipsError:
             pass
     choice = choose(

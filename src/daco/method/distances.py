@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from daco.data.views import Bands, Views
 from daco.method.kernels import Array, kernels
+from daco.validation import Floats
 
 Block = tuple[slice, slice, Array]
 """Rows, columns and distances of a part of a distance matrix."""
@@ -20,6 +24,13 @@ def unit_rows(X: Array, order: Any = None) -> Array:
     The cosine of a zero row with anything is 0. Nothing is copied but the result.
     """
     return kernels(X).unit_rows(X, order)
+
+
+def equal_views(X: Floats, bands: Bands) -> Floats:
+    """Rows whose views have length 1 each, so that views count alike; others as they are."""
+    if not isinstance(bands, Views):
+        return X
+    return np.hstack([unit_rows(view) for view in bands.split(X)])
 
 
 def cosine_distances(A: Array, B: Array) -> Array:

@@ -147,6 +147,8 @@ def clips_needed(base: Base, spare: int) -> tuple[int, str]:
 
     ``spare`` is 1 where each clip is left out once.
     """
+    if base.is_vote:
+        return 3, "each with two others to compare"
     needs = []
     for part in base.parts():
         n = part.neighbours

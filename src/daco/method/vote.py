@@ -63,15 +63,18 @@ def normal_scores(own: Array, scores: Array) -> Array:
     (C, S, n)
         The normal quantile of the rank among `own`, ties at the middle of their ranks. Above the
         largest a tail is added that grows with the excess over it, in units of the distance from
-        the median to the largest, and approaches `TAIL_LIMIT`. 0 of a member that is silent.
+        the median to the largest, and approaches `TAIL_LIMIT`. A silent member has that limit above
+        its normals, else 0.
     """
     K = kernels(scores)
     n = own.shape[-1]
     below, up_to = K.count_below_sorted(own.reshape(-1, n), scores.reshape(-1, scores.shape[-1]))
     normal = K.from_host(_quantiles(n), scores)[(below + up_to).reshape(scores.shape)]
     scale = _upper_half(own)
-    excess = (scores - own[..., -1:]).clip(min=0) / K.xp.where(scale > 0, scale, 1)
-    return K.xp.where(scale > 0, normal + TAIL_LIMIT * excess / (TAIL_LIMIT + excess), 0.0)
+    excess = (scores - own[..., -1:]).clip(min=0)
+    ratio = excess / K.xp.where(scale > 0, scale, 1)
+    silent = K.xp.where(excess > 0, TAIL_LIMIT, 0.0)
+    return K.xp.where(scale > 0, normal + TAIL_LIMIT * ratio / (TAIL_LIMIT + ratio), silent)
 
 
 def _upper_half(own: Array) -> Array:
@@ -130,10 +133,18 @@ def fit_votes(
     return votes
 
 
+def _counting(own: Array) -> Array:
+    """Which members count, (C, S, 1): those that are not silent, or all where all are."""
+    speaks = _upper_half(own) > 0
+    return speaks | ~speaks.any(0)
+
+
 def _mean(normal: Iterable[Array], support: Sequence[Array]) -> Array:
-    """The vote (S, n): members that are not silent count alike, and so do views."""
-    speaking = [(_upper_half(own) > 0).sum(0).clip(min=1) for own in support]
-    means = [view.sum(0) / count for view, count in zip(normal, speaking, strict=True)]
+    """The vote (S, n): members that count do so alike, and so do views."""
+    means = []
+    for view, own in zip(normal, support, strict=True):
+        counts = _counting(own)
+        means.append((view * counts).sum(0) / counts.sum(0))
     return sum(means) / len(means)
 
 
@@ -142,7 +153,8 @@ def grid_scores(
 ) -> tuple[Array, dict[Base, list[Array]]]:
     """Scores (C, S, n) of configurations, and the normal scores of each vote's members by view.
 
-    Votes are over all views, other configurations see the first one.
+    Votes are over all views, other configurations see the first one. Members that do not count
+    have NaN.
     """
     if not votes:
         return calibrate_grid(configs, given[0]), {}
@@ -157,6 +169,10 @@ def grid_scores(
         by_view += map(calibrate_grid, vote.members[1:], given[1:])
         normal[base] = list(map(normal_scores, vote.support, by_view))
         scores[base], calibration[base] = _mean(normal[base], vote.support), vote.own
+        normal[base] = [
+            kernels(view).xp.where(_counting(own), view, float("nan"))
+            for view, own in zip(normal[base], vote.support, strict=True)
+        ]
     over = {config: row for row, config in enumerate(configs) if config.base in votes}
     of_votes = calibrate_grid(list(over), replace(given[0], scores=scores, calibration=calibration))
     if len(over) == len(configs):

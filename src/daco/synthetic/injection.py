@@ -126,14 +126,17 @@ def inject_recordings(
     names = check_readouts(net, readouts)
     if not len(chosen):
         raise DataError("There is no recording to inject faults into.")
-    decoder = decoder_of(net, policy)
+    networks = [(each, decoder_of(each, policy)) for each in net.networks]
     parts: dict[str, list[Float32s]] = {name: [] for name in names}
     for done, clip in enumerate(chosen):
         path = chosen.root / clip.path
         with naming(path):
-            versions = _versions(path, clip.path, decoder, plan)
-            for name, vectors in embed_equal(net, versions, names, policy).items():
-                parts[name].append(vectors)
+            for (network, decoder), share in zip(networks, net.shares(names), strict=True):
+                versions = _versions(path, clip.path, decoder, plan)
+                readouts = list(share.values())
+                vectors = embed_equal(network, versions, readouts, policy) if readouts else {}
+                for name, readout in share.items():
+                    parts[name].append(vectors[readout])
         if progress is not None:
             progress(done + 1, len(chosen))
     matrices = {name: _concatenate(name, vectors) for name, vectors in parts.items()}

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from daco.data.clips import ONE_DOMAIN, ClipTable, machine_title
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
+from daco.detector.normals import readout_for
 from daco.embedding.frontend import Listener
 from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
 from daco.method.bank import NormalBank
@@ -223,7 +224,7 @@ def measure_sensitivity(
         raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")
     plan = Plan(tuple(kinds), tuple(levels), seed)
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, seed)
-    readouts, channel = [model.readout or ""], listener.frontend.channel
+    readouts, channel = listener.readouts, listener.frontend.channel
     faults = inject_recordings(
         chosen, listener.net, plan, readouts=readouts, channel=channel, progress=progress
     )
@@ -234,7 +235,8 @@ def detection_rates(
     model: MachineModel, faults: EmbeddingTable, *, detect: float = DETECT
 ) -> Sensitivity:
     """Detection rates of a model for a table of injected faults, embedded as its normals were."""
-    anomalies = injected(faults, model.clip_names, readout="+".join(faults.readouts))
+    readout = readout_for(faults, model.frontend, model.readout, "The table of faults")
+    anomalies = injected(faults, model.clip_names, readout=readout)
     clean = np.array([not fault for fault in faults.columns["fault"]])
     same = same_recordings(model, anomalies.clean, faults.columns["path"][clean].tolist())
     flagged, clean_flagged = _alarms(model, anomalies, same)

@@ -15,7 +15,7 @@ from daco.detector.model import MachineModel
 from daco.detector.normals import Normals, clips_to_judge, normals_of_table
 from daco.detector.verdict import judge_embeddings
 from daco.embedding.frontend import Frontend, Frontends, Listener
-from daco.errors import DacoError, InputError
+from daco.errors import DacoError, InputError, NotEnoughClipsError
 
 DOMAINS = ["old"] * 40 + ["new"] * 10
 
@@ -79,6 +79,8 @@ def test_a_model_of_views_takes_more_normals(model, clips, query):
         {"names": ["mod", "cep"], "sizes": [6, "4"], "bands": [1, 1]},
         {"names": "mod", "sizes": [6, 4], "bands": [1, 1]},
         {"names": ["mod", 3], "sizes": [6, 4], "bands": [1, 1]},
+        {"names": [["mod"], ["cep"]], "sizes": [6, 4], "bands": [1, 1]},
+        {"names": ["mod+env", "cep"], "sizes": [6, 4], "bands": [1, 1]},
         {"names": ["mod", "cep"], "sizes": [6, 4]},
         2,
     ],
@@ -189,3 +191,56 @@ def test_a_recording_passes_through_all_views_of_a_model():
     heard = listener.embed_waveform(waves[0], 16000)
     assert heard.views.keys() == set(names)
     assert np.isfinite(model.score(heard.embeddings).scores).all()
+
+
+def test_normals_that_are_all_equal_still_give_alarms():
+    X = np.tile(np.arange(1.0, 7.0), (10, 1))
+    model = MachineModel.fit(X, machine="off", config="vote")
+    scored = model.score(np.stack([X[0], -X[0], X[0][::-1]]))
+    assert scored.alarms.tolist() == [False, True, True]
+
+
+def test_two_normals_are_too_few_for_a_vote():
+    with pytest.raises(NotEnoughClipsError, match="needs a bank of 3 clips"):
+        MachineModel.fit(np.eye(2, 5), machine="press", config="vote")
+
+
+def test_a_model_of_one_named_view_takes_it_by_name_also_from_a_file(clips):
+    model = MachineModel.fit({"mod": clips["mod"]}, DOMAINS, machine="press", config="vote")
+    loaded = MachineModel.from_bytes(model.to_bytes())
+    expected = model.score(clips["mod"][:3]).scores
+    for each in (model, loaded):
+        np.testing.assert_array_equal(each.score({"mod": clips["mod"][:3]}).scores, expected)
+
+
+def test_bands_of_a_view_that_is_not_there_are_refused(clips):
+    with pytest.raises(InputError, match="modx"):
+        daco.NormalBank(clips, DOMAINS, bands={"modx": 2})
+    with pytest.raises(InputError, match="View 'cep'"):
+        daco.NormalBank(clips | {"cep": np.full((50, 4), np.nan)}, DOMAINS)
+
+
+def test_a_table_without_the_views_of_a_model_is_refused_by_name(tmp_path, model, clips):
+    EmbeddingTable.from_arrays({"mod": clips["mod"]}).write(tmp_path / "e.parquet")
+    with pytest.raises(InputError, match="has no 'cep', which are views of the model"):
+        clips_to_judge(tmp_path / "e.parquet", model.frontend, model.readout)
+
+
+def test_a_readout_whose_name_has_a_plus_is_no_view(tmp_path, clips):
+    table = EmbeddingTable.from_arrays(
+        {"embedding": clips["mod"], "mean+std": clips["cep"]}, machine="m", domain=DOMAINS
+    )
+    table.write(tmp_path / "e.parquet")
+    (normals,) = normals_of_table(tmp_path / "e.parquet", training=False, all_views=True).machines
+    assert normals.embeddings.shape == (50, 6)
+
+
+def test_the_length_of_a_view_does_not_change_a_choice(clips):
+    pool = ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"]
+    scores = [
+        daco.LabelFreeSearch(pool, n_splits=3)
+        .fit({"mod": clips["mod"], "cep": scale * clips["cep"]}, domains=DOMAINS)
+        .results_["pseudo_score"]
+        for scale in (1e-3, 1.0, 1e3)
+    ]
+    np.testing.assert_allclose(scores[1:], scores[:1] * 2, atol=0.02)

@@ -72,3 +72,17 @@ def test_labels_change_the_score_of_a_vote_and_nothing_that_is_scored(table, res
     kept = daco.study(table, grid=["vote", *GRID], readout="mod+cep", n_splits=5, workers=1)
     for one, other in zip(swapped.machine_scores(), kept.machine_scores(), strict=True):
         np.testing.assert_array_equal(one.of("vote"), other.of("vote"))
+
+
+def test_a_vote_in_the_grid_is_compared_like_any_other(table):
+    result = daco.study(
+        table.select(machine="fan"),
+        table.select(machine="pump"),
+        grid=["vote", *GRID],
+        readout="mod+cep",
+        n_splits=5,
+        workers=1,
+    )
+    against = {delta["against"] for delta in result.selection["deltas"]}
+    assert {"dev pick", "fixed default", "oracle"} <= against
+    assert rule(result, "vote")["crit_dev"] is not None
