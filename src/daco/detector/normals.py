@@ -157,11 +157,8 @@ def readout_for(
 ) -> str:
     """The readouts of a table whose vectors were made as those of a model, in its order."""
     made = {name: frontend_of(table, [name]) for name in table.readouts}
-    views = () if frontend is None else frontend.views
-    found = [
-        next((name for name, theirs in made.items() if theirs and _is_alike(theirs, view)), None)
-        for view in views
-    ]
+    views = () if frontend is None else [replace(view, seconds=None) for view in frontend.views]
+    found = [next((name for name, made_by in made.items() if made_by == v), None) for v in views]
     alike = [name for name in found if name is not None]
     if alike and len(alike) == len(found):
         return "+".join(alike)
@@ -175,10 +172,6 @@ def readout_for(
             f"It has {name_list(table.readouts)}. Embed the clips as the model's were."
         )
     return table.readouts[0]
-
-
-def _is_alike(given: Frontend, wanted: Frontend) -> bool:
-    return replace(given, seconds=None) == replace(wanted, seconds=None)
 
 
 def _view_names(table: EmbeddingTable, readout: str) -> list[str]:

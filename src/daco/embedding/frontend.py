@@ -8,8 +8,8 @@ embedded.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -141,8 +141,6 @@ class EmbeddedRecording:
     peak, rms : float
         Largest absolute sample, and root mean square around the mean; full scale is 1. Of the
         near microphone where there are two.
-    sizes : dict of int
-        Values of each view, by its name.
     """
 
     embeddings: Float32s
@@ -152,13 +150,6 @@ class EmbeddedRecording:
     reasons: tuple[str, ...]
     peak: float
     rms: float
-    sizes: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def views(self) -> dict[str, Float32s]:
-        """The embeddings of each view, (n_windows, size), by its name."""
-        parts = np.split(self.embeddings, np.cumsum(list(self.sizes.values()))[:-1], axis=1)
-        return dict(zip(self.sizes, parts, strict=True))
 
 
 class Listener:
@@ -310,12 +301,6 @@ class Listener:
         peak, rms = loudness(near)
         return EmbeddedRecording(
             embeddings=parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1),
-            sizes={
-                view_name(self._networks[view.backbone], view.readout)
-                if len(by_network) > 1
-                else view.readout: part.shape[1]
-                for view, part in zip(frontend.views, parts, strict=True)
-            },
             starts=np.asarray(starts) / frontend.sample_rate,
             seconds=seconds,
             sample_rate=sound.rate,

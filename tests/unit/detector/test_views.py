@@ -189,7 +189,7 @@ def test_a_recording_passes_through_all_views_of_a_model():
         rows, machine="press", frontend=listener.frontend, bands=views, config="vote"
     )
     heard = listener.embed_waveform(waves[0], 16000)
-    assert heard.views.keys() == set(names)
+    assert heard.embeddings.shape == (1, 792)
     assert np.isfinite(model.score(heard.embeddings).scores).all()
 
 
