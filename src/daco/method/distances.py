@@ -28,7 +28,7 @@ def unit_rows(X: Array, order: Any = None) -> Array:
 
 def equal_views(X: Floats, bands: Bands) -> Floats:
     """Rows whose views have length 1 each, so that views count alike; others as they are."""
-    if not isinstance(bands, Views):
+    if not isinstance(bands, Views) or len(bands.names) == 1:
         return X
     return np.hstack([unit_rows(view) for view in bands.split(X)])
 
