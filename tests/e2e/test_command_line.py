@@ -79,6 +79,22 @@ def test_ctrl_c_ends_without_a_stack_trace(tmp_path, moment):
     assert not list(tmp_path.rglob("*.wav"))
 
 
+def test_ctrl_c_while_a_dataclass_is_made_is_an_interrupt_like_any_other(tmp_path):
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal, sys\n"
+        "from daco.cli import main\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'daco.commands.app':\n"
+        "            exec('os.kill(os.getpid(), signal.SIGINT)')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-m", "interrupted"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (130, "Interrupted.\n")
+
+
 LONG = "conf-soft-m100-zmin-k1+ldnK1+varmin-K4"
 GRID = ("raw-k1", "conf-soft-m0-k1", LONG, "conf-soft-m300-varmin-K16", "zscore-hard-varmin-K16")
 MACHINES = ("hydraulic-press-in-the-third-hall-of-the-plant", "a-fan-with-a-name-of-many-words")
