@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.audio.formats import AudioLimits
+from daco.data.views import Views
 from daco.detector.model import ClipScores, MachineModel
 from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
 from daco.method.config import ScoreConfig
+from daco.method.vote import members_of
 from daco.text import name_list
 
 MAX_TOP = 10_000
@@ -233,12 +235,13 @@ def _opinion(model: MachineModel, normal_scores: NDArray[np.float64], alarm: boo
     count, total = int(anomalous.sum()), int(counting.sum())
     if not alarm and 3 * count < total:
         return []
-    members = [name for view in model.bank.members(model.config).values() for name in view]
+    base = ScoreConfig.parse(model.config).base
+    bands = model.bands.bands if isinstance(model.bands, Views) else (model.bands,)
+    members = [member for view in bands for member in members_of(base, view, len(model))[0]]
     families: dict[str, list[bool]] = {}
-    for name, says, counts in zip(members, anomalous, counting, strict=True):
+    for member, says, counts in zip(members, anomalous, counting, strict=True):
         if counts:
-            family = ScoreConfig.parse(name).base.family
-            families.setdefault(family, []).append(bool(says) != alarm)
+            families.setdefault(member.base.family, []).append(bool(says) != alarm)
     dissent = [family for family, differs in families.items() if 2 * sum(differs) > len(differs)]
     who = f"; most of {name_list(dissent)} dissent" if dissent else ""
     return [f"vote: {count} of {total} members call it anomalous{who}"]

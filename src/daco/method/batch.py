@@ -31,7 +31,7 @@ from daco.method.scorers import (
     scores_against,
     scores_within,
 )
-from daco.method.vote import Vote, fit_votes, grid_scores, members_of
+from daco.method.vote import Members, Vote, fit_votes, grid_scores, members_of
 from daco.validation import Bools, Float64s, Indices
 
 
@@ -84,7 +84,7 @@ class BankBatch:
         """A context for all computations: products in the precision of the rows."""
         return self._kernels.exact_products(self._unit)
 
-    def members(self, base: Base, clips: int | None = None) -> list[list[ScoreConfig]]:
+    def members(self, base: Base, clips: int | None = None) -> list[Members]:
         """The members of a vote in each view; ``clips`` of the bank, by default all."""
         count = int(self.starts[-1]) if clips is None else clips
         return [members_of(base, view.bands, count)[0] for view in self._views]

@@ -20,11 +20,14 @@ from daco.method.kernels import Array, kernels
 from daco.method.scorers import clips_needed
 from daco.validation import Float64s
 
+Members = tuple[ScoreConfig, ...]
+
 TAIL_LIMIT = 9.0
 """What the tail of one member approaches: one member cannot outvote the others."""
 
 
-def members_of(base: Base, bands: int, clips: int) -> tuple[list[ScoreConfig], list[ScoreConfig]]:
+@lru_cache(maxsize=32)
+def members_of(base: Base, bands: int, clips: int) -> tuple[Members, Members]:
     """The members of a vote, and those that are left out because a bank has too few clips.
 
     Parameters
@@ -45,8 +48,8 @@ def members_of(base: Base, bands: int, clips: int) -> tuple[list[ScoreConfig], l
     """
     grid = paper_grid() if base.scorer == "vote-paper" else frontier_grid(bands)
     fits = [clips_needed(config.base, spare=1)[0] <= clips for config in grid]
-    members = [config for config, fit in zip(grid, fits, strict=True) if fit]
-    return members, [config for config, fit in zip(grid, fits, strict=True) if not fit]
+    members = tuple(config for config, fit in zip(grid, fits, strict=True) if fit)
+    return members, tuple(config for config, fit in zip(grid, fits, strict=True) if not fit)
 
 
 def normal_scores(own: Array, scores: Array) -> Array:
