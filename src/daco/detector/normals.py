@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from daco.audio.decode import probe
 from daco.audio.formats import is_readable
+from daco.audio.quality import Quality, parse_quality
 from daco.backbones import Backbone
 from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
@@ -22,13 +23,13 @@ from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend, frontend_of
-from daco.embedding.output import HASHES
+from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import check_readouts
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
-from daco.validation import Float32s
+from daco.validation import Float32s, Indices
 
 Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
@@ -48,6 +49,8 @@ class Normals:
     embeddings : (N, D) float32
     domains, names, sha256s : N texts each
         A hash is ``""`` where it is not known; there are none where no recording's is.
+    qualities : N qualities, or none
+        Rate, length and problems of each recording; None where they are not known.
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
@@ -64,9 +67,20 @@ class Normals:
     origin: dict[str, Any]
     bands: Bands = 1
     sha256s: tuple[str, ...] = ()
+    qualities: tuple[Quality | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.embeddings)
+
+    def take(self, rows: Indices) -> Normals:
+        """Some of the clips."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        listed: dict[str, Any] = {
+            name: tuple(value[row] for row in rows)
+            for name, value in values
+            if isinstance(value, tuple) and value
+        }
+        return replace(self, embeddings=self.embeddings[rows], **listed)
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,7 @@ def normals_of_table(
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
     hashes = _hashes_of(table)
+    qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     machines = []
     for machine, group in groups.items():
@@ -137,6 +152,7 @@ def normals_of_table(
                 origin,
                 bands,
                 tuple(hashes[row] for row in rows) if hashes else (),
+                tuple(qualities[row] for row in rows) if any(qualities) else (),
             )
         )
     return NormalsByMachine(tuple(machines), tuple(oddities))

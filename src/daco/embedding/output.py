@@ -33,6 +33,9 @@ RECORDINGS = "recordings_sha256"
 HASHES = "audio_sha256"
 """The column with the SHA-256 of each recording."""
 
+QUALITIES = "quality"
+"""The column with the sample rate, length and problems of each recording, as JSON."""
+
 
 def parquet_file(out: Location | str) -> Location:
     """The output's path, if a table may be written there: nothing else is ever replaced."""
@@ -175,7 +178,8 @@ def write_table(
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
     facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
     schema = arrow_schema(dims, {**origin, **facts})
-    schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
+    for name in (HASHES, QUALITIES):
+        schema = schema.append(pa.field(name, pa.string(), nullable=False))
     with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
         for span, shard in _own_shards(folder, spans, out, settings):
             embedded = np.array([reason is None for reason in shard.reasons])
@@ -188,7 +192,8 @@ def write_table(
                 name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
             }
             hashes = [each.sha256 for each in shard.recordings]
-            arrays[HASHES] = pa.array(np.array(hashes, object)[embedded], pa.string())
+            for name, texts in ((HASHES, hashes), (QUALITIES, shard.qualities)):
+                arrays[name] = pa.array(np.array(texts, object)[embedded], pa.string())
             for name, matrix in shard.vectors.items():
                 arrays[column_name(name, dims)] = vector_array(matrix[embedded])
             writer.write_table(pa.table(arrays, schema=schema))
