@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +19,13 @@ from daco.errors import InputError
 from daco.method.bank import Clips, NormalBank
 from daco.method.config import ScoreConfig
 from daco.method.siblings import likely_siblings, scores_of_normals
+from daco.text import name_list, quantity
 from daco.validation import Float64s
 
 PRIOR_CLIPS = 10
 """A domain's p-value counts as its clips, that of all domains together as so many."""
 
-TRAINING, SESSIONS, NEW = "training", "sessions", "new"
+KINDS = TRAINING, SESSIONS, NEW = "training", "sessions", "new"
 """What reference scores rest on: clips of the bank with their likely siblings hidden, with their
 recording session hidden, or clips that are not in the bank."""
 
@@ -147,6 +149,15 @@ class ReferenceScores:
         values = self.thresholds(np.eye(len(self.domains)), rate)
         return dict(zip(self.domains, values.tolist(), strict=True))
 
+    def smallest_rates(self) -> dict[Any, float]:
+        """For each domain the smallest p-value with clips behind it: others are extrapolated."""
+        sizes = np.array(list(self.sizes.values()))
+        floors = 1 / (sizes + 1)
+        if len(sizes) > 1:
+            pooled = PRIOR_CLIPS / (sizes.sum() + 1)
+            floors = (sizes * floors + pooled) / (sizes + PRIOR_CLIPS)
+        return dict(zip(self.domains, floors.tolist(), strict=True))
+
     def shifted(self, shifts: Mapping[Any, float]) -> ReferenceScores:
         """Scores of each domain moved up by so many of its standard deviations."""
         scores = self._scale(self.scores)
@@ -226,3 +237,90 @@ def reference_for(
         parsed.calibration == "conf",
         kinds,
     )
+
+
+def expected_rates(
+    bank: NormalBank, config: str | ScoreConfig, reference: ReferenceScores, rate: float
+) -> dict[Any, tuple[float, float]]:
+    """The false-alarm rates between which new recordings are expected, by domain.
+
+    Where reference scores rest on the bank's own clips, from the share of these that is called
+    anomalous when only the clip itself is hidden, to the share when many more of its nearest
+    normals are hidden; else the rate itself.
+    """
+    parsed, thresholds = ScoreConfig.parse(config), reference.domain_thresholds(rate)
+    if TRAINING not in reference.kinds.values():
+        return dict.fromkeys(bank.domains, (rate, rate))
+    far = {
+        name: min(5 * count, bank.domain_sizes[name] // 2)
+        for name, count in likely_siblings(bank).items()
+    }
+    near, hard = bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far)
+    rates = {}
+    for code, name in enumerate(bank.domains):
+        rows = bank.clip_domains == code
+        low, high = (float((own[rows] > thresholds[name]).mean()) for own in (near, hard))
+        training = reference.kinds[name] == TRAINING
+        rates[name] = (min(low, rate), max(high, rate)) if training else (rate, rate)
+    return rates
+
+
+def reference_fields(
+    bank: NormalBank,
+    config: str,
+    sessions: Sequence[str],
+    new: tuple[NDArray[np.float32], NDArray[np.int32]] | None = None,
+    before: Mapping[str, Mapping[str, Any]] | None = None,
+    when: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The fields of a model that follow from its bank and its new normals."""
+    reference = reference_for(bank, config, sessions, new if new and len(new[0]) else None)
+    basis: dict[str, dict[str, Any]] = {}
+    for name, kind in reference.kinds.items():
+        known = (before or {}).get(name, {})
+        since = known.get("when") if known.get("kind") == kind else None
+        since = (when or {}).get(name, since)
+        basis[name] = {"kind": kind, "clips": reference.sizes[name], "when": since}
+    return {
+        "domains": bank.domains,
+        "clip_domains": bank.clip_domains.astype(np.int32),
+        "reference_scores": reference.scores,
+        "reference_domains": reference.clip_domains,
+        "basis": basis,
+    }
+
+
+def parse_sessions(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """Sessions of clips; () where none is known."""
+    sessions = () if given is None else tuple(map(str, given))
+    if sessions and len(sessions) != count:
+        raise InputError(f"groups must name each of the {count} clips. Got {len(sessions)}.")
+    return sessions if any(sessions) else ()
+
+
+def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
+    """What decisions rest on, for people.
+
+    >>> basis_in_words({"all": {"kind": "new", "clips": 25, "when": "2026-05-12T08:00:00Z"}})
+    'from 25 new recordings of 12 May 2026'
+    """
+    sentences: dict[str, list[str]] = {}
+    for name, each in basis.items():
+        count = quantity(each["clips"], "new recording" if each["kind"] == NEW else "recording")
+        day = _day(each["when"])
+        sentence = {
+            NEW: f"from {count}{day}",
+            SESSIONS: f"from {count}{day}, each judged without its own session",
+            TRAINING: "from the training recordings only: expect more alarms",
+        }[each["kind"]]
+        sentences.setdefault(sentence, []).append(name)
+    if len(sentences) == 1:
+        return next(iter(sentences))
+    return "; ".join(f"{name_list(names)} {sentence}" for sentence, names in sentences.items())
+
+
+def _day(when: str | None) -> str:
+    try:
+        return f" of {datetime.fromisoformat(when or ''):%-d %B %Y}"
+    except ValueError:
+        return ""
