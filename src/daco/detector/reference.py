@@ -67,7 +67,7 @@ class ReferenceScores:
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, np.float64)
         codes = np.asarray(self.clip_domains, np.int32)
-        complete = scores.ndim == 1 and codes.shape == scores.shape
+        complete = scores.size and scores.ndim == 1 and codes.shape == scores.shape
         if not complete or set(codes.tolist()) != set(range(len(self.domains))):
             raise InputError(
                 "Reference scores need at least one score of each domain. "
