@@ -33,6 +33,7 @@ def update(
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.fail,
     domain_level: shared.DomainLevel = None,
+    session_by: shared.SessionBy = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
@@ -50,7 +51,7 @@ def update(
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
-    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)
+    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level, session_by)
     errors.notes(gathered.oddities)
     clips = _of_machine(before, gathered)
     new = newcomers(before, clips, _rows_of_domain(errors, clips, domain))
@@ -136,6 +137,7 @@ def _gather(
     device: str,
     on_error: OnError,
     domain_level: int | None,
+    session_by: str | None,
 ) -> NormalsByMachine:
     from daco.data.table import EmbeddingTable
     from daco.detector.normals import (
@@ -154,7 +156,7 @@ def _gather(
                 f"{source} contains embeddings. --domain-level is for recordings: leave it out."
             )
         readout = readout_for(EmbeddingTable.read(source), frontend, model.readout, source)
-        gathered = normals_of_table(source, readout=readout, training=False)
+        gathered = normals_of_table(source, readout=readout, training=False, session_by=session_by)
         require_alike(gathered.machines[0].frontend, frontend, source)
         return gathered
     listener = Listener(frontend, weights=weights, device=device)
@@ -168,6 +170,7 @@ def _gather(
             on_error=on_error.value,
             progress=partial(report, "embedding"),
             domain_level=domain_level,
+            session_by=session_by,
         )
 
 
