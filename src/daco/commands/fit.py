@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from daco.commands.console import (
     new_table,
     printable,
     progress_bars,
+    show_basis,
     show_domains,
     show_skipped,
 )
@@ -36,7 +37,7 @@ from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Normals, NormalsByMachine
+    from daco.detector.normals import Normals, NormalsByMachine, Skipped
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -77,10 +78,14 @@ def fit(
     engine: shared.Engine = "local",
     address: shared.Address = None,
     domain_level: shared.DomainLevel = None,
+    session_by: shared.SessionBy = None,
+    keep_suspicious: shared.KeepSuspicious = False,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
     Only training clips are read, and none that is labelled an anomaly. Nothing is trained.
+    Normals that are silent, clipped, copies, of another sample rate or length than the others, or
+    unlike all others are left out and named; more than a third of a domain is an error.
     A machine that cannot be fitted is named at the end; the models of the others are written.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
@@ -114,6 +119,7 @@ def fit(
             on_error=on_error.value,
             keep=keep_embeddings,
             domain_level=domain_level,
+            session_by=session_by,
         )
         errors.notes(gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
@@ -121,16 +127,31 @@ def fit(
             errors,
             gathered.machines,
             targets,
-            {"config": config, "false_alarm_rate": false_alarm_rate, "max_normals": max_normals},
+            {
+                "config": config,
+                "false_alarm_rate": false_alarm_rate,
+                "max_normals": max_normals,
+                "keep_suspicious": keep_suspicious,
+            },
             workers,
             engine,
         )
+    fitted = [models[index] for index in sorted(models)]
     _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
-    show_skipped(console, gathered.skipped)
+    skipped = (*gathered.skipped, *suspicious_of(fitted, "left_out"))
+    show_skipped(console, skipped)
+    if kept := suspicious_of(fitted, "kept"):
+        names = name_list([f"{name} ({reason})" for name, reason in kept])
+        errors.notes([f"{quantity(kept, 'suspicious normal')} kept: {names}."])
     if failures:
         raise _failure(failures, len(targets))
-    if gathered.skipped:
+    if skipped:
         raise typer.Exit(shared.SKIPPED_EXIT)
+
+
+def suspicious_of(models: Iterable[MachineModel], key: str) -> Skipped:
+    """Name and reason of the normals that the gate of `fit` has ``left_out`` or ``kept``."""
+    return tuple(pair for model in models for pair in model.provenance.get(key, {}).items())
 
 
 def model_paths(machines: Sequence[str], out: Location) -> list[Location]:
@@ -184,8 +205,7 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         show_domains(console, model)
         if thinned_from := model.provenance.get("thinned_from"):
             console.write(f"thinned from {quantity(thinned_from, 'normal')}")
-        rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
-        console.write(f"threshold {model.threshold:.4g} for {rate}")
+        show_basis(console, model)
         size = f"{file.stat().st_size / 1000:,.0f} kB"
         console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
         console.notes(model.cautions(), "caution")
@@ -213,15 +233,14 @@ def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]])
     table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("normals", justify="right")
     table.add_column("configuration")
-    for heading in ("threshold", "flagged"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("threshold", justify="right", no_wrap=True)
     cautions: Counter[str] = Counter()
     for model, _ in models:
-        sizes, rates = model.domain_sizes, model.leave_one_out_rates()
-        flagged = sum(round(rate * sizes[name]) for name, rate in rates.items())
-        clips = "+".join(str(size) for size in sorted(sizes.values(), reverse=True))
+        sizes = sorted(model.domain_sizes.items(), key=lambda item: -item[1])
+        clips = "+".join(str(size) for _, size in sizes)
         name = escape(printable(model.machine))
-        table.add_row(name, clips, model.config, f"{model.threshold:.4g}", str(flagged))
+        thresholds = " ".join(f"{model.thresholds[domain]:.4g}" for domain, _ in sizes)
+        table.add_row(name, clips, model.config, thresholds)
         cautions.update(model.cautions())
     console.print(table)
     size = sum(path.stat().st_size for _, path in models)
@@ -316,7 +335,8 @@ def _gather(
                 f"{clips} contains embeddings. --backbone, --weights, --channel, --device and "
                 "--domain-level are for recordings: leave them out."
             )
-        return normals_of_table(clips, readout=options["readout"], all_views=all_views)
+        chosen = {name: options[name] for name in ("readout", "session_by")}
+        return normals_of_table(clips, all_views=all_views, **chosen)
     options["channel"] = parse_channel(options["channel"])
     by_default = all_views and options["readout"] is None
     if by_default and "logmel" not in network["backbone"].split("+"):

@@ -93,6 +93,17 @@ DomainLevel = Annotated[
         min=0,
     ),
 ]
+SessionBy = Annotated[
+    str | None,
+    typer.Option(
+        help="Which clips were recorded together: folder:2, gap:30min or attribute:speed. "
+        "Default: column session.",
+    ),
+]
+KeepSuspicious = Annotated[
+    bool,
+    flag("--keep-suspicious", "Use also normals that look wrong; by default they are left out."),
+]
 Truth = Annotated[
     Path | None,
     option("Labels of test clips: checkout of the official evaluator, or its CSV files."),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daco.commands import options as shared
-from daco.commands.console import Output, progress_bars, show_domains, show_skipped
+from daco.commands.console import Output, progress_bars, show_basis, show_domains, show_skipped
 from daco.commands.options import Location, OnError, flag, location_argument, option
 from daco.errors import DataError, InputError
 from daco.text import name_list, quantity
@@ -33,6 +33,7 @@ def update(
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.fail,
     domain_level: shared.DomainLevel = None,
+    session_by: shared.SessionBy = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
@@ -45,11 +46,12 @@ def update(
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
+    from daco.detector.revision import add_normals
 
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
-    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)
+    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level, session_by)
     errors.notes(gathered.oddities)
     clips = _of_machine(before, gathered)
     new = newcomers(before, clips, _rows_of_domain(errors, clips, domain))
@@ -70,7 +72,8 @@ def update(
     if not new.rows:
         console.write("Nothing to add: the model stays as it is.")
         return
-    after = before.updated(
+    after = add_normals(
+        before,
         clips.embeddings[new.rows],
         domain,
         _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
@@ -134,6 +137,7 @@ def _gather(
     device: str,
     on_error: OnError,
     domain_level: int | None,
+    session_by: str | None,
 ) -> NormalsByMachine:
     from daco.data.table import EmbeddingTable
     from daco.detector.normals import (
@@ -152,7 +156,7 @@ def _gather(
                 f"{source} contains embeddings. --domain-level is for recordings: leave it out."
             )
         readout = readout_for(EmbeddingTable.read(source), frontend, model.readout, source)
-        gathered = normals_of_table(source, readout=readout, training=False)
+        gathered = normals_of_table(source, readout=readout, training=False, session_by=session_by)
         require_alike(gathered.machines[0].frontend, frontend, source)
         return gathered
     listener = Listener(frontend, weights=weights, device=device)
@@ -166,6 +170,7 @@ def _gather(
             on_error=on_error.value,
             progress=partial(report, "embedding"),
             domain_level=domain_level,
+            session_by=session_by,
         )
 
 
@@ -221,9 +226,7 @@ def _show(console: Output, before: MachineModel, after: MachineModel, path: Loca
     console.write(after.machine, style="bold")
     console.write(f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)
-    console.write(
-        f"threshold {before.threshold:.4g} -> {after.threshold:.4g} for a false-alarm rate of "
-        f"{after.false_alarm_rate:g}; configuration {after.config} as before."
-    )
+    console.write(f"configuration {after.config} as before")
+    show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     console.notes(after.cautions(), "caution")

@@ -183,16 +183,6 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
             )
 
 
-def left_out_notes(provenance: Mapping[str, object]) -> list[str]:
-    """A line for each suspicious normal of a model, and what was done with it."""
-    notes = []
-    for key, done in (("left_out", "left out"), ("kept", "kept, as --keep-suspicious asks")):
-        listed = provenance.get(key)
-        if isinstance(listed, dict):
-            notes += [f"{name} {done}: {reason}." for name, reason in listed.items()]
-    return notes
-
-
 def require_hearing(model: MachineModel) -> None:
     """Raise `DataError` where nothing far from a domain's normals is anomalous to the model.
 

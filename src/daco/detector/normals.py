@@ -16,8 +16,9 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.quality import Quality, parse_quality
 from daco.backbones import Backbone
-from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
+from daco.data.clips import COLUMNS, ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
+from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
@@ -49,6 +50,8 @@ class Normals:
     embeddings : (N, D) float32
     domains, names, sha256s : N texts each
         A hash is ``""`` where it is not known; there are none where no recording's is.
+    sessions : N texts, or none
+        Which clips were recorded together.
     qualities : N qualities, or none
         Rate, length and problems of each recording; None where they are not known.
     frontend : Frontend or None
@@ -67,6 +70,7 @@ class Normals:
     origin: dict[str, Any]
     bands: Bands = 1
     sha256s: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
     qualities: tuple[Quality | None, ...] = ()
 
     def __len__(self) -> int:
@@ -74,11 +78,10 @@ class Normals:
 
     def take(self, rows: Indices) -> Normals:
         """Some of the clips."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
         listed: dict[str, Any] = {
-            name: tuple(value[row] for row in rows)
-            for name, value in values
-            if isinstance(value, tuple) and value
+            name: tuple(values[row] for row in rows)
+            for name in ("domains", "names", "sha256s", "sessions", "qualities")
+            if (values := getattr(self, name))
         }
         return replace(self, embeddings=self.embeddings[rows], **listed)
 
@@ -109,7 +112,12 @@ def is_table(source: Location) -> bool:
 
 
 def normals_of_table(
-    source: Location, *, readout: str | None = None, training: bool = True, all_views: bool = False
+    source: Location,
+    *,
+    readout: str | None = None,
+    training: bool = True,
+    all_views: bool = False,
+    session_by: str | None = None,
 ) -> NormalsByMachine:
     """The normals of an embedding table.
 
@@ -123,6 +131,8 @@ def normals_of_table(
         Only clips of the training split; else, where there are none, all but anomalies.
     all_views : bool
         Without a readout, all readouts of the table are views.
+    session_by : str, optional
+        As of :func:`daco.data.sessions.find_sessions`, by the columns of the table.
     """
     table = EmbeddingTable.read(source)
     joined = "+".join(table.readouts)
@@ -131,15 +141,17 @@ def normals_of_table(
     matrix, bands = table.matrix(readout), table.bands(readout)
     frontend = frontend_of(table, _view_names(table, readout))
     origin = {"source": source.name, "source_sha256": sha256_of_file(source)}
-    columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
-    clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
+    columns = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
+    clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
     hashes = _hashes_of(table)
     qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
     row_of = {id(clip): row for row, clip in enumerate(clips)}
+    rows_of = {machine: [row_of[id(clip)] for clip in group] for machine, group in groups.items()}
+    groups, notes = find_sessions(groups, session_by, several=training)
     machines = []
     for machine, group in groups.items():
-        rows = [row_of[id(clip)] for clip in group]
+        rows = rows_of[machine]
         # Rows that follow each other are a slice, so that a fleet's vectors are not copied.
         together = rows == list(range(rows[0], rows[-1] + 1))
         machines.append(
@@ -152,10 +164,11 @@ def normals_of_table(
                 origin,
                 bands,
                 tuple(hashes[row] for row in rows) if hashes else (),
+                tuple(clip.session for clip in group if clip.session),
                 tuple(qualities[row] for row in rows) if any(qualities) else (),
             )
         )
-    return NormalsByMachine(tuple(machines), tuple(oddities))
+    return NormalsByMachine(tuple(machines), (*oddities, *notes))
 
 
 def clips_to_judge(
@@ -225,6 +238,7 @@ def normals_of_recordings(
     progress: Progress | None = None,
     engine: Engine | None = None,
     domain_level: int | None = None,
+    session_by: str | None = None,
 ) -> NormalsByMachine:
     """The normals of recordings, embedded.
 
@@ -247,10 +261,13 @@ def normals_of_recordings(
         Where they are embedded, such as `daco.embedding.cluster.RayEmbedding`; by default here.
     domain_level : int, optional
         As of :func:`daco.data.sources.read_clips`.
+    session_by : str, optional
+        As of :func:`daco.data.sessions.find_sessions`.
     """
     single = is_readable(source.name) and not source.is_dir()
     table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
     groups, oddities = _group(table.clips, training)
+    groups, notes = find_sessions(groups, session_by, table.root, several=training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     readouts = check_readouts(net, None if readout is None else [readout])
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
@@ -282,7 +299,7 @@ def normals_of_recordings(
     # Without `training` nobody needs to hear that no clip is of the training split.
     unneeded = () if training else without_training(table.clips)
     remarks = [each for each in table.remarks if each not in unneeded]
-    return NormalsByMachine(machines, (*remarks, *oddities), report.skipped)
+    return NormalsByMachine(machines, (*remarks, *oddities, *notes), report.skipped)
 
 
 def one_recording(path: Location) -> ClipTable:
@@ -303,9 +320,6 @@ def usual_seconds(paths: Sequence[Location]) -> float | None:
         except AudioError:
             continue
     return float(np.median(lengths)) if lengths else None
-
-
-_COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
 
 
 def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:

@@ -22,6 +22,11 @@ from daco.text import name_list
 
 MAX_TOP = 10_000
 
+STATES = NORMAL, ANOMALOUS, OFF, OUT_OF_RANGE, RECORDER_FAULT = (
+    *("normal", "anomalous"),
+    *("off", "out of range", "recorder fault"),
+)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -35,7 +40,9 @@ class Verdict:
     p_value : float
         About the share of normals that score as high.
     alarm : bool
-        The score is above `threshold`.
+        The p-value is at most the false-alarm rate: the score is above `threshold`.
+    threshold : float
+        For a clip with these domain weights.
     domain_weights : dict
         How strongly it belongs to each domain.
     nearest : str
@@ -53,6 +60,10 @@ class Verdict:
         Where the most anomalous window begins, in seconds; None for a single window.
     model_sha256 : str
         The model that decided.
+    basis : str
+        What the decision rests on.
+    state : str
+        One of `STATES`; ``alarm`` is the same as ``"anomalous"``.
     """
 
     name: str
@@ -69,6 +80,8 @@ class Verdict:
     windows: int
     worst_window: float | None
     model_sha256: str
+    basis: str = ""
+    state: str = NORMAL
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, as the command line, the webhook and the service write it."""
@@ -203,16 +216,17 @@ def _verdict(
             f"out of range: farther from every normal ({distance:.3g}) than any of them is from "
             f"the others ({model.reach:.3g})",
         )
-    alarm = bool(score > model.threshold)
+    p_value = float(model.reference.p_values(score, weights))
+    alarm = p_value <= model.false_alarm_rate
     if scored.normal_scores is not None:
         reasons = (*reasons, *_opinion(model, scored.normal_scores[taken].mean(axis=0), alarm))
     return Verdict(
         name=name,
         machine=model.machine,
         score=score,
-        p_value=float(model.p_values(score, weights)),
+        p_value=p_value,
         alarm=alarm,
-        threshold=model.threshold,
+        threshold=float(model.reference.thresholds(weights[None], model.false_alarm_rate)[0]),
         domain_weights=dict(zip(model.domains, map(float, weights), strict=True)),
         nearest=model.clip_names[int(scored.nearest[worst])],
         nearest_distance=distance,
@@ -221,6 +235,8 @@ def _verdict(
         windows=len(scored),
         worst_window=float(starts[worst]) if starts is not None and len(scored) > 1 else None,
         model_sha256=model.sha256,
+        basis=model.basis_sentence(),
+        state=ANOMALOUS if alarm else NORMAL,
     )
 
 
