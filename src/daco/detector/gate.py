@@ -27,7 +27,7 @@ FAR = 2.0
 """How many times farther than usual the second nearest normal of a clip unlike the others is. On
 two real machines honest normals reach 1.4 with four views and 2.6 with one, rarely."""
 
-FEWEST = 5
+FEWEST = 8
 """Normals of a domain, below which nobody can say which one is unlike the others."""
 
 MOST = 1 / 3
@@ -39,19 +39,16 @@ _LISTED = 10
 _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances between neighbours
 
 
-def suspicious_normals(
-    normals: Normals, known: Normals | None = None, seconds: float | None = None
-) -> dict[int, str]:
+def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
     """Normals that should not be used, by row, with a reason each.
 
     Parameters
     ----------
     normals : Normals
         Of one machine. Without qualities, vectors alone are looked at.
-    known : Normals, optional
-        Those of a model, which the others are compared with.
-    seconds : float, optional
-        The usual length; by default the median of each domain.
+    known : MachineModel, optional
+        A model that they are to be added to: its normals are compared with, too, and copies are
+        not looked for.
 
     Returns
     -------
@@ -70,12 +67,14 @@ def suspicious_normals(
     >>> suspicious_normals(Normals("fan", X, ("new",) * 10, names, None, {}))[7]
     'copy: of 1.wav'
     """
-    found = _bad_recordings(normals, seconds) | _copies(normals)
+    usual = None if known is None or known.frontend is None else known.frontend.seconds
+    found = _bad_recordings(normals, usual) | ({} if known is not None else _copies(normals))
     good = np.array([row for row in range(len(normals)) if row not in found], np.intp)
     if len(good):
         X, labels = normals.embeddings[good], [normals.domains[row] for row in good]
         if known is not None:
-            X, labels = np.concatenate([X, known.embeddings]), [*labels, *known.domains]
+            X = np.concatenate([X, known.embeddings])
+            labels += [known.domains[code] for code in known.clip_domains]
         for row, times in zip(good.tolist(), oddness(X, labels, normals.bands), strict=False):
             if times > FAR:
                 found[row] = (

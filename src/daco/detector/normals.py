@@ -76,7 +76,7 @@ class Normals:
     def __len__(self) -> int:
         return len(self.embeddings)
 
-    def take(self, rows: Indices) -> Normals:
+    def take(self, rows: Sequence[int] | Indices) -> Normals:
         """Some of the clips."""
         listed: dict[str, Any] = {
             name: tuple(values[row] for row in rows)

@@ -66,7 +66,8 @@ def add_normals(
         before = zip(labels, known or ("",) * len(model), strict=True)
         known = tuple("" if label == domain else name for label, name in before)
     hashes = model.clip_sha256, tuple(clip_sha256)
-    replaced = np.isin(model.new_domains, [model.domains.index(domain)] * (domain in model.domains))
+    same = [code for code, name in enumerate(model.domains) if name == domain]
+    replaced = np.isin(model.new_domains, same)
     return _revise(
         model,
         np.concatenate([model.embeddings, new]),

@@ -60,7 +60,7 @@ class TestRecordings:
         assert suspicious_normals(own) == {43: "rate: 48000 Hz, the others have 16000 Hz"}
 
     def test_each_domain_has_its_own_usual_rate_and_length(self):
-        other = dict.fromkeys(range(40, 50), {"sample_rate": 8000, "seconds": 2.0})
+        other = {row: {"sample_rate": 8000, "seconds": 2.0} for row in range(40, 50)}
         assert suspicious_normals(machine(other)) == {}
         other[45] = GOOD
         assert list(suspicious_normals(machine(other))) == [45]
@@ -162,9 +162,18 @@ class TestUnlikeTheOthers:
         made = machine()
         new = made.take(np.array([44, 45]))
         new = replace(new, embeddings=np.stack([new.embeddings[0], -new.embeddings[1]]))
-        known = made.take(np.r_[0:44, 46:50])
         assert suspicious_normals(new) == {}
+        rest = made.take(np.r_[0:44, 46:50])
+        known = MachineModel.fit(
+            rest.embeddings, list(rest.domains), machine="press", config="raw-k1"
+        )
         assert list(suspicious_normals(new, known)) == [1]
+
+    def test_the_usual_length_of_new_clips_is_that_of_the_model(self):
+        known = small_model(config="raw-k1", frontend=LOGMEL)
+        new = machine({44: {"seconds": 1.0}, 45: {"seconds": 1.0}}).take([44, 45])
+        short = "short: 1 s, the normals have 10 s"
+        assert suspicious_normals(new, known) == {0: short, 1: short}
 
 
 class TestMoreThanAThird:
