@@ -311,19 +311,19 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
     >>> basis_in_words({"all": {"kind": "new", "clips": 25, "when": "2026-05-12T08:00:00Z"}})
     'from 25 new recordings of 12 May 2026'
     """
-    sentences: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for name, each in basis.items():
-        count = quantity(each["clips"], "new recording" if each["kind"] == NEW else "recording")
-        day = _day(each["when"])
+        alike.setdefault((each["kind"], _day(each["when"])), []).append(name)
+    sentences = []
+    for (kind, day), names in alike.items():
+        clips = sum(basis[name]["clips"] for name in names)
         sentence = {
-            NEW: f"from {count}{day}",
-            SESSIONS: f"from {count}{day}, each judged without its own session",
+            NEW: f"from {quantity(clips, 'new recording')}{day}",
+            SESSIONS: f"from {quantity(clips, 'recording')}{day}, each judged without its session",
             TRAINING: "from the training recordings only: expect more alarms",
-        }[each["kind"]]
-        sentences.setdefault(sentence, []).append(name)
-    if len(sentences) == 1:
-        return next(iter(sentences))
-    return "; ".join(f"{name_list(names)} {sentence}" for sentence, names in sentences.items())
+        }[kind]
+        sentences.append(sentence if len(alike) == 1 else f"{name_list(names)} {sentence}")
+    return "; ".join(sentences)
 
 
 def _day(when: str | None) -> str:
