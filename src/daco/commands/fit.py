@@ -200,7 +200,7 @@ def views_in_words(model: MachineModel) -> Iterator[str]:
 
     if isinstance(model.bands, Views):
         first, names = model.bands.names[0], name_list(model.bands.names)
-        yield f"views {names}; domains and the most similar normal are those of {first}"
+        yield f"views {names}; the most similar normal is that of {first}"
         if not ScoreConfig.parse(model.config).base.is_vote:
             yield f"only {first} is scored: several views count in a vote"
     if ScoreConfig.parse(model.config).base.is_vote:
