@@ -130,6 +130,7 @@ def _fit(
         false_alarm_rate=rate,
         provenance=origin,
         bands=normals.bands,
+        groups=normals.sessions,
     )
     require_hearing(model)
     return {

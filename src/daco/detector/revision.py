@@ -66,8 +66,7 @@ def add_normals(
         before = zip(labels, known or ("",) * len(model), strict=True)
         known = tuple("" if label == domain else name for label, name in before)
     hashes = model.clip_sha256, tuple(clip_sha256)
-    same = [code for code, name in enumerate(model.domains) if name == domain]
-    replaced = np.isin(model.new_domains, same)
+    replaced = np.array([model.domains[code] == domain for code in model.new_domains], np.bool_)
     return _revise(
         model,
         np.concatenate([model.embeddings, new]),
