@@ -102,6 +102,7 @@ def _fit(
         false_alarm_rate=rate,
         provenance=origin,
         bands=normals.bands,
+        groups=normals.sessions,
     )
     return {
         each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN
