@@ -29,6 +29,8 @@ KEYS = {
     "windows",
     "worst_window",
     "model_sha256",
+    "basis",
+    "state",
 }
 
 
@@ -66,7 +68,9 @@ def test_one_window_is_the_score_of_the_model(model):
     assert verdict.reasons == ("clipped: 1%",)
     assert (verdict.windows, verdict.worst_window, verdict.seconds) == (1, None, 10.0)
     assert (verdict.name, verdict.machine) == ("today.wav", "press")
-    assert verdict.threshold == model.threshold
+    assert verdict.threshold == model.reference.thresholds(scored.weights, 0.1)[0]
+    assert verdict.state == "normal"
+    assert verdict.basis == "from the training recordings only: expect more alarms"
     assert verdict.model_sha256 == model.sha256
 
 
@@ -85,12 +89,24 @@ def test_of_many_windows_the_worst_are_averaged(model, windows, aggregate, count
     worst = np.sort(scores)[::-1][:count]
     verdict = verdict_of(model, heard(windows), name="a", aggregate=aggregate)
     assert verdict.score == pytest.approx(worst.mean())
-    assert verdict.alarm == (worst.mean() > model.threshold)
+    assert verdict.alarm == (verdict.p_value <= model.false_alarm_rate)
+    assert verdict.alarm == (verdict.score > verdict.threshold) == (verdict.state == "anomalous")
     assert verdict.windows == 4
     assert verdict.worst_window == 20.0
     weights = model.score(windows).weights[np.argsort(-scores)[:count]].mean(axis=0)
     assert list(verdict.domain_weights.values()) == pytest.approx(weights.tolist())
-    assert verdict.p_value == pytest.approx(float(model.p_values(verdict.score, weights)))
+    assert verdict.p_value == pytest.approx(float(model.reference.p_values(verdict.score, weights)))
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1, 0.05, 0.01, 0.001])
+def test_alarm_threshold_and_p_value_agree_at_every_rate(model, rate):
+    """No alarm with a p-value above the rate, and none below it without an alarm."""
+    clips = np.vstack([model.embeddings * 1.1 + 0.1, np.roll(model.embeddings, 1, axis=1)])
+    names = [str(row) for row in range(len(clips))]
+    found = list(judge_embeddings(model.at_rate(rate), clips, names))
+    for each in found:
+        assert each.alarm == (each.p_value <= rate) == (each.score > each.threshold)
+    assert len({each.threshold for each in found}) > 1  # it is the clip's own
 
 
 def test_one_bad_window_alarms_by_max_and_not_by_mean(model, windows):
