@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -20,6 +21,7 @@ from daco.errors import DataError
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import cosine_distances, equal_views, unit_rows
 from daco.method.pseudo_anomalies import moved_normals
+from daco.method.siblings import likely_siblings, scores_of_normals
 from daco.text import name_list
 from daco.validation import Float64s, Floats, encode_domains
 
@@ -207,3 +209,60 @@ def require_hearing(model: MachineModel) -> None:
                 "from each other all pass. Some of the normals are unlike the others, or there "
                 "are too few: leave them out, or record more."
             )
+
+
+@dataclass(frozen=True)
+class NormalRow:
+    """A normal of a model among the others.
+
+    ``row`` is its place in the model, ``session`` "" where it is not known. ``score`` is that of
+    a clip that is new to the model, with its session or likely siblings hidden; ``p_value`` the
+    share of its domain's normals that score as high. ``remark`` says why it is suspicious, or "".
+    """
+
+    row: int
+    name: str
+    domain: str
+    session: str
+    nearest_distance: float
+    score: float
+    p_value: float
+    remark: str
+
+
+def list_normals(model: MachineModel) -> list[NormalRow]:
+    """The normals of a model, the most suspicious first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.gate import list_normals
+    >>> from daco.detector.model import MachineModel
+    >>> X = np.random.default_rng(0).normal(size=(20, 16)) + 3
+    >>> X[5] *= -1
+    >>> first = list_normals(MachineModel.fit(X, machine="press", config="raw-k1"))[0]
+    >>> first.name, first.p_value, first.remark.partition(":")[0]
+    ('5', 0.05, 'unlike')
+    """
+    labels = tuple(model.domains[code] for code in model.clip_domains)
+    hashes, sessions = model.clip_sha256, model.sessions or ("",) * len(model)
+    normals = Normals(
+        model.machine, model.embeddings, labels, model.clip_names, None, {}, model.bands, hashes
+    )
+    remarks = {model.clip_names[row]: text for row, text in suspicious_normals(normals).items()}
+    remarks |= model.provenance.get("kept", {})
+    siblings = likely_siblings(model.bank)
+    scores = scores_of_normals(model.bank, model.config, siblings, model.sessions)
+    p_values = np.empty(len(model))
+    for code in range(len(model.domains)):
+        mine = model.clip_domains == code
+        below = np.searchsorted(np.sort(scores[mine]), scores[mine], side="left")
+        p_values[mine] = 1 - below / mine.sum()
+    nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
+    numbers = zip(nearest.tolist(), scores.tolist(), p_values.tolist(), strict=True)
+    texts = zip(model.clip_names, labels, sessions, strict=True)
+    listed = [
+        NormalRow(row, *text, *figures, str(remarks.get(text[0], "")))
+        for row, (text, figures) in enumerate(zip(texts, numbers, strict=True))
+    ]
+    return sorted(listed, key=lambda each: (not each.remark, each.p_value, -each.nearest_distance))
