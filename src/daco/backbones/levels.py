@@ -6,7 +6,7 @@ may use them: levels differ between recording sessions for reasons that are not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ def _plan(sample_rate: int) -> _Plan:
     frames = frames._replace(fft_length=len(frames.window))
     hertz = np.arange(frames.fft_length // 2 + 1) * sample_rate / frames.fft_length
     window = frames.window.astype(np.float64)
-    return _Plan(frames, 2 / (len(window) * (window @ window)), np.searchsorted(hertz, _EDGES))
+    return _Plan(frames, 2 / (len(window) * float(window @ window)), np.searchsorted(hertz, _EDGES))
 
 
 def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
@@ -82,7 +82,7 @@ def _levels(wave: Any, plan: _Plan) -> Float32s:
     scale = plan.scale * (float(INT16_SCALE) ** 2 if wave.dtype == np.int16 else 1.0)
     missing = len(plan.frames.window) - len(wave)
     wave = np.pad(wave, (0, missing)) if missing > 0 else wave
-    first, *_, middle, last = plan.edges
+    first, middle = plan.edges[0], plan.edges[-2]
     spectrum, by_frame = np.zeros(plan.frames.fft_length // 2 + 1), []
     for _, power in plan.frames.powers(wave):  # in blocks: an hour is never transformed at once
         spectrum += power.sum(axis=0, dtype=np.float64)
@@ -112,7 +112,7 @@ def levels_text(levels: Float32s) -> list[str]:
     return [" ".join(f"{value:.2f}" for value in row) for row in levels.tolist()]
 
 
-def parse_levels(column: Sequence[Any]) -> Float32s | None:
+def parse_levels(column: Iterable[Any]) -> Float32s | None:
     """The levels in a column of a table; None where a clip has none."""
     try:
         levels = np.array([str(text).split() for text in column], np.float32)

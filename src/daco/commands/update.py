@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,6 +45,7 @@ def update(
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
+    from daco.detector.ranges import learn_ranges, widen_ranges
 
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
@@ -77,6 +78,9 @@ def update(
         note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
     )
+    levels = None if clips.levels is None else clips.levels[new.rows]
+    more = None if levels is None else learn_ranges(levels, clips.sample_rates)
+    after = replace(after, ranges=widen_ranges(before.ranges, more))
     after.save(target)
     _show(console, before, after, target)
     show_skipped(console, gathered.skipped)

@@ -114,6 +114,7 @@ class MachineModel:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     bands: Bands = 1
     clip_sha256: tuple[str, ...] = ()
+    ranges: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_fields(vars(self))
@@ -136,6 +137,7 @@ class MachineModel:
         provenance: Mapping[str, Any] | None = None,
         bands: Bands | Mapping[str, int] | None = None,
         clip_sha256: Sequence[str] = (),
+        ranges: Mapping[str, Any] | None = None,
     ) -> MachineModel:
         """The model of normal clips.
 
@@ -193,6 +195,7 @@ class MachineModel:
             },
             bands=bank.bands,
             clip_sha256=tuple(clip_sha256),
+            ranges=ranges,
             **_calibration(bank, name, false_alarm_rate),
         )
         return model._with_bank(bank)
