@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from postgres import new_database
+from schema_one import create_schema_one
 from sqlalchemy import text
 from stores import START, add, rows
 
@@ -170,9 +171,22 @@ def test_a_schema_is_brought_forward_and_a_newer_one_is_refused_by_name(url):
     migrate(database, (*MIGRATIONS, add_column))  # nothing left to do
     database.engine.dispose()
     assert rows(url, "daco_machines")[0]["place"] is None
-    assert [row["version"] for row in rows(url, "daco_schema")] == [1, 2]
-    with pytest.raises(StoreError, match=r"schema 2, written by daco .* up to 1: update daco"):
+    assert [row["version"] for row in rows(url, "daco_schema")] == [1, 2, 3]
+    with pytest.raises(StoreError, match=r"schema 3, written by daco .* up to 2: update daco"):
         Store.open(url)
+
+
+def test_a_database_of_schema_1_keeps_its_clips_and_takes_new_ones(url):
+    create_schema_one(url)
+    with Store.open(url) as store:
+        anomalous, normal = store.clips("press")
+        assert (normal.answer, anomalous.answer) == (None, None)
+        assert [row["state"] for row in rows(url, "daco_clips")] == ["normal", "anomalous"]
+        (alarm,) = store.alarms("press")
+        assert (alarm.kind, alarm.answer, alarm.clip_ids) == ("anomalous", None, (2,))
+        assert add(store, alarm=True).clip_id == 3
+    Store.open(url).close()
+    assert [row["version"] for row in rows(url, "daco_schema")] == [1, 2]
 
 
 def test_a_table_of_somebody_else_is_not_written_to(url):

@@ -38,6 +38,7 @@ _CLIP_EXAMPLE: dict[str, Any] = {
     "worst_window": 20.0,
     "model_sha256": "b60d893de481f10018f57a603c10a0a4ac9d06db4f9e8e8e9fe63ca0dbb90d02",
     "audio_sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "answer": "fault",
     "has_audio": True,
     "alarm_id": 12,
 }
@@ -71,6 +72,7 @@ class Clip(Verdict):
     recorded_at: str | None
     nearest_index: int | None
     audio_sha256: str | None
+    answer: str | None
     has_audio: bool
     alarm_id: int | None = None
 

@@ -77,12 +77,13 @@ class NewClip:
             "audio_sha256": self.audio_sha256,
             "audio_path": self.audio_path,
             "anomalous": self.verdict.alarm,
+            "state": "anomalous" if self.verdict.alarm else "normal",
             **{name: getattr(self.verdict, name) for name in COLUMNS},
         }
 
     def stored_as(self, clip_id: int) -> StoredClip:
         """The clip as it is read from the store."""
-        own = {"id": clip_id, "machine": self.machine, "alarm": self.verdict.alarm}
+        own = {"id": clip_id, "machine": self.machine, "alarm": self.verdict.alarm, "answer": None}
         return StoredClip.from_row({**self.row(0), **own})
 
 
@@ -95,6 +96,7 @@ class StoredClip(Verdict):
     recorded_at: datetime | None
     audio_sha256: str | None
     audio_path: str | None = field(repr=False)
+    answer: str | None = None  #: what a person said of it: ``"false alarm"`` or ``"fault"``
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> StoredClip:
@@ -136,6 +138,8 @@ class StoredAlarm:
     acknowledged_at: datetime | None
     acknowledged_by: str | None
     comment: str | None
+    kind: str = "anomalous"  #: the state of the clips that opened it
+    answer: str | None = None  #: what a person said of it: ``"false alarm"`` or ``"fault"``
 
     # It is also a response model of the API, which allows no other fields.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}

@@ -1,4 +1,4 @@
-"""The tables: machines, clips, alarms, processed sources and messages to deliver; migrations.
+"""The tables: machines, clips, alarms, answers of people, adaptations, processed sources, messages.
 
 Ids grow in the order of arrival within a machine, and pages are cut by ids: a clock that is set
 back reorders nothing. Table names start with ``daco_``: a PostgreSQL database can be shared.
@@ -87,6 +87,9 @@ clips = sa.Table(
     sa.Column("audio_sha256", sa.Text),
     sa.Column("audio_path", sa.Text),
     sa.Column("more", sa.JSON(none_as_null=True)),
+    sa.Column("state", sa.Text, nullable=False, server_default="normal"),
+    sa.Column("basis", sa.Text, nullable=False, server_default=""),
+    sa.Column("answer", sa.Text),
     sa.Index("daco_clips_by_arrival", "machine_id", "id"),
     # Covers the queries that count by time, so that they do not read the rows.
     sa.Index("daco_clips_by_time", "machine_id", "received_at", "anomalous", "id"),
@@ -120,6 +123,8 @@ alarms = sa.Table(
     sa.Column("acknowledged_at", _UTCDateTime),
     sa.Column("acknowledged_by", sa.Text),
     sa.Column("comment", sa.Text),
+    sa.Column("kind", sa.Text, nullable=False, server_default="anomalous"),
+    sa.Column("answer", sa.Text),
     sa.Index("daco_alarms_by_machine", "machine_id", "id"),
     sqlite_autoincrement=True,
 )
@@ -130,6 +135,32 @@ alarm_clips = sa.Table(
     metadata,
     sa.Column("alarm_id", sa.ForeignKey("daco_alarms.id", ondelete="CASCADE"), primary_key=True),
     sa.Column("clip_id", sa.ForeignKey("daco_clips.id"), primary_key=True, index=True),
+    sqlite_with_rowid=False,
+)
+
+answers = sa.Table(
+    "daco_answers",
+    metadata,
+    _id(),
+    _machine(),
+    # No foreign keys: what people said outlives the clips and alarms that are pruned.
+    sa.Column("clip_id", _BIG, nullable=False),
+    sa.Column("alarm_id", _BIG),
+    sa.Column("anomalous", sa.Boolean, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Column("answered_by", sa.Text, nullable=False),
+    sa.Column("comment", sa.Text, nullable=False),
+    sa.Column("answered_at", _UTCDateTime, nullable=False),
+    sa.Index("daco_answers_by_machine", "machine_id", "clip_id", "id"),
+    sqlite_autoincrement=True,
+)
+
+adaptations = sa.Table(
+    "daco_adaptations",
+    metadata,
+    sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
+    sa.Column("model_sha256", sa.Text, nullable=False),
+    sa.Column("state", sa.JSON, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -169,8 +200,21 @@ def _create_tables(connection: sa.Connection) -> None:
     metadata.create_all(connection, checkfirst=False)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables,)
-"""The n-th brings a database from schema n to n + 1; schema 0 is an empty database."""
+def _add_answers(connection: sa.Connection) -> None:
+    """States of clips, kinds of alarms, answers and adaptations; an empty database has them."""
+    present = sa.inspect(connection)
+    for table in (clips, alarms):
+        known = {column["name"] for column in present.get_columns(table.name)}
+        for column in table.c:
+            if column.name not in known:
+                words = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {words}"))
+    metadata.create_all(connection, [answers, adaptations])
+    connection.execute(sa.update(clips).where(clips.c.anomalous).values(state="anomalous"))
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_answers)
+"""The n-th brings a database to schema n; the first makes an empty one as it is today."""
 
 
 def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
