@@ -84,7 +84,7 @@ class Verdict:
     windows: int
     worst_window: float | None
     model_sha256: str
-    state: str = NORMAL
+    state: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, as the command line, the webhook and the service write it."""
