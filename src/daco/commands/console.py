@@ -129,10 +129,10 @@ def interruptible(advice: str | Callable[[], str] = "") -> Iterator[None]:
 
 
 def show_domains(console: Output, model: MachineModel, before: MachineModel | None = None) -> None:
-    """Print clips, floor and leave-one-out rate of each domain, with what they were before."""
+    """Print clips, threshold and expected false alarms by domain, with what they were before."""
     table = Table()
     table.add_column("domain", overflow="fold")
-    for heading in ("normals", "smallest rate", "flagged when left out"):
+    for heading in ("normals", "threshold", "false alarms on new recordings"):
         table.add_column(heading, justify="right")
     for name in model.domains:
         row = _domain_row(model, name)
@@ -148,8 +148,17 @@ def _domain_row(model: MachineModel, name: str) -> tuple[str, str, str]:
     size = model.domain_sizes.get(name)
     if size is None:
         return "0", "-", "-"
-    rate = model.leave_one_out_rates()[name]
-    return str(size), f"{model.floor()[name]:.3g}", f"{rate:.3f} ({round(rate * size)})"
+    low, high = model.expected_rates()[name]
+    expected = f"about {low:.0%}" if low == high else f"{low:.0%} to {high:.0%}"
+    return str(size), f"{model.thresholds[name]:.4g}", expected
+
+
+def show_basis(console: Output, model: MachineModel) -> None:
+    """Print the false-alarm rate and what it rests on."""
+    rate = f"false-alarm rate {model.false_alarm_rate:g} in each domain"
+    console.write(f"{rate}, {model.basis_sentence()}")
+    if any(each["kind"] == "training" for each in model.basis.values()):
+        console.write("25 new normal recordings of each domain and daco calibrate close the gap")
 
 
 def show_skipped(console: Output, skipped: Skipped, rest: str = "") -> None:

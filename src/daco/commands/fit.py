@@ -19,6 +19,7 @@ from daco.commands.console import (
     new_table,
     printable,
     progress_bars,
+    show_basis,
     show_domains,
     show_skipped,
 )
@@ -184,8 +185,7 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         show_domains(console, model)
         if thinned_from := model.provenance.get("thinned_from"):
             console.write(f"thinned from {quantity(thinned_from, 'normal')}")
-        rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
-        console.write(f"threshold {model.threshold:.4g} for {rate}")
+        show_basis(console, model)
         size = f"{file.stat().st_size / 1000:,.0f} kB"
         console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
         console.notes(model.cautions(), "caution")
@@ -213,15 +213,14 @@ def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]])
     table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("normals", justify="right")
     table.add_column("configuration")
-    for heading in ("threshold", "flagged"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("threshold", justify="right", no_wrap=True)
     cautions: Counter[str] = Counter()
     for model, _ in models:
-        sizes, rates = model.domain_sizes, model.leave_one_out_rates()
-        flagged = sum(round(rate * sizes[name]) for name, rate in rates.items())
-        clips = "+".join(str(size) for size in sorted(sizes.values(), reverse=True))
+        sizes = sorted(model.domain_sizes.items(), key=lambda item: -item[1])
+        clips = "+".join(str(size) for _, size in sizes)
         name = escape(printable(model.machine))
-        table.add_row(name, clips, model.config, f"{model.threshold:.4g}", str(flagged))
+        thresholds = " ".join(f"{model.thresholds[domain]:.4g}" for domain, _ in sizes)
+        table.add_row(name, clips, model.config, thresholds)
         cautions.update(model.cautions())
     console.print(table)
     size = sum(path.stat().st_size for _, path in models)

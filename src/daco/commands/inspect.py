@@ -59,7 +59,7 @@ def _describe(model: MachineModel) -> dict[str, Any]:
     """Everything about a model, except its vectors, as plain JSON."""
     from daco.detector.modelfile import SCHEMA
 
-    floor, rates = model.floor(), model.leave_one_out_rates()
+    floor, rates = model.reference.smallest_rates(), model.expected_rates()
     return {
         "machine": model.machine,
         "sha256": model.sha256,
@@ -70,14 +70,20 @@ def _describe(model: MachineModel) -> dict[str, Any]:
         "normals": len(model),
         "thinned_from": model.provenance.get("thinned_from"),
         "domains": {
-            name: {"normals": size, "floor": floor[name], "leave_one_out_rate": rates[name]}
+            name: {
+                "normals": size,
+                "floor": floor[name],
+                "threshold": model.thresholds[name],
+                "expected_rate": list(rates[name]),
+                **model.basis[name],
+            }
             for name, size in model.domain_sizes.items()
         },
         "config": model.config,
         "config_in_words": in_words(model.config),
         "reason": model.reason,
         "false_alarm_rate": model.false_alarm_rate,
-        "threshold": model.threshold,
+        "basis": model.basis_sentence(),
         "reach": model.reach,
         "cautions": list(model.cautions()),
         "provenance": dict(model.provenance),
@@ -133,7 +139,7 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     for line in views_in_words(model):
         yield "", line
     rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
-    yield "threshold", f"{model.threshold:.6g} for {rate}"
+    yield "judges", f"for {rate}, {model.basis_sentence()}"
     yield "out of range", f"farther than {model.reach:.4g} from every normal"
     updates = origin.get("updates", [])
     hidden = origin.get("earlier_updates", 0) + max(0, len(updates) - _UPDATES)
@@ -163,16 +169,13 @@ def _network(model: MachineModel) -> str:
 
 
 def _update(entry: dict[str, Any]) -> str:
-    ending = "" if entry.get("clips") == 1 else "s"
-    before, after = (
-        f"{value:.4g}" if isinstance(value, int | float) else "?"
-        for value in (entry.get("threshold_before"), entry.get("threshold_after"))
-    )
-    return (
-        f"{_text(entry.get('when'))}: {_text(entry.get('clips'))} clip{ending} of "
-        f"{_text(entry.get('domain'))} from {_text(entry.get('source'))}, threshold "
-        f"{before} -> {after}"
-    )
+    clips = entry.get("clips")
+    count = sum(clips.values()) if isinstance(clips, dict) else clips
+    of = clips if isinstance(clips, dict) else [entry["domain"]] if "domain" in entry else []
+    parts = [f"{_text(entry.get('when'))}: {_text(count)} clip{'' if count == 1 else 's'}"]
+    parts += [f"of {name_list(of)}"] if of else []
+    parts += [f"from {_text(entry['source'])}"] if "source" in entry else []
+    return f"{' '.join(parts)} {_text(entry.get('action', 'added'))}"
 
 
 def _text(value: Any) -> str:

@@ -176,8 +176,8 @@ def _show(
         console.print(table)
         alarms = sum(verdict.alarm for verdict in verdicts)
         console.write(
-            f"{alarms} of {len(verdicts)} anomalous: above {model.threshold:.4g}, the threshold "
-            f"for a false-alarm rate of {model.false_alarm_rate:g} in each domain."
+            f"{alarms} of {len(verdicts)} anomalous: p is at most {model.false_alarm_rate:g}, the "
+            f"false-alarm rate. It rests on scores {model.basis_sentence()}."
         )
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daco.commands import options as shared
-from daco.commands.console import Output, progress_bars, show_domains, show_skipped
+from daco.commands.console import Output, progress_bars, show_basis, show_domains, show_skipped
 from daco.commands.options import Location, OnError, flag, location_argument, option
 from daco.errors import DataError, InputError
 from daco.text import name_list, quantity
@@ -46,6 +46,7 @@ def update(
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
     from daco.detector.ranges import learn_ranges, widen_ranges
+    from daco.detector.revision import add_normals
 
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
@@ -71,16 +72,17 @@ def update(
     if not new.rows:
         console.write("Nothing to add: the model stays as it is.")
         return
-    after = before.updated(
+    levels = None if clips.levels is None else clips.levels[new.rows]
+    more = None if levels is None else learn_ranges(levels, clips.sample_rates)
+    after = add_normals(
+        before,
         clips.embeddings[new.rows],
         domain,
         _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
         note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
+        ranges=widen_ranges(before.ranges, more),
     )
-    levels = None if clips.levels is None else clips.levels[new.rows]
-    more = None if levels is None else learn_ranges(levels, clips.sample_rates)
-    after = replace(after, ranges=widen_ranges(before.ranges, more))
     after.save(target)
     _show(console, before, after, target)
     show_skipped(console, gathered.skipped)
@@ -225,9 +227,7 @@ def _show(console: Output, before: MachineModel, after: MachineModel, path: Loca
     console.write(after.machine, style="bold")
     console.write(f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
     show_domains(console, after, before)
-    console.write(
-        f"threshold {before.threshold:.4g} -> {after.threshold:.4g} for a false-alarm rate of "
-        f"{after.false_alarm_rate:g}; configuration {after.config} as before."
-    )
+    console.write(f"configuration {after.config} as before")
+    show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     console.notes(after.cautions(), "caution")

@@ -259,8 +259,8 @@ def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
 def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
     model = in_use.model
     errors.write(
-        f"{in_use.machine}: {quantity(len(model), 'normal')}, threshold {model.threshold:.4g} for "
-        f"a false-alarm rate of {model.false_alarm_rate:g} per clip; alarm {store.rule}."
+        f"{in_use.machine}: {quantity(len(model), 'normal')}, false-alarm rate "
+        f"{model.false_alarm_rate:g} per clip, {model.basis_sentence()}; alarm {store.rule}."
     )
     errors.write(f"Watching {watcher.folder}", wrap=False)
     errors.write(f"Results in {store.database.label}", wrap=False)

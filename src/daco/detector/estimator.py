@@ -7,7 +7,7 @@ methods (``score_samples``, ``decision_function``, ``predict``) have the opposit
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,13 +16,14 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daco.data.views import Bands, Views, is_by_view, join_views
-from daco.detector.thresholds import FALSE_ALARM_RATE, more_clips_for, require_rate, threshold_for
+from daco.detector.reference import parse_sessions, reference_for
+from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
 from daco.errors import DacoWarning, InputError
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
-from daco.validation import Float64s, Floats, as_embeddings
+from daco.validation import Float64s, Floats, as_embeddings, match_domains
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,41 +61,73 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__}().fit(X, domains=domains)."
             )
 
+    def _fitted(self) -> DACo:
+        """The detector that judges."""
+        raise NotImplementedError
+
     def anomaly_score(self, X: Clips) -> Float64s:
         """How anomalous each clip is: (n,), higher is more anomalous."""
-        raise NotImplementedError
+        detector = self._fitted()
+        return detector.bank_.score(self._embeddings(X, reset=False), detector.config_)[:, 0]
+
+    def domain_weights(self, X: Clips) -> Float64s:
+        """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
+        return self._examine(X)[1]
+
+    def p_values(self, X: Clips) -> Float64s:
+        """The p-value of each clip, (n,): about the share of normals that score as high."""
+        return self._fitted().reference_.p_values(*self._examine(X))
 
     def score_samples(self, X: Clips) -> Float64s:
         """The negated ``anomaly_score``: scikit-learn calls the normal high."""
         return -self.anomaly_score(X)
 
     def decision_function(self, X: Clips) -> Float64s:
-        """Threshold less anomaly score: negative is an alarm."""
-        scores = self.anomaly_score(X)
-        return self.threshold_ - scores
+        """The threshold of each clip less its anomaly score: negative is an alarm."""
+        scores, weights = self._examine(X)
+        return self._fitted().reference_.thresholds(weights, self.false_alarm_rate) - scores
 
     def predict(self, X: Clips) -> NDArray[np.int_]:
-        """+1 for normal, -1 for an alarm (anomaly score above ``threshold_``)."""
-        return np.where(self.anomaly_score(X) > self.threshold_, -1, 1)
+        """+1 for normal, -1 for an alarm: a p-value of at most ``false_alarm_rate``."""
+        return np.where(self.p_values(X) <= self.false_alarm_rate, -1, 1)
 
     def fit_predict(
-        self, X: Clips, y: object = None, *, domains: Domains | None = None
+        self,
+        X: Clips,
+        y: object = None,
+        *,
+        domains: Domains | None = None,
+        groups: Sequence[str] | None = None,
     ) -> NDArray[np.int_]:
         """Fit, and predict the clips of the bank, each scored with itself left out."""
-        self.fit(X, y, domains=domains)
-        return np.where(self._own_scores > self.threshold_, -1, 1)
+        self.fit(X, y, domains=domains, groups=groups)
+        detector = self._fitted()
+        own = detector.bank_.leave_one_out(detector.config_)[:, 0]
+        weights = np.eye(len(self.domains_))[detector.bank_.clip_domains]
+        return np.where(detector.reference_.p_values(own, weights) <= self.false_alarm_rate, -1, 1)
+
+    def _examine(self, X: Clips) -> tuple[Float64s, Float64s]:
+        """Scores and domain weights."""
+        detector = self._fitted()
+        found = detector.bank_.examine(self._embeddings(X, reset=False), detector.config_)
+        return found.scores[:, 0], found.weights
+
+    @property
+    def thresholds_(self) -> dict[Any, float]:
+        """The anomaly score above which a clip of one domain alone is an alarm, by domain."""
+        return self._fitted().reference_.domain_thresholds(self.false_alarm_rate)
 
     @property
     def offset_(self) -> float:
-        """``decision_function`` is ``score_samples - offset_``."""
-        return -float(self.threshold_)
+        """With one domain ``decision_function`` is ``score_samples - offset_``."""
+        return -max(self.thresholds_.values())
 
 
 class DACo(_Detector):
-    """Anomaly detector with one threshold for all domains.
+    """Anomaly detector with one false-alarm rate for all domains.
 
-    Fitting stores normal embeddings; nothing is trained. Scores are calibrated per domain,
-    so that one threshold raises about the same rate of false alarms in each.
+    Fitting stores normal embeddings; nothing is trained. A clip is an alarm exactly where its
+    p-value, against the reference scores of the domains that it fits, is at most the rate.
 
     Parameters
     ----------
@@ -102,20 +135,19 @@ class DACo(_Detector):
         How clips are scored. The default, full equalisation of domains, is the paper's
         recommendation when nothing else is known.
     false_alarm_rate : float in (0, 1)
-        The share of normal clips of each domain that the threshold may flag.
+        The share of normal clips of each domain that may be called anomalous.
     bands : int, or {view: int}
         Each row of X is that many bands of equal length, one after the other; only ``beam``
         configurations see them. By view where X is a mapping with an array for each view.
 
     Attributes
     ----------
-    threshold_ : float
-        An anomaly score above it is an alarm. It holds the rate in every domain of the bank
-        (:func:`daco.detector.thresholds.threshold_for`). For new clips the rate is approximate:
-        ten clips describe a domain poorly, and a new recording session shifts it.
-    leave_one_out_rates_ : dict
-        The share of each domain's own clips that the threshold flags, each left out: look at
-        it before trusting the rate.
+    reference_ : ReferenceScores
+        Scores of normals that clips are judged against. After `fit` those of the clips of the
+        bank, each with its recording session or its likely siblings hidden: on new recordings
+        expect more alarms than the rate. After `calibrate` those of new clips.
+    thresholds_ : dict
+        The anomaly score above which a clip of one domain alone is an alarm.
     domains_ : tuple
         Domain names in the order of ``domain_weights``.
     bank_ : NormalBank
@@ -128,8 +160,9 @@ class DACo(_Detector):
     >>> detector = daco.DACo().fit(X, domains=["source"] * 100 + ["target"] * 10)
     >>> detector.predict([X[0] + 0.01, -X[0]])
     array([ 1, -1])
-    >>> round(detector.threshold_, 3)
-    0.948
+    >>> new = rng.normal(size=(50, 16)) + 1
+    >>> detector.calibrate(new, ["source"] * 25 + ["target"] * 25).reference_.kinds
+    {'source': 'new', 'target': 'new'}
     """
 
     def __init__(
@@ -142,61 +175,75 @@ class DACo(_Detector):
         self.false_alarm_rate = false_alarm_rate
         self.bands = bands
 
-    def fit(self, X: Clips, y: object = None, *, domains: Domains | None = None) -> Self:
-        """Keep the normal clips ``X``, (N, D) or {view: (N, D)}; ``y`` is ignored, and no text."""
+    def fit(
+        self,
+        X: Clips,
+        y: object = None,
+        *,
+        domains: Domains | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Self:
+        """Keep the normal clips ``X``, (N, D) or {view: (N, D)}; ``y`` is ignored, and no text.
+
+        ``groups`` are the recording sessions of the clips: reference scores are then those of each
+        clip without its session.
+        """
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
         ScoreConfig.parse(self.config)
         rows, views = self._joined(X)
-        return self._fit_bank(NormalBank(rows, domains, bands=views))
+        sessions = parse_sessions(groups, len(rows))
+        return self._fit_bank(NormalBank(rows, domains, bands=views), sessions)
 
-    def _fit_bank(self, bank: NormalBank) -> Self:
+    def _fit_bank(self, bank: NormalBank, sessions: Sequence[str] = ()) -> Self:
         config = ScoreConfig.parse(self.config)
         if config.assignment == "oracle":
             raise InputError(
                 f"{config.name!r} needs the true domain of each clip, which a detector never has. "
                 "Use its 'soft' or 'hard' form."
             )
-        own = bank.leave_one_out(config)[:, 0]
+        reference = reference_for(bank, config, sessions)
         # All that can fail is behind us: an earlier fit stays whole until here.
         self.config_ = config.name
         self.bank_ = bank
         self.domains_ = bank.domains
-        self._own_scores = own
-        self.threshold_ = self.threshold_at(self.false_alarm_rate)
-        flagged = own > self.threshold_
-        self.leave_one_out_rates_ = {
-            name: float(flagged[bank.clip_domains == code].mean())
-            for code, name in enumerate(bank.domains)
-        }
+        self.reference_ = reference
+        self._sessions = tuple(sessions)
         self._warn_of_floor()
         return self
 
-    def threshold_at(self, false_alarm_rate: float) -> float:
-        """The threshold for another false-alarm rate; no refit."""
-        check_is_fitted(self, "bank_")
-        codes = self.bank_.clip_domains
-        return threshold_for(self.config_, self._own_scores, codes, false_alarm_rate)
+    def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
+        """Judge by new normal clips, which are not in the bank and do not enter it.
 
-    def anomaly_score(self, X: Clips) -> Float64s:
-        """How anomalous each clip is: (n,), higher is more anomalous."""
-        check_is_fitted(self, "bank_")
-        return self.bank_.score(self._embeddings(X, reset=False), self.config_)[:, 0]
+        Parameters
+        ----------
+        X : (k, D), or {view: (k, D)}
+        domains : k labels, optional
+            None: each clip counts for the domain that it fits best. A domain without a new clip
+            keeps the reference scores of `fit`.
+        """
+        scores, weights = self._examine(X)
+        codes = weights.argmax(axis=1)
+        if domains is not None:
+            codes = match_domains(domains, self.domains_, len(scores), "domains")
+        rows = self._embeddings(X, reset=False)
+        new = (rows, codes.astype(np.int32))
+        self.reference_ = reference_for(self.bank_, self.config_, self._sessions, new)
+        self._warn_of_floor()
+        return self
 
-    def domain_weights(self, X: Clips) -> Float64s:
-        """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
+    def _fitted(self) -> DACo:
         check_is_fitted(self, "bank_")
-        config = ScoreConfig.parse(self.config_)
-        by = config if config.assignment else DEFAULT_CONFIG
-        return self.bank_.domain_weights(self._embeddings(X, reset=False), by)
+        return self
 
     def _warn_of_floor(self) -> None:
-        name, size = min(self.bank_.domain_sizes.items(), key=lambda item: item[1])
-        if more := more_clips_for(self.false_alarm_rate, size):
+        smallest = self.reference_.smallest_rates()
+        name, floor = max(smallest.items(), key=lambda item: item[1])
+        if self.false_alarm_rate < floor * (1 - 1e-9):
             warnings.warn(
-                f"false_alarm_rate={self.false_alarm_rate:g} is below {1 / (size + 1):.3g}, the "
-                f"smallest rate that the {size} clips of domain {name!r} support; the threshold "
-                f"there is extrapolated. {size + more} clips would support it.",
+                f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
+                f"rate that the {self.reference_.sizes[name]} clips of domain {name!r} support; "
+                "the threshold there is extrapolated. Calibrate with more new normals.",
                 DacoWarning,
                 stacklevel=4,
             )
@@ -262,8 +309,18 @@ class LabelFreeSearch(_Detector):
         self.bands = bands
         self.veto = veto
 
-    def fit(self, X: Clips, y: object = None, *, domains: Domains | None = None) -> Self:
-        """Compare the pool on the normal clips ``X``; ``y`` is ignored, and may not hold text."""
+    def fit(
+        self,
+        X: Clips,
+        y: object = None,
+        *,
+        domains: Domains | None = None,
+        groups: Sequence[str] | None = None,
+    ) -> Self:
+        """Compare the pool on the normal clips ``X``; ``y`` is ignored, and may not hold text.
+
+        ``groups`` are the recording sessions of the clips, for ``best_detector_``.
+        """
         import pandas as pd
 
         self._refuse_domains(y)
@@ -300,24 +357,19 @@ class LabelFreeSearch(_Detector):
             }
         )
         self.best_config_, self.reason_ = choice.config, choice.reason
-        self.best_detector_ = DACo(self.best_config_, self.false_alarm_rate, self.bands)._fit_bank(
-            bank
-        )
+        detector = DACo(self.best_config_, self.false_alarm_rate, self.bands)
+        self.best_detector_ = detector._fit_bank(bank, parse_sessions(groups, len(rows)))
         given = rows if is_by_view(X) else X
         validate_data(self.best_detector_, given, reset=True, skip_check_array=True)
-        self._own_scores = self.best_detector_._own_scores
-        self.threshold_ = self.best_detector_.threshold_
         self.domains_ = bank.domains
         return self
 
-    def anomaly_score(self, X: Clips) -> Float64s:
-        """How anomalous each clip is to the chosen detector."""
-        check_is_fitted(self, "best_detector_")
-        return self.best_detector_.bank_.score(self._embeddings(X, reset=False), self.best_config_)[
-            :, 0
-        ]
+    def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
+        """Judge by new normal clips, as :meth:`DACo.calibrate`."""
+        self._fitted().calibrate(X, domains)
+        return self
 
-    def domain_weights(self, X: Clips) -> Float64s:
-        """How strongly each clip belongs to each of ``domains_``."""
+    def _fitted(self) -> DACo:
         check_is_fitted(self, "best_detector_")
-        return self.best_detector_.domain_weights(X)
+        detector: DACo = self.best_detector_
+        return detector

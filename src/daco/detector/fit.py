@@ -31,35 +31,34 @@ def fit_machines(
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
     """The model of each machine, or what is wrong with its normals, as it is finished.
 
-        Parameters
-        ----------
-        machines : sequence of Normals
-            Sent to the workers as these come free, never all at once.
-        config, false_alarm_rate
-            As of :meth:`MachineModel.fit`.
-        max_normals : int, optional
-            Thin each machine to so many normals by :func:`daco.method.coreset.choose_normals`; its
-            model records under ``thinned_from`` in the provenance how many there were.
-        pool : Executor, optional
-            A `worker_pool`; None fits one after the other in this process.
+    Parameters
+    ----------
+    machines : sequence of Normals
+        Sent to the workers as these come free, never all at once.
+    config, false_alarm_rate
+        As of :meth:`MachineModel.fit`.
+    max_normals : int, optional
+        Thin each machine to so many normals by :func:`daco.method.coreset.choose_normals`; its
+        model records under ``thinned_from`` in the provenance how many there were.
+    pool : Executor, optional
+        A `worker_pool`; None fits one after the other in this process.
 
-        Yields
-        ------
-        index : int
-            Of the machine. Its model has the same bytes whoever has fitted it, and when.
-        model : MachineModel or DacoError
+    Yields
+    ------
+    index : int
+        Of the machine. Its model has the same bytes whoever has fitted it, and when.
+    model : MachineModel or DacoError
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from daco.detector.fit import fit_machines
-        >>> from daco.detector.normals import Normals
-    from daco.detector.ranges import learn_ranges
-        >>> X = np.random.default_rng(0).normal(size=(2, 60, 8)).astype(np.float32) + 1
-        >>> domains, names = ("old",) * 50 + ("new",) * 10, tuple(map(str, range(60)))
-        >>> fleet = [Normals(m, x, domains, names, None, {}) for m, x in zip(("fan", "pump"), X)]
-        >>> dict(fit_machines(fleet, config="raw-k1"))[1]
-        MachineModel('pump', raw-k1: 10 new and 50 old clips, 8-d, rate 0.1)
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.fit import fit_machines
+    >>> from daco.detector.normals import Normals
+    >>> X = np.random.default_rng(0).normal(size=(2, 60, 8)).astype(np.float32) + 1
+    >>> domains, names = ("old",) * 50 + ("new",) * 10, tuple(map(str, range(60)))
+    >>> fleet = [Normals(m, x, domains, names, None, {}) for m, x in zip(("fan", "pump"), X)]
+    >>> dict(fit_machines(fleet, config="raw-k1"))[1]
+    MachineModel('pump', raw-k1: 10 new and 50 old clips, 8-d, rate 0.1)
     """
     # One time for all of them, and that of this computer.
     fit = partial(

@@ -1,11 +1,12 @@
 """MachineModel: the detector of one machine, a value that can be saved to one file.
 
-It holds the normals' embeddings, their leave-one-out scores, and one threshold that holds a
-false-alarm rate in every domain. Adding normals or changing the rate makes another value.
+It holds the normals' embeddings and the reference scores that clips are judged against. Adding or
+removing normals, calibrating with new ones, or changing the rate makes another value.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,35 +15,43 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daco.data.views import Bands, Views, join_views
 from daco.detector import modelfile
 from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
-from daco.detector.thresholds import FALSE_ALARM_RATE, more_clips_for, require_rate, threshold_for
+from daco.detector.reference import (
+    ReferenceScores,
+    basis_in_words,
+    expected_rates,
+    parse_sessions,
+    reference_fields,
+)
+from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import RECOMMENDED_CONFIG, WHY_RECOMMENDED, ScoreConfig
-from daco.validation import Float64s, as_embeddings, as_float32
+from daco.text import quantity
+from daco.validation import Float64s, as_float32
 from daco.version import __version__
 
 AUTO = "auto"  # chooses among daco.method.config.blind_pool()
 RECOMMENDED = "recommended"  # daco.method.config.RECOMMENDED_CONFIG
 
-_MAX_UPDATES = 100
+_ARRAYS = ("embeddings", "clip_domains", "reference_scores", "reference_domains")
 
 
 @dataclass(frozen=True, eq=False)
 class ClipScores:
     """The scores of n clips, row by row; higher is more anomalous.
 
-    ``p_values`` are about the share of normals that score as high, ``alarms`` whether the score is
-    above the threshold, ``weights`` (n, G) how strongly each clip belongs to each domain. The most
-    similar normal is a row of the model; a clip is ``out_of_range`` where that is farther than any
-    normal is from its most similar other one. ``normal_scores`` (n, members) are those of a vote.
+    ``p_values`` are about the share of normals that score as high, ``alarms`` whether they are at
+    most the false-alarm rate, ``weights`` (n, G) how strongly each clip belongs to each domain. The
+    most similar normal is a row of the model; a clip is ``out_of_range`` where that is farther than
+    any normal is from its most similar other one. ``normal_scores`` (n, members) are a vote's.
     """
 
     scores: Float64s
@@ -76,16 +85,24 @@ class MachineModel:
         Each normal's index into them.
     clip_names, clip_sha256 : tuple of str
         Of each normal's recording; a hash is ``""`` where it is not known.
-    own_scores : (N,) float64
-        Leave-one-out scores; threshold and p-values follow from them.
-    false_alarm_rate, threshold : float
-        A score above the threshold is an alarm.
+    reference_scores, reference_domains : (n,) float64, (n,) int
+        What `reference` is made of.
+    false_alarm_rate : float
+        A clip whose p-value is at most this is an alarm.
     reason : str
         Why this configuration.
     provenance : dict
         ``created``, ``daco_version``, what it was made from, the selection, the updates.
     bands : int or Views
         Equal parts of each vector, for ``beam`` configurations, or its views.
+    sessions : tuple of str
+        Recording session of each normal, ``""`` where it is not known; () where none is.
+    new_embeddings, new_domains, new_names
+        Normals that are not in the bank: reference scores come from them where there are any.
+    basis : {domain: dict}
+        What the reference scores of each domain rest on: ``kind``, ``clips`` and ``when``.
+    ranges : dict, optional
+        Levels between which the normals are.
 
     Examples
     --------
@@ -96,7 +113,7 @@ class MachineModel:
     MachineModel('press', conf-soft-m0-k1: 10 new and 50 old clips, 16-d, rate 0.1)
     >>> model.score(np.stack([X[0], -X[0]])).alarms
     array([False,  True])
-    >>> model.at_rate(0.2).threshold < model.threshold
+    >>> model.at_rate(0.2).thresholds["old"] < model.thresholds["old"]
     True
     """
 
@@ -107,18 +124,23 @@ class MachineModel:
     domains: tuple[str, ...]
     clip_domains: NDArray[np.int32]
     clip_names: tuple[str, ...]
-    own_scores: Float64s
+    reference_scores: Float64s
+    reference_domains: NDArray[np.int32]
+    basis: Mapping[str, Mapping[str, Any]]
     false_alarm_rate: float
-    threshold: float
     reason: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     bands: Bands = 1
     clip_sha256: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    new_embeddings: NDArray[np.float32] = field(default_factory=lambda: _empty(0, 0))
+    new_domains: NDArray[np.int32] = field(default_factory=lambda: _empty(0).astype(np.int32))
+    new_names: tuple[str, ...] = ()
     ranges: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_fields(vars(self))
-        for name in ("embeddings", "clip_domains", "own_scores"):
+        for name in _ARRAYS:
             view = getattr(self, name).view()
             view.flags.writeable = False
             object.__setattr__(self, name, view)
@@ -137,6 +159,7 @@ class MachineModel:
         provenance: Mapping[str, Any] | None = None,
         bands: Bands | Mapping[str, int] | None = None,
         clip_sha256: Sequence[str] = (),
+        groups: Sequence[str] | None = None,
         ranges: Mapping[str, Any] | None = None,
     ) -> MachineModel:
         """The model of normal clips.
@@ -161,6 +184,10 @@ class MachineModel:
             Stored with the model; ``created`` overrides the time (``$SOURCE_DATE_EPOCH`` or now).
         bands : int or Views, optional
             How vectors are divided, as of :class:`daco.NormalBank`.
+        groups : N labels, optional
+            Recording session of each clip, ``""`` where it is not known.
+        ranges : mapping, optional
+            Levels between which the normals are.
         """
         from daco.method.choice import choose_config
 
@@ -178,12 +205,13 @@ class MachineModel:
         else:
             name, reason = require_usable(config), "named by the user"
         given = dict(provenance or {})
+        sessions = parse_sessions(groups, len(embeddings))
         model = cls(
             machine=machine,
             config=name,
             frontend=frontend,
             embeddings=embeddings,
-            clip_names=_names(clip_names, len(embeddings)),
+            clip_names=parse_names(clip_names, len(embeddings)),
             false_alarm_rate=float(false_alarm_rate),
             reason=reason,
             provenance={
@@ -195,10 +223,11 @@ class MachineModel:
             },
             bands=bank.bands,
             clip_sha256=tuple(clip_sha256),
+            sessions=sessions,
             ranges=ranges,
-            **_calibration(bank, name, false_alarm_rate),
+            **reference_fields(bank, name, sessions),
         )
-        return model._with_bank(bank)
+        return model.with_bank(bank)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -239,14 +268,29 @@ class MachineModel:
         """The largest distance of a normal to its most similar other one."""
         return float(self.bank.leave_one_out("raw-k1").max())
 
+    @cached_property
+    def reference(self) -> ReferenceScores:
+        """What clips are judged against."""
+        kinds = {name: each["kind"] for name, each in self.basis.items()}
+        bounded = ScoreConfig.parse(self.config).calibration == "conf"
+        return ReferenceScores(
+            self.reference_scores, self.reference_domains, self.domains, bounded, kinds
+        )
+
+    @cached_property
+    def thresholds(self) -> dict[str, float]:
+        """The score above which a clip of one domain alone is an alarm, by domain."""
+        return self.reference.domain_thresholds(self.false_alarm_rate)
+
     def score(self, X: Clips) -> ClipScores:
         """Judge clips of unknown domain, one row of `X` each."""
         examined = self.bank.examine(X, self.config)
         scores = examined.scores[:, 0]
+        p_values = self.reference.p_values(scores, examined.weights)
         return ClipScores(
             scores=scores,
-            p_values=self.p_values(scores, examined.weights),
-            alarms=scores > self.threshold,
+            p_values=p_values,
+            alarms=p_values <= self.false_alarm_rate,
             weights=examined.weights,
             nearest=examined.nearest,
             nearest_distance=examined.distance,
@@ -254,94 +298,32 @@ class MachineModel:
             normal_scores=examined.normal_scores,
         )
 
-    def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
-        """``(1 + normals as high) / (n + 1)`` of each domain, weighted; approximate."""
-        scores = np.asarray(scores, np.float64)
-        by_domain = np.empty((*scores.shape, len(self.domains)))
-        for code, own in enumerate(self._sorted_own):
-            above = len(own) - np.searchsorted(own, scores, side="left")
-            by_domain[..., code] = (1 + above) / (len(own) + 1)
-        return np.minimum((by_domain * np.asarray(weights)).sum(axis=-1), 1.0)
-
-    @cached_property
-    def _sorted_own(self) -> list[Float64s]:
-        codes = range(len(self.domains))
-        return [np.sort(self.own_scores[self.clip_domains == code]) for code in codes]
-
-    def floor(self) -> dict[str, float]:
-        """For each domain the smallest false-alarm rate with clips behind it, 1 / (n + 1)."""
-        return {name: 1 / (size + 1) for name, size in self.domain_sizes.items()}
+    def expected_rates(self) -> dict[str, tuple[float, float]]:
+        """The false-alarm rates between which new recordings are expected, by domain."""
+        return expected_rates(self.bank, self.config, self.reference, self.false_alarm_rate)
 
     def cautions(self) -> tuple[str, ...]:
-        """A sentence for each domain with too few clips for the false-alarm rate."""
+        """A sentence for each domain whose reference scores are too few for the rate."""
+        rate, needed = self.false_alarm_rate, math.ceil(1 / self.false_alarm_rate - 1 - 1e-9)
         return tuple(
-            f"A false-alarm rate of {self.false_alarm_rate:g} is below {1 / (size + 1):.3g}, the "
-            f"smallest that {size} {name} clip{'s' * (size > 1)} can support; the threshold "
-            f"is extrapolated there. {more} more would support it."
-            for name, size in self.domain_sizes.items()
-            if (more := more_clips_for(self.false_alarm_rate, size))
+            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
+            f"{quantity(self.reference.sizes[name], 'clip')} of {name} can support: the threshold "
+            f"is extrapolated. Calibrate with {needed} new normals of {name} or more."
+            for name, smallest in self.reference.smallest_rates().items()
+            if rate < smallest * (1 - 1e-9)
         )
 
-    def leave_one_out_rates(self) -> dict[str, float]:
-        """The share of each domain's normals above the threshold, each left out once."""
-        above = [float((own > self.threshold).mean()) for own in self._sorted_own]
-        return dict(zip(self.domains, above, strict=True))
+    def basis_sentence(self) -> str:
+        """What decisions rest on, for people."""
+        return basis_in_words(self.basis)
 
     def at_rate(self, rate: float) -> MachineModel:
-        """The same detector with the threshold of another false-alarm rate; no refit."""
-        threshold = threshold_for(self.config, self.own_scores, self.clip_domains, rate)
-        model = replace(self, false_alarm_rate=float(rate), threshold=threshold)
-        return model._with_bank(self.bank)
+        """The same detector with another false-alarm rate; no refit."""
+        require_rate(rate)
+        return replace(self, false_alarm_rate=float(rate)).with_bank(self.bank)
 
-    def updated(
-        self,
-        X: Clips,
-        domain: str,
-        clip_names: Sequence[str],
-        *,
-        note: Mapping[str, Any] | None = None,
-        clip_sha256: Sequence[str] = (),
-    ) -> MachineModel:
-        """The model with more normals of one domain, known or new, calibrated again.
-
-        The configuration and the rate stay. `note` is stored with the update's time and counts.
-        """
-        rows = join_views(X, self.bands)[0]
-        new = as_float32(as_embeddings(rows, dim=self.embeddings.shape[1]), "X")
-        require_bank_size(len(self) + len(new))
-        labels = [self.domains[code] for code in self.clip_domains] + [domain] * len(new)
-        embeddings = np.concatenate([self.embeddings, new])
-        bank = NormalBank(embeddings, labels, bands=self.bands)
-        calibration = _calibration(bank, self.config, self.false_alarm_rate)
-        update = {
-            "when": timestamp(),
-            "daco_version": __version__,
-            **(note or {}),
-            "domain": domain,
-            "clips": len(new),
-            "threshold_before": self.threshold,
-            "threshold_after": calibration["threshold"],
-        }
-        history = [*self.provenance.get("updates", []), update]
-        provenance = {**self.provenance, "updates": history[-_MAX_UPDATES:]}
-        if len(history) > _MAX_UPDATES:
-            earlier = self.provenance.get("earlier_updates", 0)
-            provenance["earlier_updates"] = earlier + len(history) - _MAX_UPDATES
-        hashes: tuple[str, ...] = ()
-        if self.clip_sha256 or clip_sha256:
-            known, more = self.clip_sha256 or [""] * len(self), clip_sha256 or [""] * len(new)
-            hashes = (*known, *more)
-        model = replace(
-            self,
-            embeddings=embeddings,
-            clip_names=(*self.clip_names, *_names(clip_names, len(new))),
-            provenance=provenance,
-            clip_sha256=hashes,
-            **calibration,
-        )
-        return model._with_bank(bank)
-
-    def _with_bank(self, bank: NormalBank) -> MachineModel:
+    def with_bank(self, bank: NormalBank) -> MachineModel:
+        """The model itself, which keeps the distances of a bank of its normals."""
         self.__dict__["bank"] = bank  # where cached_property looks: distances are kept
         return self
 
@@ -373,6 +355,10 @@ class MachineModel:
             raise ModelError(f"{path}: {reason}") from None
 
 
+def _empty(*shape: int) -> NDArray[np.float32]:
+    return np.zeros(shape, np.float32)
+
+
 def timestamp() -> str:
     """The time in UTC to the second, ISO 8601; ``$SOURCE_DATE_EPOCH`` stands in for it."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
@@ -380,23 +366,8 @@ def timestamp() -> str:
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _calibration(bank: NormalBank, config: str, rate: float) -> dict[str, Any]:
-    """The fields of a model that follow from its bank."""
-    own, codes = bank.leave_one_out(config)[:, 0], bank.clip_domains
-    if not np.isfinite(own).all():
-        raise InputError(
-            f"{config!r} gives scores that are not finite for {int((~np.isfinite(own)).sum())} of "
-            f"the {len(own)} normals. Choose another configuration."
-        )
-    return {
-        "domains": bank.domains,
-        "clip_domains": codes.astype(np.int32),
-        "own_scores": own,
-        "threshold": threshold_for(config, own, codes, rate),
-    }
-
-
-def _names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def parse_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """Names of clips, row numbers by default."""
     names = tuple(map(str, range(count))) if given is None else tuple(given)
     if len(names) != count:
         raise InputError(f"clip_names must name each of the {count} clips. Got {len(names)}.")

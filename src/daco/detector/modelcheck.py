@@ -13,6 +13,8 @@ from daco.audio.formats import DEFAULT_LIMITS
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, PRECISIONS
 from daco.data.views import Views
+from daco.detector.ranges import check_ranges
+from daco.detector.reference import KINDS
 from daco.detector.thresholds import require_rate
 from daco.embedding.frontend import Frontend
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
@@ -67,16 +69,13 @@ def check_fields(model: Mapping[str, Any]) -> None:
     domains = model["domains"]
     for text in domains:
         _require_text("domain", text, MAX_NAME)
-    for text in model["clip_names"]:
+    for text in (*model["clip_names"], *model["new_names"], *filter(None, model["sessions"])):
         _require_text("clip name", text, MAX_NAME)
     if list(domains) != sorted(set(domains)) or not domains:
         raise InputError(f"The domains must be different and sorted. Got {domains!r}.")
     if len(domains) > MAX_DOMAINS:
         raise InputError(f"A model tells at most {MAX_DOMAINS} domains apart. Got {len(domains)}.")
     require_rate(model["false_alarm_rate"])
-    threshold = model["threshold"]
-    if not isinstance(threshold, float) or not np.isfinite(threshold):
-        raise InputError(f"The threshold must be a finite number. Got {threshold!r}.")
     _check_arrays(model)
     _check_clips(model, len(model["embeddings"]))
     if model["frontend"] is not None:
@@ -86,16 +85,36 @@ def check_fields(model: Mapping[str, Any]) -> None:
         for view in views:
             _check_frontend(view)
     _check_provenance(model["provenance"])
+    _check_basis(model)
+    if model["ranges"] is not None:
+        check_ranges(model["ranges"])
+
+
+def _check_basis(model: Mapping[str, Any]) -> None:
+    basis = model["basis"]
+    complete = list(basis) == list(model["domains"]) or set(basis) == set(model["domains"])
+    for each in basis.values():
+        when = each.get("when") if isinstance(each, Mapping) else 0
+        dated = when is None or (isinstance(when, str) and len(when) <= MAX_CONFIG)
+        complete = complete and dated and each.get("kind") in KINDS and is_whole(each.get("clips"))
+    if not complete:
+        raise InputError("The basis must say for each domain what its reference scores rest on.")
 
 
 def _check_arrays(model: Mapping[str, Any]) -> None:
     count, dim = len(model["embeddings"]), model["embeddings"].shape[-1]
+    scores, new = len(model["reference_scores"]), len(model["new_names"])
     for name, dtype, shape in (
         ("embeddings", np.float32, (count, dim)),
         ("clip_domains", np.int32, (count,)),
-        ("own_scores", np.float64, (count,)),
+        ("reference_scores", np.float64, (scores,)),
+        ("reference_domains", np.int32, (scores,)),
+        ("new_embeddings", np.float32, (new, dim)),
+        ("new_domains", np.int32, (new,)),
     ):
         array = model[name]
+        if name.startswith("new") and not new and not array.size:
+            continue
         if array.dtype != dtype or array.shape != shape or not array.size:
             raise InputError(
                 f"The {name} must be {np.dtype(dtype)} of shape {shape}. Got {array.dtype} of "
@@ -115,7 +134,8 @@ def _check_arrays(model: Mapping[str, Any]) -> None:
 
 def _check_clips(model: Mapping[str, Any], count: int) -> None:
     require_bank_size(count)
-    for name, what in (("clip_names", "clip names"), ("clip_sha256", "hashes")):
+    names = (("clip_names", "clip names"), ("clip_sha256", "hashes"), ("sessions", "sessions"))
+    for name, what in names:
         given = len(model[name])
         if given != count and (given or name == "clip_names"):
             raise InputError(f"There are {given} {what} for {count} clips.")
@@ -125,9 +145,11 @@ def _check_clips(model: Mapping[str, Any], count: int) -> None:
     codes, domains = model["clip_domains"], model["domains"]
     if not (codes.min() >= 0 and codes.max() < len(domains)):
         raise InputError(f"A clip's domain is none of the {len(domains)} domains.")
-    empty = np.flatnonzero(np.bincount(codes, minlength=len(domains)) == 0)
-    if empty.size:
-        raise InputError(f"The domain {domains[empty[0]]!r} has no clip.")
+    for which, each in (("clip", codes), ("reference score", model["reference_domains"])):
+        if set(each.tolist()) != set(range(len(domains))):
+            raise InputError(f"Each of the {len(domains)} domains must have a {which}.")
+    if not np.isin(model["new_domains"], codes).all():
+        raise InputError(f"The domain of a new clip is none of the {len(domains)} domains.")
     if count < 2:
         raise NotEnoughClipsError(
             "A model needs 2 normal clips, each judged by the others. Got 1: record more."

@@ -37,8 +37,8 @@ from daco.files.hashing import is_sha256
 from daco.files.remote import Location, is_remote
 from daco.text import quantity
 
-SCHEMA = 4
-"""The newest that is read. Models are written in the oldest that holds them, for older readers."""
+SCHEMA = 5
+"""What is written; older ones are read."""
 
 FORMAT = "daco-model"
 SUFFIX = ".daco"
@@ -53,13 +53,24 @@ _LENGTH = struct.Struct("<Q")
 _HASH_BYTES = 32
 _METADATA = ("format", "model", "schema", "sha256")
 _TENSORS: dict[str, tuple[str, str, int]] = {
+    "reference_scores": ("F64", "<f8", 1),
     "own_scores": ("F64", "<f8", 1),
     "embeddings": ("F32", "<f4", 2),
+    "new_embeddings": ("F32", "<f4", 2),
     "clip_domains": ("I32", "<i4", 1),
+    "reference_domains": ("I32", "<i4", 1),
+    "new_domains": ("I32", "<i4", 1),
     "clip_names": ("U8", "u1", 1),
     "clip_sha256": ("U8", "u1", 2),
+    "new_names": ("U8", "u1", 1),
+    "sessions": ("U8", "u1", 1),
 }
 """Types and number of dimensions, in the order of the file and of the hash."""
+
+_ALWAYS = {"reference_scores", "reference_domains", "embeddings", "clip_domains", "clip_names"}
+_NEW = {"new_embeddings", "new_domains", "new_names"}
+_ALWAYS_BEFORE = {"own_scores", "embeddings", "clip_domains", "clip_names"}
+"""Before schema 5."""
 
 _DOCUMENT: dict[str, Any] = {
     "machine": str,
@@ -71,6 +82,8 @@ _DOCUMENT: dict[str, Any] = {
     "reason": str,
     "provenance": dict,
     "bands": (int, dict),
+    "basis": dict,
+    "ranges": (dict, type(None)),
 }
 
 Fields = dict[str, Any]
@@ -79,12 +92,12 @@ Fields = dict[str, Any]
 
 def encode(model: Mapping[str, Any]) -> bytes:
     """The bytes of a file with the fields of a model; the same fields give the same bytes."""
-    schema, document, tensors = _schema(model), _document(model), _pack(model)
+    document, tensors = _document(model), _pack(model)
     metadata = {
         "format": FORMAT,
         "model": _canonical(document),
-        "schema": str(schema),
-        "sha256": _hash(schema, document, tensors),
+        "schema": str(SCHEMA),
+        "sha256": _hash(SCHEMA, document, tensors),
     }
     data = safetensors.numpy.save(tensors, metadata)
     start = _LENGTH.size + _LENGTH.unpack_from(data)[0]
@@ -115,19 +128,39 @@ def decode(data: bytes) -> tuple[Fields, str]:
             f"the content does not fit its hash (expected {metadata['sha256'][:12]}..., got "
             f"{sha256[:12]}...): the file is damaged. Copy it again."
         )
-    count = len(arrays["embeddings"])
-    return document | arrays | {
-        "domains": tuple(document["domains"]),
-        "frontend": _frontend(document["frontend"]),
-        "bands": _bands(document.get("bands", 1)),
-        "clip_names": _unpack_names(arrays["clip_names"], count),
-        "clip_sha256": _unpack_hashes(arrays.get("clip_sha256"), count),
-    }, sha256
+    count, new = len(arrays["embeddings"]), len(arrays.get("new_embeddings", ()))
+    fields = (
+        document
+        | arrays
+        | {
+            "domains": tuple(document["domains"]),
+            "frontend": _frontend(document["frontend"]),
+            "bands": _bands(document.get("bands", 1)),
+            "clip_names": _unpack_names(arrays["clip_names"], count),
+            "clip_sha256": _unpack_hashes(arrays.get("clip_sha256"), count),
+        }
+    )
+    for name, rows in (("new_names", new), ("sessions", count)):
+        if name in arrays:
+            fields[name] = _unpack_names(arrays[name], rows)
+    return fields if schema > 4 else _as_schema_5(fields), sha256
+
+
+def _as_schema_5(fields: Fields) -> Fields:
+    """Older models have leave-one-out scores of their normals, which are their reference."""
+    del fields["threshold"]
+    sizes = np.bincount(fields["clip_domains"].clip(0), minlength=len(fields["domains"])).tolist()
+    basis = {
+        name: {"kind": "training", "clips": size, "when": None}
+        for name, size in zip(fields["domains"], sizes, strict=False)
+    }
+    scores, codes = fields.pop("own_scores"), fields["clip_domains"]
+    return fields | {"reference_scores": scores, "reference_domains": codes, "basis": basis}
 
 
 def content_hash(model: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical document and the tensors: the same in memory and on disk."""
-    return _hash(_schema(model), _document(model), _pack(model))
+    return _hash(SCHEMA, _document(model), _pack(model))
 
 
 def is_model(path: Location) -> bool:
@@ -251,8 +284,11 @@ def _tensors(data: bytes, schema: int) -> dict[str, NDArray[Any]]:
     except safetensors.SafetensorError as error:
         why = "".join(char if char.isprintable() else "?" for char in str(error)[:200])
         raise ModelError(f"truncated or damaged: {why}. Copy the file again.") from None
-    hashed = schema == 3 or (schema > 3 and "clip_sha256" in views)
-    expected = [name for name in _TENSORS if hashed or name != "clip_sha256"]
+    needed = set(_ALWAYS if schema > 4 else _ALWAYS_BEFORE)
+    optional = [{"clip_sha256"}, _NEW, {"sessions"}] if schema > 4 else [{"clip_sha256"}]
+    needed |= set().union(*(names for names in optional if schema > 3 and names & set(views)))
+    needed |= {"clip_sha256"} if schema == 3 else set()
+    expected = [name for name in _TENSORS if name in needed]
     if sorted(views) != sorted(expected):
         raise ModelError(
             f"damaged: a model holds the tensors {', '.join(expected)}. Got {len(views)}: "
@@ -272,13 +308,16 @@ def _tensors(data: bytes, schema: int) -> dict[str, NDArray[Any]]:
 
 
 def _check_document(document: Mapping[str, Any], schema: int) -> None:
-    expected = [name for name in _DOCUMENT if schema >= 2 or name != "bands"]
+    since = {"bands": 2, "basis": 5, "ranges": 5}
+    expected = [name for name in _DOCUMENT if since.get(name, 1) <= schema]
+    if schema > 4:
+        expected.remove("threshold")
     if sorted(document) != sorted(expected):
         raise ModelError(f"damaged: the description must hold {', '.join(expected)}.")
     for name in expected:
         if not isinstance(document[name], _DOCUMENT[name]):
             raise ModelError(f"damaged: {name} cannot be {document[name]!r:.60}.")
-    if isinstance(document.get("bands"), dict) != (schema > 3):
+    if isinstance(document.get("bands"), dict) != (schema > 3) and schema < 5:
         raise ModelError(f"damaged: bands cannot be {document.get('bands')!r:.60} in this schema.")
 
 
@@ -325,36 +364,32 @@ def _unpack_hashes(array: NDArray[Any] | None, count: int) -> tuple[str, ...]:
     return tuple(row.tobytes().hex() if row.any() else "" for row in array)
 
 
-def _schema(model: Mapping[str, Any]) -> int:
-    if isinstance(model["bands"], Views):
-        return 4
-    if model["clip_sha256"]:
-        return 3
-    return 1 if model["bands"] == 1 else 2
-
-
 def _document(model: Mapping[str, Any]) -> dict[str, Any]:
-    document = {name: model[name] for name in _DOCUMENT if name != "bands" or _schema(model) > 1}
+    document = {name: model[name] for name in _DOCUMENT if name != "threshold"}
     if isinstance(model["bands"], Views):
         document["bands"] = {name: list(value) for name, value in asdict(model["bands"]).items()}
-    frontend = model["frontend"]
+    frontend, ranges = model["frontend"], model["ranges"]
     return document | {
         "frontend": None if frontend is None else asdict(frontend),
         "domains": list(model["domains"]),
         "provenance": dict(model["provenance"]),
+        "basis": {name: dict(each) for name, each in model["basis"].items()},
+        "ranges": None if ranges is None else dict(ranges),
     }
 
 
 def _pack(model: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    names = "\0".join(model["clip_names"]).encode()
-    packed = {**model, "clip_names": np.frombuffer(names, np.uint8)}
+    packed = {name: model[name] for name in _TENSORS if name in model}
     hashes = b"".join(bytes.fromhex(each) or bytes(_HASH_BYTES) for each in model["clip_sha256"])
-    if hashes:
-        packed["clip_sha256"] = np.frombuffer(hashes, np.uint8).reshape(-1, _HASH_BYTES)
+    packed["clip_sha256"] = np.frombuffer(hashes, np.uint8).reshape(-1, _HASH_BYTES)
+    for name in ("clip_names", "new_names", "sessions"):
+        packed[name] = np.frombuffer("\0".join(model[name]).encode(), np.uint8)
+    absent = {"clip_sha256": not hashes, "sessions": not model["sessions"]}
+    absent |= dict.fromkeys(_NEW, not len(model["new_embeddings"]))
     return {
-        name: np.ascontiguousarray(packed[name], dtype)
-        for name, (_, dtype, _) in _TENSORS.items()
-        if hashes or name != "clip_sha256"
+        name: np.ascontiguousarray(array, _TENSORS[name][1])
+        for name, array in packed.items()
+        if not absent.get(name)
     }
 
 

@@ -46,7 +46,10 @@ class Verdict:
     p_value : float
         About the share of normals that score as high.
     alarm : bool
-        The state is ``anomalous``.
+        The state is ``anomalous``: the p-value is at most the false-alarm rate, the score above
+        `threshold`, and nothing else is wrong.
+    threshold : float
+        For a clip with these domain weights.
     domain_weights : dict
         How strongly it belongs to each domain.
     nearest : str
@@ -65,6 +68,8 @@ class Verdict:
         Where the most anomalous window begins, in seconds; None for a single window.
     model_sha256 : str
         The model that decided.
+    basis : str
+        What the decision rests on.
     state : str
         ``normal`` or ``anomalous`` by the score, or why it does not decide
         (:mod:`daco.detector.ranges`): ``off``, ``out of range`` or ``recorder fault``.
@@ -84,7 +89,8 @@ class Verdict:
     windows: int
     worst_window: float | None
     model_sha256: str
-    state: str
+    basis: str = ""
+    state: str = NORMAL
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, as the command line, the webhook and the service write it."""
@@ -231,7 +237,8 @@ def _verdict(
             f"far: farther from every normal ({distance:.3g}) than any of them is from "
             f"the others ({model.reach:.3g})",
         )
-    above = bool(score > model.threshold)
+    p_value = float(model.reference.p_values(score, weights))
+    above = p_value <= model.false_alarm_rate
     if scored.normal_scores is not None:
         reasons = (*reasons, *_opinion(model, scored.normal_scores[taken].mean(axis=0), above))
     if above and state == NORMAL:
@@ -240,9 +247,9 @@ def _verdict(
         name=name,
         machine=model.machine,
         score=score,
-        p_value=float(model.p_values(score, weights)),
+        p_value=p_value,
         alarm=state == ANOMALOUS,
-        threshold=model.threshold,
+        threshold=float(model.reference.thresholds(weights[None], model.false_alarm_rate)[0]),
         domain_weights=dict(zip(model.domains, map(float, weights), strict=True)),
         nearest=model.clip_names[int(scored.nearest[worst])],
         nearest_distance=distance,
@@ -251,6 +258,7 @@ def _verdict(
         windows=len(scored),
         worst_window=float(starts[worst]) if starts is not None and len(scored) > 1 else None,
         model_sha256=model.sha256,
+        basis=model.basis_sentence(),
         state=state,
     )
 

@@ -24,7 +24,7 @@ from daco.method.criterion import (
 )
 from daco.method.distances import MEMORY_BUDGET, unit_rows
 from daco.method.domains import oracle_weights
-from daco.method.kernels import Array, device_memory, kernels, load, require_device
+from daco.method.kernels import Array, device_memory, load, on_host, require_device
 from daco.method.scorers import clips_needed
 from daco.method.vote import members_of
 from daco.validation import Bools, Float64s, Floats, Indices, encode_domains, match_domains
@@ -181,7 +181,7 @@ class NormalBank:
         oracle = self._oracle(configs, domains, len(query[0]))
         with self._batch.exact_products():
             scores = self._batch.score(self._on_device(query), configs, oracle)
-            return _on_host(scores)[:, 0].T
+            return on_host(scores)[:, 0].T
 
     def members(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
         """The configurations that take part in a vote, for each view."""
@@ -225,10 +225,10 @@ class NormalBank:
             found = self._batch.examine(query, configs, by, with_nearest=True)
             normal = found.normal_scores
             return Examination(
-                _on_host(found.scores)[:, 0].T,
-                _on_host(found.weights)[0].T,
+                on_host(found.scores)[:, 0].T,
+                on_host(found.weights)[0].T,
                 *self._rows_of(found),
-                None if normal is None else _on_host(normal)[:, 0].T,
+                None if normal is None else on_host(normal)[:, 0].T,
             )
 
     def leave_one_out(self, grid: Grid) -> Float64s:
@@ -239,7 +239,7 @@ class NormalBank:
         configs = parse_grid(grid)
         require_clips(configs, len(self), spare=1)
         with self._batch.exact_products():
-            grouped = _on_host(self._batch.leave_one_out(configs))[:, 0].T
+            grouped = on_host(self._batch.leave_one_out(configs))[:, 0].T
         scores = np.empty_like(grouped)
         scores[self._order] = grouped
         return scores
@@ -282,7 +282,7 @@ class NormalBank:
         require_clips([by], len(self))
         query = self._on_device(self._query(X))
         with self._batch.exact_products():
-            return _on_host(self._batch.examine(query, [], by).weights)[0].T
+            return on_host(self._batch.examine(query, [], by).weights)[0].T
 
     def nearest(self, X: Clips) -> tuple[Indices, Float64s]:
         """The most similar normal of each clip: its row in the bank, and its cosine distance."""
@@ -304,8 +304,8 @@ class NormalBank:
         held, denominators = halves(configs, self.domains, self._starts, n_splits, seed)
         with self._batch.exact_products():
             counts, uniformity = self._batch.criterion(configs, held, with_uniformity)
-            balance = Balance(_on_host(counts)[:, 0], denominators)
-            return balance, None if uniformity is None else _on_host(uniformity)[:, 0]
+            balance = Balance(on_host(counts)[:, 0], denominators)
+            return balance, None if uniformity is None else on_host(uniformity)[:, 0]
 
     def _query(self, X: Clips) -> list[Floats]:
         """Unit rows of each view in the bank's precision, scaled in the wider of the two."""
@@ -320,7 +320,7 @@ class NormalBank:
     def _rows_of(self, found: Examined) -> tuple[Indices, Float64s]:
         """Rows of the bank as it was given, and distances, of the nearest normals."""
         pair = (found.nearest, found.distance)
-        index, distance = (_on_host(values).reshape(-1) for values in pair)
+        index, distance = (on_host(values).reshape(-1) for values in pair)
         return self._order[index], distance.astype(np.float64)
 
     def _oracle(
@@ -376,11 +376,6 @@ def require_clips(
                 f"{f'{available} clips' if available > 1 else 'one (n_samples=1)'}{half}. "
                 "Add normal clips or choose fewer neighbours."
             )
-
-
-def _on_host(array: Array) -> NDArray[Any]:
-    hosted: NDArray[Any] = kernels(array).to_host(array)
-    return hosted
 
 
 def _assigning(config: str | ScoreConfig) -> ScoreConfig:

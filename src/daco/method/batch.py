@@ -7,7 +7,7 @@ machines; what depends on the difference is in :mod:`daco.method.kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -33,6 +33,9 @@ from daco.method.scorers import (
 )
 from daco.method.vote import Members, Vote, fit_votes, grid_scores, members_of
 from daco.validation import Bools, Float64s, Indices
+
+Hide = Callable[[int, slice], Bools]
+"""Masks (N, n) of the normals that do not count for clips, by view and rows of the clips."""
 
 
 class Examined(NamedTuple):
@@ -102,11 +105,12 @@ class BankBatch:
         weights_by: ScoreConfig | None = None,
         with_nearest: bool = False,
         oracle: Float64s | None = None,
+        hide: Hide | None = None,
     ) -> Examined:
         """Scores, domain weights and nearest normals, from the same distances.
 
         ``oracle`` are weights (G, n) of the true domains. Weights and nearest normals are those of
-        the first view.
+        the first view. ``hide`` says which normals do not count for some of the clips.
         """
         K = self._kernels
         votes = self._fitted_votes(configs)
@@ -121,7 +125,13 @@ class BankBatch:
                 asked = self._asked(configs, votes, view)
                 by = weights_by if view == 0 else None
                 one, found = self._against(
-                    view, query[view][..., rows, :], asked, by, with_nearest and view == 0, true
+                    view,
+                    query[view][..., rows, :],
+                    asked,
+                    by,
+                    with_nearest and view == 0,
+                    true,
+                    None if hide is None else K.from_host(hide(view, rows), query[view]),
                 )
                 given.append(one)
                 nearest = nearest or found
@@ -145,6 +155,7 @@ class BankBatch:
         weights_by: ScoreConfig | None,
         with_nearest: bool,
         oracle: Array | None,
+        hidden: Array | None,
     ) -> tuple[CalibrationInput, tuple[Array, Array] | None]:
         """What the calibration of new clips needs in one view, and their nearest normals."""
         bases = _bases(configs)
@@ -156,7 +167,7 @@ class BankBatch:
         standardised, measured = required(base for base in bases if needs_own(base))
         own = self._leave_one_out(view, [*calibrated, *standardised], measured)
         computed = scores_against(
-            self._views[view], query, self.starts, bases, own, geometries, with_nearest
+            self._views[view], query, self.starts, bases, own, geometries, with_nearest, hidden
         )
         given = CalibrationInput(
             calibration=own.scores,

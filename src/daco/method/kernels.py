@@ -121,3 +121,9 @@ def device_memory(device: torch.device) -> int:
 
     free = free_memory(device)
     return _MEMORY_ELSEWHERE if free is None else int(0.8 * free)
+
+
+def on_host(array: Array) -> NDArray[Any]:
+    """An array, or a tensor of any device, as a NumPy array."""
+    hosted: NDArray[Any] = kernels(array).to_host(array)
+    return hosted

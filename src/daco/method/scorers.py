@@ -14,7 +14,7 @@ import numpy as np
 
 from daco.method.bases import SCORERS, Base
 from daco.method.densities import BaseScores, local_against, local_within
-from daco.method.geometry import Spaces
+from daco.method.geometry import Space, Spaces
 from daco.method.kernels import Array, kernels
 from daco.validation import Bools, Indices
 
@@ -93,16 +93,24 @@ def scores_against(
     own: SubsetScores,
     geometries: Collection[str] = (),
     with_nearest: bool = False,
+    hidden: Array | None = None,
 ) -> SubsetScores:
     """Score new clips, unit rows (..., n, D), against the whole bank; S is 1.
 
     ``own`` are the bank's leave-one-out scores: what fusion and standardisation rest on. The
-    distances of each geometry are computed once for all that is asked for.
+    distances of each geometry are computed once for all that is asked for. Normals that are
+    ``hidden`` (N, n) from a clip are infinitely far from it.
     """
+
+    def distances_to(space: Space, rows: Array) -> Array:
+        distances = space.distances_to(rows)
+        return distances if hidden is None else K.xp.where(hidden, float("inf"), distances)
+
+    K = kernels(query)
     parts, needed = required(bases)
     needed |= set(geometries)
-    distances = spaces.whole.distances_to(query) if with_nearest else None
-    result = SubsetScores(nearest=None if distances is None else kernels(query).nearest(distances))
+    distances = distances_to(spaces.whole, query) if with_nearest else None
+    result = SubsetScores(nearest=None if distances is None else K.nearest(distances))
     for bandwise, geometry in ((False, WHOLE), (True, BANDS)):
         local = [base for base in parts if base.bandwise == bandwise and _is_local(base)]
         if local or geometry in needed:
@@ -112,7 +120,7 @@ def scores_against(
                     space,
                     distances
                     if distances is not None and space is spaces.whole
-                    else space.distances_to(rows),
+                    else distances_to(space, rows),
                     domain_starts,
                     local,
                     geometry in needed,

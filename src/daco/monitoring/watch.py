@@ -85,7 +85,7 @@ class ModelInUse:
             return None
         self.model, self.listener = model, listener
         normals = quantity(len(model), "normal")
-        return f"The model has changed: {normals}, threshold {model.threshold:.4g}."
+        return f"The model has changed: {normals}, judges {model.basis_sentence()}."
 
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""

@@ -85,7 +85,7 @@ class Sensitivity:
     machine: str
     config: str
     model_sha256: str
-    threshold: float
+    thresholds: dict[str, float]
     false_alarm_rate: float
     kinds: tuple[str, ...]
     domains: tuple[str, ...]
@@ -174,7 +174,7 @@ class Sensitivity:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        names = ("machine", "config", "model_sha256", "threshold", "false_alarm_rate", "detect")
+        names = ("machine", "config", "model_sha256", "thresholds", "false_alarm_rate", "detect")
         return {
             **{name: getattr(self, name) for name in names},
             "clips": dict(zip(self.domains, self.clips.tolist(), strict=True)),
@@ -254,7 +254,7 @@ def detection_rates(
     pairs = dict.fromkeys(zip(faults.columns["year"], faults.columns["machine"], strict=True))
     known = any(model.machine in (name, machine_title(year, name)) for year, name in pairs)
     return Sensitivity(
-        *(model.machine, model.config, model.sha256, model.threshold, model.false_alarm_rate),
+        *(model.machine, model.config, model.sha256, model.thresholds, model.false_alarm_rate),
         kinds=kinds,
         domains=domains,
         levels=tuple(levels.tolist()),
@@ -330,7 +330,7 @@ def _alarms(
         rows = np.flatnonzero(np.isin(anomalies.origin, fold))
         queries = np.concatenate([anomalies.clean[fold], anomalies.vectors[rows]])
         try:
-            scores = bank.score(queries, model.config)
+            found = bank.examine(queries, model.config)
         except NotEnoughClipsError as error:
             if not len(away):
                 raise
@@ -339,7 +339,8 @@ def _alarms(
                 f"They are left out of it in turns, {len(away)} at a time: {error} Or give "
                 "recordings that are not in the model."
             ) from None
-        above = scores[:, 0] > model.threshold
+        p_values = model.reference.p_values(found.scores[:, 0], found.weights)
+        above = p_values <= model.false_alarm_rate
         clean_flagged[fold], flagged[rows] = above[: len(fold)], above[len(fold) :]
     return flagged, clean_flagged
 

@@ -59,7 +59,7 @@ def plot_calibration(model: MachineModel, ax: Any = None) -> Figure:
     normals (``conf``; shrunk toward all normals together by a prior strength), or the score
     divided by the domain's median or in its deviations. Scores that are not calibrated are shown
     with the domains' quantiles too: where these differ, one threshold cannot serve both. Right,
-    the share of each domain's normals, each left out once, above every final score. `ax` are two
+    the share of each domain's reference scores above every final score. `ax` are two
     Axes; by default a new figure is as wide as a page.
     """
     figure, axes = panels(ax, 2, TEXT_WIDTH, 2.9, bottom=0.74, gap=0.62, left=0.5)
@@ -85,7 +85,8 @@ def _draw_maps(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
         label = "all normals together"
         ax.plot(x, pooled(x), color=MUTED, linestyle=":", linewidth=1.6, label=label, zorder=2)
     threshold = ax.axvline if config.calibration is None else ax.axhline
-    threshold(model.threshold, label="threshold", **_THRESHOLD)
+    for number, value in enumerate(sorted(set(model.thresholds.values()))):
+        threshold(value, label="_" * bool(number) + "threshold", **_THRESHOLD)
     for code, look in enumerate(looks.values()):
         part = base[model.clip_domains == code]
         mapped = _map_of(config, part, base, pooled)
@@ -125,25 +126,25 @@ def _base_title(config: ScoreConfig) -> str:
 
 
 def _draw_exceedance(ax: Axes, model: MachineModel, looks: dict[str, Look]) -> None:
-    rates = model.leave_one_out_rates()
-    final, rate = model.own_scores, model.false_alarm_rate
-    low, high = float(final.min()), max(float(final.max()), model.threshold)
+    final, rate = model.reference_scores, model.false_alarm_rate
+    low, high = float(final.min()), max(float(final.max()), *model.thresholds.values())
     room = 0.06 * max(high - low, 1e-9)
     handles = []
     for code, (name, look) in enumerate(looks.items()):
-        own = np.sort(final[model.clip_domains == code])
+        own = np.sort(final[model.reference_domains == code])
         edges = np.concatenate([[low - room], own, [high + room]])
         above = np.append(1 - np.arange(len(own) + 1) / len(own), 0.0)
-        label = f"{look.title}: {rates[name]:.3f} above"
+        label = f"{look.title}: {(own > model.thresholds[name]).mean():.3f} above"
         style: Any = {"color": look.colour, "linestyle": look.line, "label": label}
         handles += ax.step(edges, above, where="post", zorder=3, **style)
     ax.axhline(rate, color=MUTED, linestyle=":", linewidth=1.0, zorder=1)
-    ax.axvline(model.threshold, label="threshold", **_THRESHOLD)
+    for value in model.thresholds.values():
+        ax.axvline(value, **_THRESHOLD)
     ax.set_xlim(low - room, high + room)
     ax.set_ylim(0, 1.04)
     ax.set_xlabel("anomaly score")
     ax.set_ylabel("share of normals above")
-    ax.set_title(f"(b) {model.config}: normals, each left out; rate {rate:g}")
+    ax.set_title(f"(b) {model.config}: reference scores; rate {rate:g}")
     if len(handles) <= _NAMED:
         ax.legend(handles=handles, loc="upper right", frameon=True, framealpha=0.9, edgecolor=PAPER)
 

@@ -153,7 +153,7 @@ def _description(model: MachineModel) -> dict[str, Any]:
     return {
         "machine": model.machine,
         "config": model.config,
-        "threshold": model.threshold,
+        "threshold": max(model.thresholds.values()),
         "false_alarm_rate": model.false_alarm_rate,
         "domains": model.domain_sizes,
         "model_sha256": model.sha256,

@@ -173,7 +173,6 @@ def _raise_alarms(
     still_open: dict[str, list[int]] = defaultdict(list)
     for alarm, kind in connection.execute(_STILL_OPEN, {"machine": machine.id}):
         still_open[kind].append(alarm)
-    # A kind that is neither open nor among the clips has nothing to decide.
     kinds = {*still_open, *(clip.verdict.state for clip in fresh)} - {NORMAL} | {ANOMALOUS}
     counted = dict(machine.counted_by_kind)
     alarm_states = {}

@@ -1,0 +1,326 @@
+"""The decision rule: conformal p-values against reference scores of normals.
+
+Reference scores say how normals that are new to a bank score. A clip is anomalous exactly where its
+p-value is at most the false-alarm rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from daco.errors import InputError
+from daco.method.bank import Clips, NormalBank
+from daco.method.config import ScoreConfig
+from daco.method.siblings import likely_siblings, scores_of_normals
+from daco.text import name_list, quantity
+from daco.validation import Float64s
+
+PRIOR_CLIPS = 10
+"""A domain's p-value counts as its clips, that of all domains together as so many."""
+
+KINDS = TRAINING, SESSIONS, NEW = "training", "sessions", "new"
+"""What reference scores rest on: clips of the bank with their likely siblings hidden, with their
+recording session hidden, or clips that are not in the bank."""
+
+_STEP = 1e-9
+_LARGEST_QUANTILE = 1 - 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceScores:
+    """Scores of normals that clips are judged against; higher is more anomalous.
+
+    Parameters
+    ----------
+    scores : (n,)
+    clip_domains : (n,) int
+        Index of each into `domains`; every domain has a score.
+    domains : tuple
+    bounded : bool
+        Scores are quantiles, those of ``conf`` configurations.
+    kinds : {domain: str}
+        `TRAINING`, `SESSIONS` or `NEW`.
+
+    Examples
+    --------
+    >>> from daco.detector.reference import ReferenceScores
+    >>> reference = ReferenceScores([1, 2, 3, 4], [0, 0, 0, 0], ("all",))
+    >>> reference.p_values([3.5, 0.5, 6.5], [[1.0]] * 3)
+    array([0.4  , 1.   , 0.075])
+    >>> reference.thresholds([[1.0]], 0.4)
+    array([3.])
+    """
+
+    scores: Float64s
+    clip_domains: NDArray[np.int32]
+    domains: tuple[Any, ...]
+    bounded: bool = False
+    kinds: Mapping[Any, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        scores = np.asarray(self.scores, np.float64)
+        codes = np.asarray(self.clip_domains, np.int32)
+        complete = scores.size and scores.ndim == 1 and codes.shape == scores.shape
+        if not complete or set(codes.tolist()) != set(range(len(self.domains))):
+            raise InputError(
+                "Reference scores need at least one score of each domain. "
+                f"Got {scores.shape} scores of {len(self.domains)} domains."
+            )
+        if not np.isfinite(scores).all():
+            raise InputError("Reference scores must be finite. Leave NaN and inf out.")
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "clip_domains", codes)
+
+    @cached_property
+    def _parts(self) -> list[Float64s]:
+        """Scores on the scale of the tails, in ascending order, of each domain and of all."""
+        scores = self._scale(self.scores)
+        codes = range(len(self.domains))
+        return [*(np.sort(scores[self.clip_domains == code]) for code in codes), np.sort(scores)]
+
+    def _scale(self, scores: Float64s) -> Float64s:
+        """Quantiles as odds, which have room above the largest for a tail."""
+        if not self.bounded:
+            return scores
+        quantiles = np.clip(scores, 0, _LARGEST_QUANTILE)
+        return quantiles / (1 - quantiles)
+
+    @property
+    def sizes(self) -> dict[Any, int]:
+        """Reference scores of each domain."""
+        return {name: len(part) for name, part in zip(self.domains, self._parts, strict=False)}
+
+    def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
+        """P-values of clips: those of the domains, weighted by how well each fits.
+
+        A domain's is the conformal ``(1 + references as high) / (n + 1)``. Above its largest
+        reference it falls with the distance in units of that from the median to the largest. It is
+        drawn toward the p-value of all domains together with the weight of `PRIOR_CLIPS` clips.
+
+        Parameters
+        ----------
+        scores : (n,)
+        weights : (n, G)
+        """
+        scaled = self._scale(np.asarray(scores, np.float64))
+        by_part = [_conformal(part, scaled) for part in self._parts]
+        if len(self.domains) == 1:
+            return by_part[0]
+        sizes = np.array([len(part) for part in self._parts[:-1]])
+        own = np.stack(by_part[:-1], axis=-1) * sizes + PRIOR_CLIPS * by_part[-1][..., None]
+        mixed: Float64s = (own / (sizes + PRIOR_CLIPS) * np.asarray(weights)).sum(axis=-1)
+        return np.minimum(mixed, 1.0)
+
+    def thresholds(self, weights: ArrayLike, rate: float) -> Float64s:
+        """For each clip the score above which its p-value is at most `rate`.
+
+        Parameters
+        ----------
+        weights : (n, G)
+        rate : float in (0, 1)
+        """
+        weights = np.asarray(weights, np.float64)
+        low = np.full(len(weights), self.scores.min())  # every p-value is 1 here
+        if self.bounded:
+            high = np.ones(len(weights))
+        else:
+            step = max(np.ptp(self.scores), _STEP * max(1.0, float(np.abs(self.scores).max())))
+            high = np.full(len(weights), self.scores.max() + step)
+            while (above := self.p_values(high, weights) > rate).any():
+                high[above] += step
+                step *= 2
+        while True:  # until no number lies between the two
+            middle = low + (high - low) / 2
+            open_ = (low < middle) & (middle < high)
+            if not open_.any():
+                return low
+            above = self.p_values(middle, weights) > rate
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+
+    def domain_thresholds(self, rate: float) -> dict[Any, float]:
+        """The threshold of clips that belong to one domain alone, by domain."""
+        values = self.thresholds(np.eye(len(self.domains)), rate)
+        return dict(zip(self.domains, values.tolist(), strict=True))
+
+    def smallest_rates(self) -> dict[Any, float]:
+        """For each domain the smallest p-value with clips behind it: others are extrapolated."""
+        sizes = np.array(list(self.sizes.values()))
+        floors = 1 / (sizes + 1)
+        if len(sizes) > 1:
+            pooled = PRIOR_CLIPS / (sizes.sum() + 1)
+            floors = (sizes * floors + pooled) / (sizes + PRIOR_CLIPS)
+        return dict(zip(self.domains, floors.tolist(), strict=True))
+
+    def shifted(self, shifts: Mapping[Any, float]) -> ReferenceScores:
+        """Scores of each domain moved up by so many of its standard deviations."""
+        scores = self._scale(self.scores)
+        for code, name in enumerate(self.domains):
+            rows = self.clip_domains == code
+            scores = np.where(rows, scores + shifts.get(name, 0.0) * scores[rows].std(), scores)
+        if self.bounded:
+            odds = np.maximum(scores, 0)
+            scores = odds / (1 + odds)
+        return replace(self, scores=scores)
+
+
+def _conformal(ascending: Float64s, scores: Float64s) -> Float64s:
+    """The p-value of each score among sorted ones, with a tail above the largest."""
+    n, largest = len(ascending), float(ascending[-1])
+    as_high = n - np.searchsorted(ascending, scores, side="left")
+    median = float(ascending[(n - 1) // 2] + ascending[n // 2]) / 2
+    tail = max(largest - median, _STEP * max(1.0, abs(largest)))
+    beyond = np.maximum(scores - largest, 0)
+    p_values: Float64s = (1 + as_high) / (n + 1) * (tail / (tail + beyond))
+    return p_values
+
+
+def reference_for(
+    bank: NormalBank,
+    config: str | ScoreConfig,
+    sessions: Sequence[str] = (),
+    new: tuple[Clips, NDArray[np.int32]] | None = None,
+) -> ReferenceScores:
+    """The best reference scores that each domain has.
+
+    Parameters
+    ----------
+    bank : NormalBank
+    config : str or ScoreConfig
+    sessions : N texts, optional
+        Recording session of each clip of the bank, ``""`` where it is not known.
+    new : (clips, domain codes), optional
+        Normals that are not in the bank.
+
+    Returns
+    -------
+    ReferenceScores
+        Of a domain's new clips; else, where two or more of its sessions are known, of the clips of
+        these, each scored with its session hidden; else of all its clips, each scored with its
+        likely siblings hidden.
+    """
+    parsed = ScoreConfig.parse(config)
+    names = np.array(sessions if len(sessions) else [""] * len(bank))
+    scores: list[Float64s] = []
+    codes: list[NDArray[np.int32]] = []
+    kinds: dict[Any, str] = {}
+    new_codes = np.zeros(0, np.int32) if new is None else new[1]
+    fresh = np.zeros(0) if new is None else bank.score(new[0], parsed)[:, 0]
+    counts = [
+        len(set(names[(bank.clip_domains == code) & (names != "")].tolist()))
+        for code in range(len(bank.domains))
+    ]
+    hidden = np.where(np.array(counts)[bank.clip_domains] > 1, names, "")
+    missing = set(range(len(bank.domains))) - set(new_codes.tolist())
+    own = np.zeros(len(bank))
+    if missing:
+        own = scores_of_normals(bank, parsed, likely_siblings(bank), hidden)
+    for code, name in enumerate(bank.domains):
+        if code not in missing:
+            kinds[name], part = NEW, fresh[new_codes == code]
+        else:
+            rows = bank.clip_domains == code
+            kinds[name] = SESSIONS if counts[code] > 1 else TRAINING
+            part = own[rows & (hidden != "")] if counts[code] > 1 else own[rows]
+        scores.append(part)
+        codes.append(np.full(len(part), code, np.int32))
+    return ReferenceScores(
+        np.concatenate(scores),
+        np.concatenate(codes),
+        bank.domains,
+        parsed.calibration == "conf",
+        kinds,
+    )
+
+
+def expected_rates(
+    bank: NormalBank, config: str | ScoreConfig, reference: ReferenceScores, rate: float
+) -> dict[Any, tuple[float, float]]:
+    """The false-alarm rates between which new recordings are expected, by domain.
+
+    Where reference scores rest on the bank's own clips, from the share of these that is called
+    anomalous when only the clip itself is hidden, to the share when many more of its nearest
+    normals are hidden; else the rate itself.
+    """
+    parsed, thresholds = ScoreConfig.parse(config), reference.domain_thresholds(rate)
+    if TRAINING not in reference.kinds.values():
+        return dict.fromkeys(bank.domains, (rate, rate))
+    far = {
+        name: min(5 * count, bank.domain_sizes[name] // 2)
+        for name, count in likely_siblings(bank).items()
+    }
+    near, hard = bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far)
+    rates = {}
+    for code, name in enumerate(bank.domains):
+        rows = bank.clip_domains == code
+        low, high = (float((own[rows] > thresholds[name]).mean()) for own in (near, hard))
+        training = reference.kinds[name] == TRAINING
+        rates[name] = (min(low, rate), max(high, rate)) if training else (rate, rate)
+    return rates
+
+
+def reference_fields(
+    bank: NormalBank,
+    config: str,
+    sessions: Sequence[str],
+    new: tuple[NDArray[np.float32], NDArray[np.int32]] | None = None,
+    before: Mapping[str, Mapping[str, Any]] | None = None,
+    when: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The fields of a model that follow from its bank and its new normals."""
+    reference = reference_for(bank, config, sessions, new if new and len(new[0]) else None)
+    basis: dict[str, dict[str, Any]] = {}
+    for name, kind in reference.kinds.items():
+        known = (before or {}).get(name, {})
+        since = known.get("when") if known.get("kind") == kind else None
+        since = (when or {}).get(name, since)
+        basis[name] = {"kind": kind, "clips": reference.sizes[name], "when": since}
+    return {
+        "domains": bank.domains,
+        "clip_domains": bank.clip_domains.astype(np.int32),
+        "reference_scores": reference.scores,
+        "reference_domains": reference.clip_domains,
+        "basis": basis,
+    }
+
+
+def parse_sessions(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """Sessions of clips; () where none is known."""
+    sessions = () if given is None else tuple(map(str, given))
+    if sessions and len(sessions) != count:
+        raise InputError(f"groups must name each of the {count} clips. Got {len(sessions)}.")
+    return sessions if any(sessions) else ()
+
+
+def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
+    """What decisions rest on, for people.
+
+    >>> basis_in_words({"all": {"kind": "new", "clips": 25, "when": "2026-05-12T08:00:00Z"}})
+    'from 25 new recordings of 12 May 2026'
+    """
+    sentences: dict[str, list[str]] = {}
+    for name, each in basis.items():
+        count = quantity(each["clips"], "new recording" if each["kind"] == NEW else "recording")
+        day = _day(each["when"])
+        sentence = {
+            NEW: f"from {count}{day}",
+            SESSIONS: f"from {count}{day}, each judged without its own session",
+            TRAINING: "from the training recordings only: expect more alarms",
+        }[each["kind"]]
+        sentences.setdefault(sentence, []).append(name)
+    if len(sentences) == 1:
+        return next(iter(sentences))
+    return "; ".join(f"{name_list(names)} {sentence}" for sentence, names in sentences.items())
+
+
+def _day(when: str | None) -> str:
+    try:
+        return f" of {datetime.fromisoformat(when or ''):%-d %B %Y}"
+    except ValueError:
+        return ""

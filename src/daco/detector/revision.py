@@ -1,0 +1,233 @@
+"""Other normals for a model: more of them, fewer, or new ones to calibrate with.
+
+The configuration and the false-alarm rate stay, nothing is trained, and the model says under
+``updates`` in its provenance what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.data.views import join_views
+from daco.detector.model import MachineModel, parse_names, timestamp
+from daco.detector.modelcheck import require_bank_size
+from daco.detector.reference import parse_sessions, reference_fields
+from daco.errors import InputError
+from daco.method.bank import Clips, Domains, NormalBank
+from daco.text import name_list, quantity
+from daco.validation import as_embeddings, as_float32, match_domains
+from daco.version import __version__
+
+_MAX_UPDATES = 100
+_NAMED = 20
+
+NewClips = tuple[NDArray[np.float32], NDArray[np.int32], tuple[str, ...]]
+
+
+def add_normals(
+    model: MachineModel,
+    X: Clips,
+    domain: str,
+    clip_names: Sequence[str],
+    *,
+    clip_sha256: Sequence[str] = (),
+    sessions: Sequence[str] | None = None,
+    calibrate: bool = False,
+    ranges: Mapping[str, Any] | None = None,
+    note: Mapping[str, Any] | None = None,
+) -> MachineModel:
+    """The model with more normals of one domain, known or new.
+
+    Parameters
+    ----------
+    model : MachineModel
+    X : (k, D), or {name: (k, D)}
+    domain : str
+    clip_names, clip_sha256, sessions : k texts
+        As of :meth:`MachineModel.fit`.
+    calibrate : bool
+        The domain's reference scores are those of the new clips: either half of them is scored by
+        the bank with the other half, and both count.
+    ranges : mapping, optional
+        Levels between which all normals are.
+    note : mapping, optional
+        Stored with the time and the counts.
+    """
+    new, when = _rows(model, X), timestamp()
+    count, labels = len(new), [model.domains[code] for code in model.clip_domains]
+    known, added = model.sessions, parse_sessions(sessions, count)
+    if calibrate:
+        added = tuple(f"{when} {1 + row % 2}" for row in range(count))
+        before = zip(labels, known or ("",) * len(model), strict=True)
+        known = tuple("" if label == domain else name for label, name in before)
+    hashes = model.clip_sha256, tuple(clip_sha256)
+    replaced = np.isin(model.new_domains, [model.domains.index(domain)] * (domain in model.domains))
+    return _revise(
+        model,
+        np.concatenate([model.embeddings, new]),
+        [*labels, *[domain] * count],
+        {"action": "added", "domain": domain, "clips": count, "when": when, **(note or {})},
+        new=_new_clips(model, ~replaced if calibrate else slice(None)),
+        when={domain: when} if calibrate else None,
+        clip_names=(*model.clip_names, *parse_names(clip_names, count)),
+        clip_sha256=_joined(*hashes, len(model), count),
+        sessions=_joined(known, added, len(model), count),
+        ranges=model.ranges if ranges is None else ranges,
+    )
+
+
+def remove_normals(
+    model: MachineModel, names: Sequence[str], *, note: Mapping[str, Any] | None = None
+) -> MachineModel:
+    """The model without some normals, given by name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.model import MachineModel
+    >>> from daco.detector.revision import remove_normals
+    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
+    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
+    >>> remove_normals(model, ["3", "55"])
+    MachineModel('press', conf-soft-m0-k1: 9 new and 49 old clips, 16-d, rate 0.1)
+    """
+    unknown = sorted(set(names) - set(model.clip_names))
+    if unknown:
+        raise InputError(f"The model has no normal called {name_list(unknown)}.")
+    rows = np.flatnonzero(~np.isin(model.clip_names, list(names)))
+    labels = [model.domains[model.clip_domains[row]] for row in rows]
+    lost = sorted(set(model.domains) - set(labels))
+    if lost:
+        raise InputError(f"These are all normals of {name_list(lost)}. Leave at least one of each.")
+    done = {"action": "removed", "clips": len(model) - len(rows), "names": list(names)[:_NAMED]}
+    return _revise(
+        model,
+        model.embeddings[rows],
+        labels,
+        {**done, "when": timestamp(), **(note or {})},
+        new=_new_clips(model, slice(None)),
+        clip_names=tuple(model.clip_names[row] for row in rows),
+        clip_sha256=tuple(model.clip_sha256[row] for row in rows if model.clip_sha256),
+        sessions=tuple(model.sessions[row] for row in rows if model.sessions),
+    )
+
+
+def calibrate_with(
+    model: MachineModel,
+    X: Clips,
+    domains: Domains | None = None,
+    clip_names: Sequence[str] | None = None,
+    *,
+    note: Mapping[str, Any] | None = None,
+) -> MachineModel:
+    """The model judging by new normals, which are not in its bank and do not enter it.
+
+    Parameters
+    ----------
+    model : MachineModel
+    X : (k, D), or {name: (k, D)}
+    domains : k labels, optional
+        None: each clip counts for the domain that it fits best. New clips replace earlier ones
+        of the same domain; the reference scores of other domains stay.
+    clip_names : k texts, optional
+    note : mapping, optional
+        Stored with the time and the counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.model import MachineModel
+    >>> from daco.detector.revision import calibrate_with
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 16)) + 1
+    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
+    >>> model = calibrate_with(model, rng.normal(size=(25, 16)) + 1, ["new"] * 25)
+    >>> model.basis["new"]["kind"], model.basis["new"]["clips"], model.basis["old"]["kind"]
+    ('new', 25, 'training')
+    """
+    new, known = _rows(model, X), {row.tobytes() for row in model.embeddings}
+    names = parse_names(clip_names, len(new))
+    copies = [name for name, row in zip(names, new, strict=True) if row.tobytes() in known]
+    if copies:
+        raise InputError(
+            f"{quantity(copies, 'clip')} in the model's bank already: {name_list(copies)}. "
+            "Calibrate with recordings that the model does not have."
+        )
+    if domains is None:
+        codes = model.bank.domain_weights(new).argmax(axis=1)
+    else:
+        codes = match_domains(domains, model.domains, len(new), "domains")
+    rows, others, other_names = _new_clips(model, ~np.isin(model.new_domains, codes))
+    when, found = timestamp(), [model.domains[code] for code in codes]
+    counts = {name: found.count(name) for name in sorted(set(found))}
+    return _revise(
+        model,
+        model.embeddings,
+        [],
+        {"action": "calibrated", "clips": counts, "when": when, **(note or {})},
+        new=(
+            np.concatenate([rows, new]),
+            np.concatenate([others, codes]).astype(np.int32),
+            (*other_names, *names),
+        ),
+        when=dict.fromkeys(counts, when),
+    )
+
+
+def _rows(model: MachineModel, X: Clips) -> NDArray[np.float32]:
+    rows = join_views(X, model.bands)[0]
+    return as_float32(as_embeddings(rows, dim=model.embeddings.shape[1]), "X")
+
+
+def _new_clips(model: MachineModel, rows: Any) -> NewClips:
+    """Embeddings, domains and names of some of the normals that are not in the bank."""
+    embeddings = model.new_embeddings.reshape(-1, model.embeddings.shape[1])[rows]
+    names = np.array(model.new_names, dtype=object)[rows].tolist()
+    return embeddings, model.new_domains[rows], tuple(names)
+
+
+def _joined(
+    known: tuple[str, ...], added: tuple[str, ...], old: int, count: int
+) -> tuple[str, ...]:
+    """Texts of the known and the added clips, "" where they are missing; () where all are."""
+    if not known and not added:
+        return ()
+    return (*(known or ("",) * old), *(added or ("",) * count))
+
+
+def _revise(
+    model: MachineModel,
+    embeddings: NDArray[np.float32],
+    labels: Sequence[str],
+    update: dict[str, Any],
+    *,
+    new: NewClips,
+    when: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> MachineModel:
+    """The model with other normals; `when` are the times of domains' new reference clips."""
+    require_bank_size(len(embeddings) + len(new[0]))
+    bank = model.bank if not labels else NormalBank(embeddings, labels, bands=model.bands)
+    codes = np.array([bank.domains.index(name) for name in model.domains], np.int32)[new[1]]
+    history = [*model.provenance.get("updates", []), {"daco_version": __version__, **update}]
+    provenance = {**model.provenance, "updates": history[-_MAX_UPDATES:]}
+    if len(history) > _MAX_UPDATES:
+        earlier = model.provenance.get("earlier_updates", 0)
+        provenance["earlier_updates"] = earlier + len(history) - _MAX_UPDATES
+    sessions = changes.get("sessions", model.sessions)
+    revised = replace(
+        model,
+        embeddings=embeddings,
+        provenance=provenance,
+        new_embeddings=new[0],
+        new_domains=codes,
+        new_names=new[2],
+        **changes,
+        **reference_fields(bank, model.config, sessions, (new[0], codes), model.basis, when),
+    )
+    return revised.with_bank(bank)
