@@ -200,6 +200,7 @@ class TestTables:
         X, names, levels = clips_to_judge(tmp_path / "e.parquet", LOGMEL)
         assert X.shape == (6, 4)
         assert names == tuple("012345")
+        assert levels is None
         assert clips_to_judge(tmp_path / "e.parquet", None)[0].shape == (6, 4)
         metadata = dict(table().metadata) | {"channel": "1"}
         table(metadata=metadata).write(tmp_path / "other.parquet")

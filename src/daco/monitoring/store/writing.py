@@ -178,9 +178,9 @@ def _raise_alarms(
     alarm_states = {}
     for kind in kinds:
         states = [state for state in STATES if counts_for(kind, state)]
-        since = {"machine": machine.id, "after": counted.get(kind, machine.counted_after)}
-        window = {"first": ids[0], "states": states, "memory": rule.memory}
-        rows = connection.execute(_RECENT, since | window)
+        window = {"after": counted.get(kind, machine.counted_after), "first": ids[0]}
+        window |= {"machine": machine.id, "states": states, "memory": rule.memory}
+        rows = connection.execute(_RECENT, window)
         recent = tuple(Decision(number, state == kind) for number, state in rows)[::-1]
         alarm_states[kind] = AlarmState(recent, bool(still_open[kind]))
     added = []
@@ -204,14 +204,9 @@ def _raise_alarms(
             closing = {"closed_at": clip.received_at, "closed_by": "recovery"}
             connection.execute(update(alarms).where(alarms.c.id.in_(recovered)).values(closing))
         added.append(Addition(number, opened, tuple(sorted(recovered))))
-    counts = {
-        "machine": machine.id,
-        "more": len(fresh),
-        "more_anomalous": sum(clip.verdict.alarm for clip in fresh),
-        "last": ids[-1],
-        "by_kind": counted,
-    }
-    connection.execute(_COUNT, counts)
+    counts = {"machine": machine.id, "more": len(fresh), "last": ids[-1], "by_kind": counted}
+    anomalous = sum(clip.verdict.alarm for clip in fresh)
+    connection.execute(_COUNT, {**counts, "more_anomalous": anomalous})
     return added
 
 
