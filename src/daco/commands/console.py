@@ -149,8 +149,7 @@ def _domain_row(model: MachineModel, name: str) -> tuple[str, str, str]:
     if size is None:
         return "0", "-", "-"
     low, high = model.expected_rates()[name]
-    expected = f"about {low:.0%}" if low == high else f"{low:.0%} to {high:.0%}"
-    return str(size), f"{model.thresholds[name]:.4g}", expected
+    return str(size), f"{model.thresholds[name]:.4g}", f"{low:.0%} to {high:.0%}"
 
 
 def show_basis(console: Output, model: MachineModel) -> None:

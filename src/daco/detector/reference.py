@@ -30,6 +30,7 @@ KINDS = TRAINING, SESSIONS, NEW = "training", "sessions", "new"
 recording session hidden, or clips that are not in the bank."""
 
 _STEP = 1e-9
+_FAR = 5
 _LARGEST_QUANTILE = 1 - 1e-12
 
 
@@ -52,8 +53,8 @@ class ReferenceScores:
     --------
     >>> from daco.detector.reference import ReferenceScores
     >>> reference = ReferenceScores([1, 2, 3, 4], [0, 0, 0, 0], ("all",))
-    >>> reference.p_values([3.5, 0.5, 6.5], [[1.0]] * 3)
-    array([0.4  , 1.   , 0.075])
+    >>> reference.p_values([3.5, 0.5, 6.5], [[1.0]] * 3).round(3)
+    array([0.4  , 1.   , 0.043])
     >>> reference.thresholds([[1.0]], 0.4)
     array([3.])
     """
@@ -100,9 +101,9 @@ class ReferenceScores:
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
         """P-values of clips: those of the domains, weighted by how well each fits.
 
-        A domain's is the conformal ``(1 + references as high) / (n + 1)``. Above its largest
-        reference it falls with the distance in units of that from the median to the largest. It is
-        drawn toward the p-value of all domains together with the weight of `PRIOR_CLIPS` clips.
+        A domain's is the conformal ``(1 + references as high) / (n + 1)``, above its largest
+        reference that of an exponential tail. It is drawn toward the p-value of all domains
+        together with the weight of `PRIOR_CLIPS` clips.
 
         Parameters
         ----------
@@ -171,13 +172,16 @@ class ReferenceScores:
 
 
 def _conformal(ascending: Float64s, scores: Float64s) -> Float64s:
-    """The p-value of each score among sorted ones, with a tail above the largest."""
+    """The p-value of each score among sorted ones.
+
+    Above the largest it falls as the exponential does that is 1/2 at the median.
+    """
     n, largest = len(ascending), float(ascending[-1])
     as_high = n - np.searchsorted(ascending, scores, side="left")
     median = float(ascending[(n - 1) // 2] + ascending[n // 2]) / 2
     tail = max(largest - median, _STEP * max(1.0, abs(largest)))
-    beyond = np.maximum(scores - largest, 0)
-    p_values: Float64s = (1 + as_high) / (n + 1) * (tail / (tail + beyond))
+    beyond = np.maximum(scores - largest, 0) / tail
+    p_values: Float64s = (1 + as_high) / (n + 1) * np.exp2(-beyond * max(np.log2((n + 1) / 2), 1))
     return p_values
 
 
@@ -244,24 +248,27 @@ def expected_rates(
 ) -> dict[Any, tuple[float, float]]:
     """The false-alarm rates between which new recordings are expected, by domain.
 
-    Where reference scores rest on the bank's own clips, from the share of these that is called
-    anomalous when only the clip itself is hidden, to the share when many more of its nearest
-    normals are hidden; else the rate itself.
+    They are 90 % limits of what so many reference scores can say. Where these rest on the bank's
+    own clips, the limits are widened: down to the share of the clips that is called anomalous when
+    nothing but the clip is hidden from the bank, up to the share when five times as many siblings
+    are hidden as are likely.
     """
+    from scipy.stats import beta
+
     parsed, thresholds = ScoreConfig.parse(config), reference.domain_thresholds(rate)
-    if TRAINING not in reference.kinds.values():
-        return dict.fromkeys(bank.domains, (rate, rate))
-    far = {
-        name: min(5 * count, bank.domain_sizes[name] // 2)
-        for name, count in likely_siblings(bank).items()
-    }
-    near, hard = bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far)
+    own = []
+    if TRAINING in reference.kinds.values():
+        far = [_FAR * max(count, 1) for count in likely_siblings(bank)]
+        own = [bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far, share=0.5)]
     rates = {}
-    for code, name in enumerate(bank.domains):
-        rows = bank.clip_domains == code
-        low, high = (float((own[rows] > thresholds[name]).mean()) for own in (near, hard))
-        training = reference.kinds[name] == TRAINING
-        rates[name] = (min(low, rate), max(high, rate)) if training else (rate, rate)
+    for code, (name, size) in enumerate(reference.sizes.items()):
+        rank = max(1, int(rate * (size + 1) + 1e-9))
+        low, high = (float(beta.ppf(end, rank, size + 1 - rank)) for end in (0.05, 0.95))
+        if reference.kinds.get(name) == TRAINING:
+            rows = bank.clip_domains == code
+            shares = [float((scores[rows] > thresholds[name]).mean()) for scores in own]
+            low, high = min(low, *shares), max(high, *shares)
+        rates[name] = (low, high)
     return rates
 
 
@@ -304,19 +311,19 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
     >>> basis_in_words({"all": {"kind": "new", "clips": 25, "when": "2026-05-12T08:00:00Z"}})
     'from 25 new recordings of 12 May 2026'
     """
-    sentences: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for name, each in basis.items():
-        count = quantity(each["clips"], "new recording" if each["kind"] == NEW else "recording")
-        day = _day(each["when"])
+        alike.setdefault((each["kind"], _day(each["when"])), []).append(name)
+    sentences = []
+    for (kind, day), names in alike.items():
+        clips = sum(basis[name]["clips"] for name in names)
         sentence = {
-            NEW: f"from {count}{day}",
-            SESSIONS: f"from {count}{day}, each judged without its own session",
+            NEW: f"from {quantity(clips, 'new recording')}{day}",
+            SESSIONS: f"from {quantity(clips, 'recording')}{day}, each judged without its session",
             TRAINING: "from the training recordings only: expect more alarms",
-        }[each["kind"]]
-        sentences.setdefault(sentence, []).append(name)
-    if len(sentences) == 1:
-        return next(iter(sentences))
-    return "; ".join(f"{name_list(names)} {sentence}" for sentence, names in sentences.items())
+        }[kind]
+        sentences.append(sentence if len(alike) == 1 else f"{name_list(names)} {sentence}")
+    return "; ".join(sentences)
 
 
 def _day(when: str | None) -> str:
