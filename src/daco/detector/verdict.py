@@ -231,7 +231,7 @@ def _verdict(
     score = float(scored.scores[taken].mean())
     weights = scored.weights[taken].mean(axis=0)
     distance = float(scored.nearest_distance[worst])
-    if scored.out_of_range[worst]:
+    if scored.far[worst]:
         reasons = (
             *reasons,
             f"far: farther from every normal ({distance:.3g}) than any of them is from "
