@@ -31,7 +31,7 @@ recording session hidden, or clips that are not in the bank."""
 
 _STEP = 1e-9
 _FAR = 5
-_LARGEST_QUANTILE = 1 - 1e-12
+_LARGEST_QUANTILE = float(np.nextafter(1, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +87,11 @@ class ReferenceScores:
         return [*(np.sort(scores[self.clip_domains == code]) for code in codes), np.sort(scores)]
 
     def _scale(self, scores: Float64s) -> Float64s:
-        """Quantiles as odds, which have room above the largest for a tail."""
+        """Quantiles as ``-log(1 - q)``: uniform ones are exponential then, as the tail is."""
         if not self.bounded:
             return scores
-        quantiles = np.clip(scores, 0, _LARGEST_QUANTILE)
-        return quantiles / (1 - quantiles)
+        scaled: Float64s = -np.log1p(-np.clip(scores, 0, _LARGEST_QUANTILE))
+        return scaled
 
     @property
     def sizes(self) -> dict[Any, int]:
@@ -110,14 +110,25 @@ class ReferenceScores:
         scores : (n,)
         weights : (n, G)
         """
-        scaled = self._scale(np.asarray(scores, np.float64))
+        by_domain = self._by_domain(np.asarray(scores, np.float64))
+        return _mixed(by_domain, np.asarray(weights, np.float64))
+
+    def _by_domain(self, scores: Float64s) -> Float64s:
+        """P-values (n, G) in each domain."""
+        scaled = self._scale(scores)
         by_part = [_conformal(part, scaled) for part in self._parts]
         if len(self.domains) == 1:
-            return by_part[0]
+            return by_part[0][..., None]
         sizes = np.array([len(part) for part in self._parts[:-1]])
         own = np.stack(by_part[:-1], axis=-1) * sizes + PRIOR_CLIPS * by_part[-1][..., None]
-        mixed: Float64s = (own / (sizes + PRIOR_CLIPS) * np.asarray(weights)).sum(axis=-1)
-        return np.minimum(mixed, 1.0)
+        shrunk: Float64s = own / (sizes + PRIOR_CLIPS)
+        return shrunk
+
+    @cached_property
+    def _steps(self) -> tuple[Float64s, Float64s, Float64s]:
+        """The different scores, and the p-values at each of them and just above."""
+        scores = np.unique(self.scores)
+        return scores, self._by_domain(scores), self._by_domain(np.nextafter(scores, np.inf))
 
     def thresholds(self, weights: ArrayLike, rate: float) -> Float64s:
         """For each clip the score above which its p-value is at most `rate`.
@@ -127,23 +138,26 @@ class ReferenceScores:
         weights : (n, G)
         rate : float in (0, 1)
         """
-        weights = np.asarray(weights, np.float64)
-        low = np.full(len(weights), self.scores.min())  # every p-value is 1 here
-        if self.bounded:
-            high = np.ones(len(weights))
-        else:
-            step = max(np.ptp(self.scores), _STEP * max(1.0, float(np.abs(self.scores).max())))
-            high = np.full(len(weights), self.scores.max() + step)
-            while (above := self.p_values(high, weights) > rate).any():
-                high[above] += step
-                step *= 2
-        while True:  # until no number lies between the two
-            middle = low + (high - low) / 2
-            open_ = (low < middle) & (middle < high)
-            if not open_.any():
-                return low
-            above = self.p_values(middle, weights) > rate
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.array([self._threshold(row, rate) for row in np.asarray(weights, np.float64)])
+
+    def _threshold(self, weights: Float64s, rate: float) -> float:
+        scores, at, above = self._steps
+        last = int((_mixed(at, weights) > rate).sum()) - 1  # at the first every p-value is 1
+        low = float(scores[last])
+        if _mixed(above[last], weights) <= rate:
+            return low
+        # Between two scores p-values fall only in a tail: halve until no number is left between.
+        high, step = np.inf, max(float(np.ptp(scores)), _STEP * max(1.0, abs(low)))
+        if last + 1 < len(scores):
+            high = float(scores[last + 1])
+        elif self.bounded:
+            high = 1.0
+        while low < (middle := low + min((high - low) / 2, step)) < high:
+            if self.p_values(middle, weights) > rate:
+                low, step = middle, 2 * step
+            else:
+                high = middle
+        return low
 
     def domain_thresholds(self, rate: float) -> dict[Any, float]:
         """The threshold of clips that belong to one domain alone, by domain."""
@@ -166,9 +180,13 @@ class ReferenceScores:
             rows = self.clip_domains == code
             scores = np.where(rows, scores + shifts.get(name, 0.0) * scores[rows].std(), scores)
         if self.bounded:
-            odds = np.maximum(scores, 0)
-            scores = odds / (1 + odds)
+            scores = -np.expm1(-np.maximum(scores, 0))
         return replace(self, scores=scores)
+
+
+def _mixed(by_domain: Float64s, weights: Float64s) -> Float64s:
+    mixed: Float64s = np.minimum((by_domain * weights).sum(axis=-1), 1.0)
+    return mixed
 
 
 def _conformal(ascending: Float64s, scores: Float64s) -> Float64s:
