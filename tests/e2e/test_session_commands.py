@@ -100,8 +100,7 @@ def test_an_update_brings_its_sessions(motor, tmp_path):
     days = ["2026-05-15 08:00:00"] * 2 + ["2026-05-16 08:20:00"] * 2
     assert list(MachineModel.load(several).sessions[-4:]) == days
     one = tmp_path / "one.daco"
-    notes = " ".join(run(*update, "--out", one).stderr.split())
-    assert "The new clips count as one recording session; --session-by finds several." in notes
+    run(*update, "--out", one)
     assert len(set(MachineModel.load(one).sessions[-4:])) == 1
     assert len(set(MachineModel.load(one).sessions)) == 5
     plain = tmp_path / "plain.daco"
