@@ -58,6 +58,7 @@ def update(
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
+    from daco.detector.ranges import widen_ranges
     from daco.detector.revision import add_normals, remove_normals
 
     console, errors = Output(), Output(stderr=True)
@@ -109,6 +110,7 @@ def update(
         calibrate=and_calibrate,
         note={**clips.origin, "anomalous": len(new.anomalous), "forced": keep_suspicious},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
+        ranges=widen_ranges(before.ranges, clips.take(new.rows).ranges()),
         sessions=_sessions(before, clips, new.rows),
     )
     save_model(console, before, after, target)

@@ -115,6 +115,7 @@ def _fit(
         require_few(normals, found)
         rows = np.delete(np.arange(len(normals)), list(found))
         normals = normals.take(rows)
+    ranges = normals.ranges()
     if max_normals is not None and len(normals) > max_normals:
         vectors = equal_views(normals.embeddings, normals.bands)
         chosen = choose_normals(vectors, list(normals.domains), max_normals)
@@ -130,6 +131,7 @@ def _fit(
         false_alarm_rate=rate,
         provenance=origin,
         bands=normals.bands,
+        ranges=ranges,
         groups=normals.sessions,
     )
     require_hearing(model)

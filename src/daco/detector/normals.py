@@ -16,12 +16,14 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.quality import Quality, parse_quality
 from daco.backbones import Backbone
+from daco.backbones.levels import LEVELS, parse_levels
 from daco.data.clips import COLUMNS, ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
 from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
+from daco.detector.ranges import learn_ranges
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend, frontend_of
 from daco.embedding.output import HASHES, QUALITIES
@@ -60,6 +62,8 @@ class Normals:
         What it was made from, for the model's provenance.
     bands : int or Views
         How each embedding is divided.
+    levels : (N, Q) float32 or None
+        Of each recording, as of :func:`daco.backbones.levels.sound_levels`.
     """
 
     machine: str
@@ -72,6 +76,7 @@ class Normals:
     sha256s: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     qualities: tuple[Quality | None, ...] = ()
+    levels: Float32s | None = None
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -83,7 +88,13 @@ class Normals:
             for name in ("domains", "names", "sha256s", "sessions", "qualities")
             if (values := getattr(self, name))
         }
-        return replace(self, embeddings=self.embeddings[rows], **listed)
+        levels = None if self.levels is None else self.levels[rows]
+        return replace(self, embeddings=self.embeddings[rows], levels=levels, **listed)
+
+    def ranges(self) -> dict[str, Any] | None:
+        """The ranges of their levels, where these are known."""
+        rates = {quality["sample_rate"] for quality in self.qualities if quality is not None}
+        return None if self.levels is None else learn_ranges(self.levels, rates)
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,7 @@ def normals_of_table(
     columns = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
     clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
-    hashes = _hashes_of(table)
+    hashes, levels = _hashes_of(table), parse_levels(table.columns.get(LEVELS, ()))
     qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     rows_of = {machine: [row_of[id(clip)] for clip in group] for machine, group in groups.items()}
@@ -166,6 +177,7 @@ def normals_of_table(
                 tuple(hashes[row] for row in rows) if hashes else (),
                 tuple(clip.session for clip in group if clip.session),
                 tuple(qualities[row] for row in rows) if any(qualities) else (),
+                None if levels is None else levels[rows],
             )
         )
     return NormalsByMachine(tuple(machines), (*oddities, *notes))
@@ -173,12 +185,13 @@ def normals_of_table(
 
 def clips_to_judge(
     source: Location, frontend: Frontend | None, readout: str | None = None
-) -> tuple[Float32s, tuple[str, ...]]:
-    """Embeddings and names of all clips of a table that has a model's frontend and readout."""
+) -> tuple[Float32s, tuple[str, ...], Float32s | None]:
+    """Embeddings, names and levels of all clips of a table with a model's frontend and readout."""
     table = EmbeddingTable.read(source)
     found = readout_for(table, frontend, readout, source)
     require_alike(frontend_of(table, _view_names(table, found)), frontend, source)
-    return table.matrix(found), tuple(map(str, table.columns["path"]))
+    levels = parse_levels(table.columns.get(LEVELS, ()))
+    return table.matrix(found), tuple(map(str, table.columns["path"])), levels
 
 
 def readout_for(
