@@ -78,7 +78,7 @@ def calibrate(
     counts = after.provenance["updates"][-1]["clips"]
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
     fitting = "" if domains else ", by what each fits best"
-    done = f"calibrated with {quantity(clips, 'new recording')}: {found}{fitting}; {anomalous} of "
+    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{fitting}; {anomalous} of "
     done += "them were anomalous to the model before. Be sure that the machine was healthy."
     save_model(console, before, after, target, done)
     skipped = (*gathered.skipped, *left)
