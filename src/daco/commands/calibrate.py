@@ -78,8 +78,8 @@ def calibrate(
     counts = after.provenance["updates"][-1]["clips"]
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
     fitting = "" if domains else ", by what each fits best"
-    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{fitting}; {anomalous} of "
-    done += "them were anomalous to the model before. Be sure that the machine was healthy."
+    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{fitting}; "
+    done += f"{anomalous} were anomalous before. Be sure that the machine was healthy."
     save_model(console, before, after, target, done)
     skipped = (*gathered.skipped, *left)
     show_skipped(console, skipped)
