@@ -146,7 +146,7 @@ def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
     weights = {name: f"weight.{name}" for name in model.domains}
     before = ("name", "machine", "score", "p_value", "alarm", "threshold")
     after = ("nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window")
-    fields = (*before, *weights.values(), *after, "model_sha256", "error")
+    fields = (*before, *weights.values(), *after, "model_sha256", "basis", "state", "error")
     writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
     writer.writeheader()
 
