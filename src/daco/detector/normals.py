@@ -14,22 +14,25 @@ from numpy.typing import NDArray
 
 from daco.audio.decode import probe
 from daco.audio.formats import is_readable
+from daco.audio.quality import Quality, parse_quality
 from daco.backbones import Backbone
+from daco.backbones.levels import LEVELS, parse_levels
 from daco.data.clips import COLUMNS, ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
 from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
+from daco.detector.ranges import learn_ranges
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend, frontend_of
-from daco.embedding.output import HASHES
+from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import check_readouts
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
-from daco.validation import Float32s
+from daco.validation import Float32s, Indices
 
 Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
@@ -51,12 +54,16 @@ class Normals:
         A hash is ``""`` where it is not known; there are none where no recording's is.
     sessions : N texts, or none
         Which clips were recorded together.
+    qualities : N qualities, or none
+        Rate, length and problems of each recording; None where they are not known.
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
         What it was made from, for the model's provenance.
     bands : int or Views
         How each embedding is divided.
+    levels : (N, Q) float32 or None
+        Of each recording, as of :func:`daco.backbones.levels.sound_levels`.
     """
 
     machine: str
@@ -68,9 +75,26 @@ class Normals:
     bands: Bands = 1
     sha256s: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    qualities: tuple[Quality | None, ...] = ()
+    levels: Float32s | None = None
 
     def __len__(self) -> int:
         return len(self.embeddings)
+
+    def take(self, rows: Sequence[int] | Indices) -> Normals:
+        """Some of the clips."""
+        listed: dict[str, Any] = {
+            name: tuple(values[row] for row in rows)
+            for name in ("domains", "names", "sha256s", "sessions", "qualities")
+            if (values := getattr(self, name))
+        }
+        levels = None if self.levels is None else self.levels[rows]
+        return replace(self, embeddings=self.embeddings[rows], levels=levels, **listed)
+
+    def ranges(self) -> dict[str, Any] | None:
+        """The ranges of their levels, where these are known."""
+        rates = {quality["sample_rate"] for quality in self.qualities if quality is not None}
+        return None if self.levels is None else learn_ranges(self.levels, rates)
 
 
 @dataclass(frozen=True)
@@ -131,7 +155,8 @@ def normals_of_table(
     columns = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
     clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
-    hashes = _hashes_of(table)
+    hashes, levels = _hashes_of(table), parse_levels(table.columns.get(LEVELS, ()))
+    qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     rows_of = {machine: [row_of[id(clip)] for clip in group] for machine, group in groups.items()}
     groups, notes = find_sessions(groups, session_by, several=training)
@@ -151,6 +176,8 @@ def normals_of_table(
                 bands,
                 tuple(hashes[row] for row in rows) if hashes else (),
                 tuple(clip.session for clip in group if clip.session),
+                tuple(qualities[row] for row in rows) if any(qualities) else (),
+                None if levels is None else levels[rows],
             )
         )
     return NormalsByMachine(tuple(machines), (*oddities, *notes))
@@ -158,12 +185,13 @@ def normals_of_table(
 
 def clips_to_judge(
     source: Location, frontend: Frontend | None, readout: str | None = None
-) -> tuple[Float32s, tuple[str, ...]]:
-    """Embeddings and names of all clips of a table that has a model's frontend and readout."""
+) -> tuple[Float32s, tuple[str, ...], Float32s | None]:
+    """Embeddings, names and levels of all clips of a table with a model's frontend and readout."""
     table = EmbeddingTable.read(source)
     found = readout_for(table, frontend, readout, source)
     require_alike(frontend_of(table, _view_names(table, found)), frontend, source)
-    return table.matrix(found), tuple(map(str, table.columns["path"]))
+    levels = parse_levels(table.columns.get(LEVELS, ()))
+    return table.matrix(found), tuple(map(str, table.columns["path"])), levels
 
 
 def readout_for(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daco.backbones.levels import LEVELS, levels_text
 from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.parquet import (
     arrow_schema,
@@ -32,6 +33,9 @@ RECORDINGS = "recordings_sha256"
 
 HASHES = "audio_sha256"
 """The column with the SHA-256 of each recording."""
+
+QUALITIES = "quality"
+"""The column with the sample rate, length and problems of each recording, as JSON."""
 
 
 def parquet_file(out: Location | str) -> Location:
@@ -157,6 +161,7 @@ def write_table(
     digest = hashlib.sha256()
     dims: dict[str, int] = {}
     for span, shard in _own_shards(folder, spans, out, settings):
+        shard.vectors.pop(LEVELS, None)
         for path, recording in zip(shard.paths, shard.recordings, strict=True):
             digest.update(_line(path, recording))
         rows = zip(range(*span), shard.paths, shard.reasons, strict=True)
@@ -177,7 +182,8 @@ def write_table(
     facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
     sessions = any(clip.session for clip in table)
     schema = arrow_schema(dims, {**origin, **facts}, sessions=sessions)
-    schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
+    for name in (HASHES, QUALITIES, LEVELS):
+        schema = schema.append(pa.field(name, pa.string(), nullable=False))
     with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
         for span, shard in _own_shards(folder, spans, out, settings):
             embedded = np.array([reason is None for reason in shard.reasons])
@@ -192,7 +198,9 @@ def write_table(
                 if name in schema.names
             }
             hashes = [each.sha256 for each in shard.recordings]
-            arrays[HASHES] = pa.array(np.array(hashes, object)[embedded], pa.string())
+            levels = levels_text(shard.vectors.pop(LEVELS))
+            for name, texts in ((HASHES, hashes), (QUALITIES, shard.qualities), (LEVELS, levels)):
+                arrays[name] = pa.array(np.array(texts, object)[embedded], pa.string())
             for name, matrix in shard.vectors.items():
                 arrays[column_name(name, dims)] = vector_array(matrix[embedded])
             writer.write_table(pa.table(arrays, schema=schema))

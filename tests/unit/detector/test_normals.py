@@ -197,9 +197,10 @@ class TestTables:
 
     def test_are_judged_only_if_made_as_the_model_was(self, tmp_path):
         table(split="test", label=1).write(tmp_path / "e.parquet")
-        X, names = clips_to_judge(tmp_path / "e.parquet", LOGMEL)
+        X, names, levels = clips_to_judge(tmp_path / "e.parquet", LOGMEL)
         assert X.shape == (6, 4)
         assert names == tuple("012345")
+        assert levels is None
         assert clips_to_judge(tmp_path / "e.parquet", None)[0].shape == (6, 4)
         metadata = dict(table().metadata) | {"channel": "1"}
         table(metadata=metadata).write(tmp_path / "other.parquet")

@@ -164,7 +164,7 @@ def test_a_table_of_views_is_fitted_and_judged(tmp_path, clips):
     turned = normals_of_table(file, readout="cep+mod").machines[0]
     np.testing.assert_array_equal(turned.embeddings[:, 4:], both.embeddings[:, :6])
     ((_, model),) = fit_machines([turned], config="vote")
-    matrix, names = clips_to_judge(file, model.frontend, model.readout)
+    matrix, names, _ = clips_to_judge(file, model.frontend, model.readout)
     np.testing.assert_array_equal(matrix, turned.embeddings)
     assert names[3] == "3.wav"
 

@@ -77,7 +77,6 @@ class NewClip:
             "audio_sha256": self.audio_sha256,
             "audio_path": self.audio_path,
             "anomalous": self.verdict.alarm,
-            "state": "anomalous" if self.verdict.alarm else "normal",
             **{name: getattr(self.verdict, name) for name in COLUMNS},
         }
 

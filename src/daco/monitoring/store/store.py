@@ -67,6 +67,7 @@ class Store:
     ...     name="a.wav", machine="press", score=3.2, p_value=0.01, alarm=True, threshold=2.5,
     ...     domain_weights={"source": 1.0}, nearest="normal.wav", nearest_distance=0.1,
     ...     reasons=(), seconds=10.0, windows=1, worst_window=None, model_sha256="ab12",
+    ...     state="anomalous",
     ... )
     >>> new = NewClip(verdict, "press", datetime(2026, 3, 1, tzinfo=UTC), source_key="a.wav")
     >>> store.add(new)
@@ -316,7 +317,8 @@ class Store:
                 changes |= {"closed_at": at, "closed_by": "acknowledgement"}
                 # Clips up to here no longer count: a new alarm needs new clips.
                 own = update(machines).where(machines.c.id == machine.id)
-                connection.execute(own.values(counted_after=machine.last_clip_id))
+                after = {**machine.counted_by_kind, alarm.kind: machine.last_clip_id}
+                connection.execute(own.values(counted_by_kind=after))
             connection.execute(update(alarms).where(this).values(changes))
             return read_alarms(connection, ALARMS.where(this))[0]
 
