@@ -160,7 +160,7 @@ def test_no_honest_normal_of_1000_is_unlike_the_others(bank, views):
 @pytest.mark.parametrize("views", [VIEWS[:4], *((name,) for name in VIEWS)], ids="+".join)
 @pytest.mark.parametrize("source", [0, 10, 40])
 def test_ten_honest_target_normals_that_differ_much_are_kept(bank, views, source):
-    """Of 60 draws of ten, one normal at most is unlike the others in one view, none in four.
+    """Of 60 draws of ten, 3 of 600 normals at most are unlike in one view, and none in four.
 
     Draws mix recordings of several sessions and settings, so that the ten differ much.
     """
@@ -172,4 +172,4 @@ def test_ten_honest_target_normals_that_differ_much_are_kept(bank, views, source
     for _ in range(60):
         rows = np.r_[rng.choice(others, source, False), rng.choice(target, 10, False)]
         far += int((oddness(X[rows], kinds[rows, 0].tolist(), divided) > FAR).sum())
-    assert far <= (len(views) == 1)
+    assert far <= (3 if len(views) == 1 else 0)
