@@ -37,6 +37,7 @@ def verdict(alarm=False, **changed):
         "windows": 1,
         "worst_window": None,
         "model_sha256": "ab" * 32,
+        "state": "anomalous" if alarm else "normal",
     }
     return Verdict(**usual | changed)
 
