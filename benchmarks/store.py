@@ -46,6 +46,7 @@ def new_clip(number: int, alarm: bool, machine: str = "press") -> NewClip:
         windows=1,
         worst_window=None,
         model_sha256="ab" * 32,
+        state="anomalous" if alarm else "normal",
     )
     at = START + timedelta(seconds=10 * number)
     path = f"/srv/recordings/{verdict.name}"

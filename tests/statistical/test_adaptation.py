@@ -108,12 +108,15 @@ def test_a_fault_that_grows_slowly_is_alarmed():
 
 
 def test_a_step_of_the_surroundings_stays_until_a_person_says_that_it_is_one():
-    plant = Plant(1)
-    plant.hear([0.0] * 200)
-    assert plant.hear([HEALTHY_SPREADS] * 400)[200:].mean() > 0.3
-    plant.declare_healthy(100)
-    plant.hear([HEALTHY_SPREADS] * 100)
-    assert abs(plant.hear([HEALTHY_SPREADS] * 500).mean() - RATE) <= 0.05
+    after = []
+    for seed in range(4):
+        plant = Plant(seed)
+        plant.hear([0.0] * 100)
+        assert plant.hear([HEALTHY_SPREADS] * 300)[200:].mean() > 0.3
+        plant.declare_healthy(100)
+        plant.hear([HEALTHY_SPREADS] * 100)
+        after.append(plant.hear([HEALTHY_SPREADS] * 400).mean())
+    assert abs(np.mean(after) - RATE) <= 0.04  # 100 healthy clips: 0.03 each, 0.015 of four
 
 
 def answer_everything(plant, offset, clips, share=1.0):

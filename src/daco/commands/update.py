@@ -45,6 +45,7 @@ def update(
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
+    from daco.detector.ranges import learn_ranges, widen_ranges
     from daco.detector.revision import add_normals
 
     console, errors = Output(), Output(stderr=True)
@@ -71,6 +72,8 @@ def update(
     if not new.rows:
         console.write("Nothing to add: the model stays as it is.")
         return
+    levels = None if clips.levels is None else clips.levels[new.rows]
+    more = None if levels is None else learn_ranges(levels, clips.sample_rates)
     after = add_normals(
         before,
         clips.embeddings[new.rows],
@@ -78,6 +81,7 @@ def update(
         _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
         note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
+        ranges=widen_ranges(before.ranges, more),
     )
     after.save(target)
     _show(console, before, after, target)

@@ -11,6 +11,7 @@ from typing import Any
 from daco.compute.processes import outcomes
 from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
+from daco.detector.ranges import learn_ranges
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
 from daco.method.coreset import choose_normals
@@ -87,6 +88,8 @@ def _fit(
 ) -> tuple[dict[str, Any], Indices | None]:
     """The fields of a model except vectors and names, and the rows it was thinned to."""
     origin, rows = {"created": created} | normals.origin, None
+    levels = normals.levels
+    ranges = None if levels is None else learn_ranges(levels, normals.sample_rates)
     if max_normals is not None and len(normals) > max_normals:
         vectors = equal_views(normals.embeddings, normals.bands)
         rows = choose_normals(vectors, list(normals.domains), max_normals)
@@ -102,6 +105,7 @@ def _fit(
         false_alarm_rate=rate,
         provenance=origin,
         bands=normals.bands,
+        ranges=ranges,
     )
     return {
         each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN
@@ -115,4 +119,5 @@ def _take(normals: Normals, rows: Indices) -> Normals:
         domains=tuple(normals.domains[row] for row in rows),
         names=tuple(normals.names[row] for row in rows),
         sha256s=tuple(normals.sha256s[row] for row in rows) if normals.sha256s else (),
+        levels=None if normals.levels is None else normals.levels[rows],
     )

@@ -13,6 +13,7 @@ from daco.audio.formats import DEFAULT_LIMITS
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES, PRECISIONS
 from daco.data.views import Views
+from daco.detector.ranges import check_ranges
 from daco.detector.reference import KINDS
 from daco.detector.thresholds import require_rate
 from daco.embedding.frontend import Frontend
@@ -85,6 +86,8 @@ def check_fields(model: Mapping[str, Any]) -> None:
             _check_frontend(view)
     _check_provenance(model["provenance"])
     _check_basis(model)
+    if model["ranges"] is not None:
+        check_ranges(model["ranges"])
 
 
 def _check_basis(model: Mapping[str, Any]) -> None:

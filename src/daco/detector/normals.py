@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.backbones import Backbone
+from daco.backbones.levels import LEVELS, parse_levels
 from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
 from daco.data.sources import read_clips
@@ -54,6 +56,10 @@ class Normals:
         What it was made from, for the model's provenance.
     bands : int or Views
         How each embedding is divided.
+    levels : (N, Q) float32 or None
+        Of each recording, as of :func:`daco.backbones.levels.sound_levels`.
+    sample_rates : tuple of int
+        Of the recordings, where they are known.
     """
 
     machine: str
@@ -64,6 +70,8 @@ class Normals:
     origin: dict[str, Any]
     bands: Bands = 1
     sha256s: tuple[str, ...] = ()
+    levels: Float32s | None = None
+    sample_rates: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -120,7 +128,7 @@ def normals_of_table(
     columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
     clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
-    hashes = _hashes_of(table)
+    hashes, levels = _hashes_of(table), parse_levels(table.columns.get(LEVELS, ()))
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     machines = []
     for machine, group in groups.items():
@@ -137,6 +145,7 @@ def normals_of_table(
                 origin,
                 bands,
                 tuple(hashes[row] for row in rows) if hashes else (),
+                None if levels is None else levels[rows],
             )
         )
     return NormalsByMachine(tuple(machines), tuple(oddities))
@@ -144,12 +153,13 @@ def normals_of_table(
 
 def clips_to_judge(
     source: Location, frontend: Frontend | None, readout: str | None = None
-) -> tuple[Float32s, tuple[str, ...]]:
-    """Embeddings and names of all clips of a table that has a model's frontend and readout."""
+) -> tuple[Float32s, tuple[str, ...], Float32s | None]:
+    """Embeddings, names and levels of all clips of a table with a model's frontend and readout."""
     table = EmbeddingTable.read(source)
     found = readout_for(table, frontend, readout, source)
     require_alike(frontend_of(table, _view_names(table, found)), frontend, source)
-    return table.matrix(found), tuple(map(str, table.columns["path"]))
+    levels = parse_levels(table.columns.get(LEVELS, ()))
+    return table.matrix(found), tuple(map(str, table.columns["path"])), levels
 
 
 def readout_for(
@@ -253,13 +263,14 @@ def normals_of_recordings(
         asked = [name for name in (readout or "").split("+") if name in readouts]
         order = dict.fromkeys([*asked, *readouts])
         gathered = normals_of_table(out, readout="+".join(order), training=training)
-    seconds = usual_seconds(normals.paths())
+    seconds, rates = usual_format(normals.paths())
     origin = {"source": source.name or str(source), "root": str(table.root)}
     machines = tuple(
         replace(
             each,
             origin=origin,
             frontend=None if each.frontend is None else replace(each.frontend, seconds=seconds),
+            sample_rates=rates,
         )
         for each in gathered.machines
     )
@@ -277,16 +288,15 @@ def one_recording(path: Location) -> ClipTable:
     return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
 
 
-def usual_seconds(paths: Sequence[Location]) -> float | None:
-    """The median length of some of the recordings, by their headers."""
+def usual_format(paths: Sequence[Location]) -> tuple[float | None, tuple[int, ...]]:
+    """The median length and the sample rates of some of the recordings, by their headers."""
     step = max(1, len(paths) // _PROBED)
-    lengths = []
+    headers = []
     for path in paths[::step]:
-        try:
-            lengths.append(probe(path).seconds)
-        except AudioError:
-            continue
-    return float(np.median(lengths)) if lengths else None
+        with suppress(AudioError):
+            headers.append(probe(path))
+    seconds = float(np.median([each.seconds for each in headers])) if headers else None
+    return seconds, tuple(sorted({each.sample_rate for each in headers}))
 
 
 _COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")

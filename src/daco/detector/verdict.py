@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,18 +15,23 @@ from numpy.typing import ArrayLike, NDArray
 from daco.audio.formats import AudioLimits
 from daco.data.views import Views
 from daco.detector.model import ClipScores, MachineModel
+from daco.detector.ranges import (
+    ANOMALOUS,
+    FAULTY_SOUND,
+    NORMAL,
+    RECORDER_FAULT,
+    Guard,
+    check_levels,
+    rate_reasons,
+)
 from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
 from daco.method.config import ScoreConfig
 from daco.method.vote import members_of
 from daco.text import name_list
+from daco.validation import Float32s
 
 MAX_TOP = 10_000
-
-STATES = NORMAL, ANOMALOUS, OFF, OUT_OF_RANGE, RECORDER_FAULT = (
-    *("normal", "anomalous"),
-    *("off", "out of range", "recorder fault"),
-)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ class Verdict:
     p_value : float
         About the share of normals that score as high.
     alarm : bool
-        The p-value is at most the false-alarm rate: the score is above `threshold`.
+        The state is ``anomalous``: the p-value is at most the false-alarm rate, the score above
+        `threshold`, and nothing else is wrong.
     threshold : float
         For a clip with these domain weights.
     domain_weights : dict
@@ -50,9 +57,10 @@ class Verdict:
     nearest_distance : float
         Its cosine distance.
     reasons : tuple of str
-        What to know before trusting the score; each begins with a code: ``silent``,
-        ``clipped``, ``short``, ``long``, ``out of range`` or ``vote`` (how many members of a vote
-        call it anomalous, and which families dissent), a colon, and the figures.
+        What to know before trusting the score; each begins with a code, a colon, and the figures:
+        ``silent``, ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the
+        ranges of the normals); ``far`` (from every normal); ``vote`` (how many members of a vote
+        call it anomalous, and which families dissent).
     seconds : float or None
         Length of the recording; None where only its embedding was given.
     windows : int
@@ -63,7 +71,8 @@ class Verdict:
     basis : str
         What the decision rests on.
     state : str
-        One of `STATES`; ``alarm`` is the same as ``"anomalous"``.
+        ``normal`` or ``anomalous`` by the score, or why it does not decide
+        (:mod:`daco.detector.ranges`): ``off``, ``out of range`` or ``recorder fault``.
     """
 
     name: str
@@ -156,23 +165,31 @@ def verdict_of(
     model: MachineModel, recording: EmbeddedRecording, *, name: str, aggregate: str = "max"
 ) -> Verdict:
     """The verdict on a recording that was embedded."""
-    scored = model.score(recording.embeddings)
+    frontend = model.frontend
+    heard = 0 if frontend is None else max(view.sample_rate for view in frontend.views)
+    usual = (model.ranges or {}).get("sample_rates", ())
     return _verdict(
         model,
-        scored,
+        model.score(recording.embeddings),
         name,
         parse_aggregate(aggregate),
-        reasons=recording.reasons,
+        reasons=(*recording.reasons, *rate_reasons(recording.sample_rate, usual, heard)),
         seconds=recording.seconds,
         starts=recording.starts,
+        levels=recording.levels,
     )
 
 
-def judge_embeddings(model: MachineModel, X: ArrayLike, names: Sequence[str]) -> Iterator[Verdict]:
-    """The verdicts on embeddings of clips, one row each."""
+def judge_embeddings(
+    model: MachineModel, X: ArrayLike, names: Sequence[str], levels: Float32s | None = None
+) -> Iterator[Verdict]:
+    """The verdicts on embeddings of clips, one row each, and their levels where known."""
     scored = model.score(X)
     for row, name in enumerate(names):
-        yield _verdict(model, _row(scored, row), name, 1, reasons=(), seconds=None, starts=None)
+        own = None if levels is None else levels[row : row + 1]
+        yield _verdict(
+            model, _row(scored, row), name, 1, reasons=(), seconds=None, starts=None, levels=own
+        )
 
 
 def parse_aggregate(text: str) -> int | None:
@@ -203,8 +220,12 @@ def _verdict(
     reasons: tuple[str, ...],
     seconds: float | None,
     starts: NDArray[np.float64] | None,
+    levels: Float32s | None,
 ) -> Verdict:
+    state, why, outside = _guarded(model, reasons, levels, len(scored))
+    reasons = (*reasons, *why)
     order = np.argsort(-scored.scores, kind="stable")
+    order = order[~outside[order]] if state == NORMAL else order
     worst = int(order[0])
     taken = order if count is None else order[:count]
     score = float(scored.scores[taken].mean())
@@ -213,19 +234,21 @@ def _verdict(
     if scored.out_of_range[worst]:
         reasons = (
             *reasons,
-            f"out of range: farther from every normal ({distance:.3g}) than any of them is from "
+            f"far: farther from every normal ({distance:.3g}) than any of them is from "
             f"the others ({model.reach:.3g})",
         )
     p_value = float(model.reference.p_values(score, weights))
-    alarm = p_value <= model.false_alarm_rate
+    above = p_value <= model.false_alarm_rate
     if scored.normal_scores is not None:
-        reasons = (*reasons, *_opinion(model, scored.normal_scores[taken].mean(axis=0), alarm))
+        reasons = (*reasons, *_opinion(model, scored.normal_scores[taken].mean(axis=0), above))
+    if above and state == NORMAL:
+        state = ANOMALOUS
     return Verdict(
         name=name,
         machine=model.machine,
         score=score,
         p_value=p_value,
-        alarm=alarm,
+        alarm=state == ANOMALOUS,
         threshold=float(model.reference.thresholds(weights[None], model.false_alarm_rate)[0]),
         domain_weights=dict(zip(model.domains, map(float, weights), strict=True)),
         nearest=model.clip_names[int(scored.nearest[worst])],
@@ -236,8 +259,30 @@ def _verdict(
         worst_window=float(starts[worst]) if starts is not None and len(scored) > 1 else None,
         model_sha256=model.sha256,
         basis=model.basis_sentence(),
-        state=ANOMALOUS if alarm else NORMAL,
+        state=state,
     )
+
+
+def _guarded(
+    model: MachineModel, reasons: Sequence[str], levels: Float32s | None, windows: int
+) -> tuple[str, list[str], NDArray[np.bool_]]:
+    """The state before the score is looked at, its reason, and the windows that cannot be judged.
+
+    Windows outside the ranges are left out; where they are the majority, theirs is the state.
+    """
+    guards: list[Guard | None] = [None] * windows
+    if model.ranges is not None and levels is not None:
+        guards = check_levels(model.ranges, levels)
+    outside = np.array([guard is not None for guard in guards])
+    found = [guard for guard in guards if guard is not None]
+    state = NORMAL
+    if any(reason.partition(":")[0] in FAULTY_SOUND for reason in reasons):
+        state = RECORDER_FAULT
+    elif 2 * len(found) > windows:
+        state = Counter(guard.state for guard in found).most_common(1)[0][0]
+    share = f" (of {windows} windows {len(found)}, left out)" if windows > 1 else ""
+    why = [guard.reason for guard in found if state in (NORMAL, guard.state)][:1]
+    return state, [f"{text}{share}" for text in why], outside
 
 
 def _opinion(model: MachineModel, normal_scores: NDArray[np.float64], alarm: bool) -> list[str]:

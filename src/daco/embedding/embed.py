@@ -24,6 +24,7 @@ import numpy as np
 from daco.audio.decode import Waveforms, read_each
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
+from daco.backbones.levels import LEVELS
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
 from daco.embedding.frontend import decoder_of, embed_waves
@@ -157,11 +158,11 @@ def embed_clips(
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
     out = parquet_file(out)
     origin = origin_of(net, names, channel, None if engine is None else engine.device)
-    settings = json.dumps([origin, repr(limits), salt_of(net)], sort_keys=True)
+    settings = json.dumps([origin, repr(limits), salt_of(net), LEVELS], sort_keys=True)
     report_progress = progress or (lambda done, total: None)
     with shard_folder(out) as folder:
         job = Job(
-            readouts=names,
+            readouts=(*names, LEVELS),
             channel=channel,
             limits=limits,
             batch_size=batch_size,

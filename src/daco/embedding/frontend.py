@@ -22,6 +22,7 @@ from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
 from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
 from daco.backbones import Backbone, load
+from daco.backbones.levels import LEVELS, level_network, sound_levels
 from daco.backbones.several import Networks, view_name
 from daco.embedding.provenance import Frontend as Frontend
 from daco.embedding.provenance import Frontends as Frontends
@@ -62,6 +63,7 @@ def embed_waves(
         One for each of ``net.networks``, as `daco.audio.microphones.apply_channel` returned them
         for each clip.
     readouts : sequence of str
+        With ``levels`` among them, also those of the sound, which are none of the network's.
     policy : int or str
 
     Returns
@@ -69,6 +71,12 @@ def embed_waves(
     dict of arrays of shape (clips, D)
         By readout.
     """
+    if LEVELS in readouts:
+        heard = level_network(net.networks)
+        wave = waves[net.networks.index(heard)]
+        levels = sound_levels(wave[:, NEAR] if wave.ndim > 2 else wave, heard.sample_rate)
+        others = [name for name in readouts if name != LEVELS]
+        return {**embed_waves(net, waves, others, policy), LEVELS: levels}
     given = [
         wave * INT16_SCALE if wave.dtype == np.int16 and not network.takes_int16 else wave
         for network, wave in zip(net.networks, waves, strict=True)
@@ -141,6 +149,8 @@ class EmbeddedRecording:
     peak, rms : float
         Largest absolute sample, and root mean square around the mean; full scale is 1. Of the
         near microphone where there are two.
+    levels : (n_windows, Q) float32 or None
+        As of :func:`daco.backbones.levels.sound_levels`.
     """
 
     embeddings: Float32s
@@ -150,6 +160,7 @@ class EmbeddedRecording:
     reasons: tuple[str, ...]
     peak: float
     rms: float
+    levels: Float32s | None = None
 
 
 class Listener:
@@ -285,6 +296,7 @@ class Listener:
         by_network: dict[str, list[Frontend]] = {}
         for view in frontend.views:
             by_network.setdefault(view.backbone, []).append(view)
+        heard = level_network([self._networks[name] for name in by_network])
         vectors: dict[tuple[str, str], Float32s] = {}
         for name, views in by_network.items():
             network, rate, waves = self._networks[name], views[0].sample_rate, sound.waves
@@ -293,7 +305,7 @@ class Listener:
             # A window is to the model what a clip was: the far microphone is subtracted in each.
             whole = None if length == samples else length
             windows = _windows(waves, starts, whole, rate / frontend.sample_rate)
-            readouts = [view.readout for view in views]
+            readouts = [*(view.readout for view in views), *[LEVELS] * (network is heard)]
             found = embed_equal(network, windows, readouts, frontend.channel)
             vectors |= {(name, readout): rows for readout, rows in found.items()}
         parts = [vectors[view.backbone, view.readout] for view in frontend.views]
@@ -311,6 +323,7 @@ class Listener:
             ),
             peak=peak,
             rms=rms,
+            levels=vectors[heard.name, LEVELS],
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from daco.backbones.levels import LEVELS, levels_text
 from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.parquet import (
     arrow_schema,
@@ -156,6 +157,7 @@ def write_table(
     digest = hashlib.sha256()
     dims: dict[str, int] = {}
     for span, shard in _own_shards(folder, spans, out, settings):
+        shard.vectors.pop(LEVELS, None)
         for path, recording in zip(shard.paths, shard.recordings, strict=True):
             digest.update(_line(path, recording))
         rows = zip(range(*span), shard.paths, shard.reasons, strict=True)
@@ -175,7 +177,8 @@ def write_table(
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
     facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
     schema = arrow_schema(dims, {**origin, **facts})
-    schema = schema.append(pa.field(HASHES, pa.string(), nullable=False))
+    for name in (HASHES, LEVELS):
+        schema = schema.append(pa.field(name, pa.string(), nullable=False))
     with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
         for span, shard in _own_shards(folder, spans, out, settings):
             embedded = np.array([reason is None for reason in shard.reasons])
@@ -189,6 +192,7 @@ def write_table(
             }
             hashes = [each.sha256 for each in shard.recordings]
             arrays[HASHES] = pa.array(np.array(hashes, object)[embedded], pa.string())
+            arrays[LEVELS] = pa.array(levels_text(shard.vectors.pop(LEVELS)[embedded]))
             for name, matrix in shard.vectors.items():
                 arrays[column_name(name, dims)] = vector_array(matrix[embedded])
             writer.write_table(pa.table(arrays, schema=schema))

@@ -16,8 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from daco.detector.ranges import ANOMALOUS, NORMAL
 from daco.detector.reference import ReferenceScores
-from daco.detector.verdict import ANOMALOUS, NORMAL, Verdict
+from daco.detector.verdict import Verdict
 from daco.errors import InputError
 from daco.text import quantity
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from daco.detector.ranges import ANOMALOUS, NORMAL
 from daco.errors import InputError
 
 MOST_CLIPS = 1000
@@ -108,6 +109,18 @@ class AlarmState:
 
     recent: tuple[Decision, ...] = ()
     is_open: bool = False
+
+
+def counts_for(kind: str, state: str) -> bool:
+    """Whether a clip of this state is among those that an alarm of this kind is decided by.
+
+    An alarm's kind is a state of clips. Whether the machine is faulty depends on clips that could
+    be judged: those of a machine that was off say neither that it is faulty nor that it is not.
+
+    >>> counts_for("anomalous", "off"), counts_for("off", "normal")
+    (False, True)
+    """
+    return kind != ANOMALOUS or state in (NORMAL, ANOMALOUS)
 
 
 def advance(

@@ -15,6 +15,8 @@ import numpy as np
 
 from daco.audio.decode import Decoder, Sound, naming, resample
 from daco.audio.microphones import NEAR, needs_both, parse_channel
+from daco.backbones.levels import LEVELS as SOUND
+from daco.backbones.levels import level_network, levels_text
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
@@ -127,12 +129,14 @@ def inject_recordings(
     if not len(chosen):
         raise DataError("There is no recording to inject faults into.")
     networks = [(each, decoder_of(each, policy)) for each in net.networks]
-    parts: dict[str, list[Float32s]] = {name: [] for name in names}
+    heard = level_network(net.networks)
+    parts: dict[str, list[Float32s]] = {name: [] for name in (*names, SOUND)}
     for done, clip in enumerate(chosen):
         path = chosen.root / clip.path
         with naming(path):
             for (network, decoder), share in zip(networks, net.shares(names), strict=True):
                 versions = _versions(path, clip.path, decoder, plan)
+                share = {**share, SOUND: SOUND} if network is heard else share
                 readouts = list(share.values())
                 vectors = embed_equal(network, versions, readouts, policy) if readouts else {}
                 for name, readout in share.items():
@@ -149,6 +153,7 @@ def inject_recordings(
     }
     columns |= {"split": "supplemental", "label": [int(kind != "") for kind in kinds]}
     columns |= {"fault": kinds, "level_db": [None if x is None else f"{x:g}" for x in levels]}
+    columns[SOUND] = levels_text(matrices.pop(SOUND))
     return EmbeddingTable.from_arrays(matrices, metadata=origin, **columns)
 
 

@@ -18,7 +18,7 @@ from daco.detector.normals import (
     normals_of_recordings,
     normals_of_table,
     one_recording,
-    usual_seconds,
+    usual_format,
 )
 from daco.errors import AudioError, DataError, InputError
 
@@ -129,11 +129,11 @@ class TestRecordings:
         with pytest.raises(DataError, match="no normal training clip"):
             normals_of_recordings(tmp_path / "fan", net)
 
-    def test_the_usual_length_is_the_median_of_what_can_be_read(self, tmp_path):
+    def test_the_usual_length_and_rate_are_those_of_what_can_be_read(self, tmp_path):
         paths = [record(tmp_path / f"{s}.wav", s) for s in (1.0, 2.0, 3.0)]
         (tmp_path / "bad.wav").write_bytes(b"x")
-        assert usual_seconds([*paths, tmp_path / "bad.wav"]) == 2.0
-        assert usual_seconds([tmp_path / "bad.wav"]) is None
+        assert usual_format([*paths, tmp_path / "bad.wav"]) == (2.0, (16000,))
+        assert usual_format([tmp_path / "bad.wav"]) == (None, ())
 
 
 class TestTables:
@@ -197,9 +197,10 @@ class TestTables:
 
     def test_are_judged_only_if_made_as_the_model_was(self, tmp_path):
         table(split="test", label=1).write(tmp_path / "e.parquet")
-        X, names = clips_to_judge(tmp_path / "e.parquet", LOGMEL)
+        X, names, levels = clips_to_judge(tmp_path / "e.parquet", LOGMEL)
         assert X.shape == (6, 4)
         assert names == tuple("012345")
+        assert levels is None
         assert clips_to_judge(tmp_path / "e.parquet", None)[0].shape == (6, 4)
         metadata = dict(table().metadata) | {"channel": "1"}
         table(metadata=metadata).write(tmp_path / "other.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import soundfile
 from field_models import LOGMEL, small_model
 
 from daco.detector.model import MachineModel
+from daco.detector.ranges import learn_ranges
 from daco.detector.verdict import ScoreOptions, judge, judge_embeddings, parse_aggregate, verdict_of
 from daco.embedding.frontend import EmbeddedRecording, Listener
 from daco.errors import InputError
@@ -29,6 +31,7 @@ KEYS = {
     "windows",
     "worst_window",
     "model_sha256",
+    "state",
 }
 
 
@@ -53,7 +56,7 @@ def windows(model):
 def test_one_window_is_the_score_of_the_model(model):
     clip = model.embeddings[44:45] * 1.01
     scored = model.score(clip)
-    verdict = verdict_of(model, heard(clip, ("clipped: 1%",)), name="today.wav")
+    verdict = verdict_of(model, heard(clip, ("note: 1%",)), name="today.wav")
     assert verdict.score == scored.scores[0]
     assert verdict.p_value == pytest.approx(scored.p_values[0])
     assert verdict.alarm is False
@@ -63,7 +66,7 @@ def test_one_window_is_the_score_of_the_model(model):
         {"source": scored.weights[0, 0], "target": scored.weights[0, 1]}
     )
     assert sum(verdict.domain_weights.values()) == pytest.approx(1)
-    assert verdict.reasons == ("clipped: 1%",)
+    assert verdict.reasons == ("note: 1%",)
     assert (verdict.windows, verdict.worst_window, verdict.seconds) == (1, None, 10.0)
     assert (verdict.name, verdict.machine) == ("today.wav", "press")
     assert verdict.threshold == model.threshold
@@ -98,14 +101,66 @@ def test_one_bad_window_alarms_by_max_and_not_by_mean(model, windows):
     assert not verdict_of(model, heard(windows), name="a", aggregate="mean").alarm
 
 
-def test_what_is_unlike_every_normal_is_out_of_range(model):
-    verdict = verdict_of(model, heard(-model.embeddings[:1], ("silent: x",)), name="a")
+def test_what_is_unlike_every_normal_is_far(model):
+    verdict = verdict_of(model, heard(-model.embeddings[:1], ("note: x",)), name="a")
     assert verdict.alarm
+    assert verdict.state == "anomalous"
     first, second = verdict.reasons
-    assert first == "silent: x"
-    assert second.startswith("out of range: farther from every normal (")
+    assert first == "note: x"
+    assert second.startswith("far: farther from every normal (")
     assert f"{model.reach:.3g}" in second
     assert f"{verdict.nearest_distance:.3g}" in second
+
+
+@pytest.mark.parametrize("reason", ["silent: -inf dB", "clipped: 1%", "short: 1 s", "long: 60 s"])
+def test_a_recorder_fault_is_no_machine_fault(model, reason):
+    verdict = verdict_of(model, heard(-model.embeddings[:1], (reason,)), name="a")
+    assert (verdict.state, verdict.alarm) == ("recorder fault", False)
+    assert verdict.score > model.threshold
+    assert verdict.reasons[0] == reason
+
+
+USUAL = np.array([*[-40.0] * 9, 100, -5], np.float32)
+QUIET, HISS = USUAL - np.float32(20), USUAL.copy()
+HISS[-1] = 0
+
+
+def with_levels(model, clips, levels):
+    ranges = learn_ranges(np.stack([USUAL] * 20), [16000])
+    return replace(model, ranges=ranges), replace(heard(clips), levels=np.stack(levels))
+
+
+def test_levels_outside_the_ranges_replace_the_decision(model):
+    clip = -model.embeddings[:1]
+    for levels, state, code in [
+        (USUAL, "anomalous", "far"),
+        (QUIET, "off", "off"),
+        (USUAL + np.float32(20), "out of range", "range"),
+        (HISS, "out of range", "range"),
+    ]:
+        verdict = verdict_of(*with_levels(model, clip, [levels]), name="a")
+        assert verdict.state == state
+        assert verdict.alarm == (state == "anomalous")
+        assert verdict.reasons[0].startswith(f"{code}: ")
+
+
+def test_windows_outside_the_ranges_are_left_out_of_the_score(model, windows):
+    levels = [USUAL, USUAL, QUIET, USUAL]
+    verdict = verdict_of(*with_levels(model, windows, levels), name="a")
+    assert verdict.state == "normal"
+    assert verdict.score == model.score(windows[[0, 1, 3]]).scores.max()
+    assert verdict.reasons[0].startswith("off: ")
+    assert verdict.reasons[0].endswith("(of 4 windows 1, left out)")
+    verdict = verdict_of(*with_levels(model, windows, [USUAL, QUIET, QUIET, QUIET]), name="a")
+    assert verdict.state == "off"
+
+
+def test_a_lower_sample_rate_is_a_recorder_fault_and_a_higher_one_is_not(model):
+    usable, recording = with_levels(replace(model, frontend=LOGMEL), model.embeddings[:1], [USUAL])
+    low = verdict_of(usable, replace(recording, sample_rate=8000), name="a")
+    assert low.state == "recorder fault"
+    assert low.reasons[0] == "rate: 8000 Hz, the normals have 16000 Hz"
+    assert verdict_of(usable, replace(recording, sample_rate=48000), name="a").state == "normal"
 
 
 def test_embeddings_are_judged_row_by_row(model, windows):

@@ -203,7 +203,8 @@ def acknowledge(
     if alarm.is_open:
         changes |= {"closed_at": at, "closed_by": "acknowledgement"}
         # Clips up to here no longer count: a new alarm needs new clips.
+        after = {**machine.counted_by_kind, alarm.kind: machine.last_clip_id}
         own = update(machines).where(machines.c.id == machine.id)
-        connection.execute(own.values(counted_after=machine.last_clip_id))
+        connection.execute(own.values(counted_by_kind=after))
     connection.execute(update(alarms).where(this).values(changes))
     return read_alarms(connection, ALARMS.where(this))[0]

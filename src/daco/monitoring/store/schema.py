@@ -59,8 +59,10 @@ machines = sa.Table(
     sa.Column("clips", _BIG, nullable=False, default=0),
     sa.Column("anomalous", _BIG, nullable=False, default=0),
     sa.Column("last_clip_id", _BIG),
-    # Alarms count the clips after this one: the last opening, recovery or acknowledgement.
+    # Alarms count the clips after this one: the last opening, recovery or acknowledgement, of
+    # a database of schema 1; since then by kind of alarm.
     sa.Column("counted_after", _BIG, nullable=False, default=0),
+    sa.Column("counted_by_kind", sa.JSON, nullable=False, server_default="{}"),
     sqlite_autoincrement=True,
 )
 
@@ -202,7 +204,7 @@ def _create_tables(connection: sa.Connection) -> None:
 def _add_answers(connection: sa.Connection) -> None:
     """States of clips, kinds of alarms, answers and adaptations; an empty database has them."""
     present = sa.inspect(connection)
-    for table in (clips, alarms):
+    for table in (machines, clips, alarms):
         known = {column["name"] for column in present.get_columns(table.name)}
         for column in table.c:
             if column.name not in known:

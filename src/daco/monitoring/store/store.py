@@ -67,6 +67,7 @@ class Store:
     ...     name="a.wav", machine="press", score=3.2, p_value=0.01, alarm=True, threshold=2.5,
     ...     domain_weights={"source": 1.0}, nearest="normal.wav", nearest_distance=0.1,
     ...     reasons=(), seconds=10.0, windows=1, worst_window=None, model_sha256="ab12",
+    ...     state="anomalous",
     ... )
     >>> new = NewClip(verdict, "press", datetime(2026, 3, 1, tzinfo=UTC), source_key="a.wav")
     >>> store.add(new)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -19,9 +20,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from daco.detector.ranges import ANOMALOUS, NORMAL, STATES
 from daco.detector.verdict import Verdict
 from daco.monitoring.adaptation import JUDGED, Adaptation
-from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance
+from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance, counts_for
 from daco.monitoring.store.database import StoreError, chunks
 from daco.monitoring.store.outbox import ALARM_OPENED, ALARM_RECOVERED, CLIP_SCORED, post
 from daco.monitoring.store.records import ALARMS, Addition, NewClip, read_alarms
@@ -52,13 +54,13 @@ _KNOWN = select(sources.c.source_key, sources.c.audio_sha256, sources.c.clip_id)
 )
 _NEW_CLIPS = insert(clips).returning(clips.c.id, sort_by_parameter_order=True)
 _RECENT = (
-    select(clips.c.id, clips.c.anomalous)
+    select(clips.c.id, clips.c.state)
     .where(clips.c.machine_id == bindparam("machine"), clips.c.id > bindparam("after"))
-    .where(clips.c.id < bindparam("first"))
+    .where(clips.c.id < bindparam("first"), clips.c.state.in_(bindparam("states", expanding=True)))
     .order_by(clips.c.id.desc())
     .limit(bindparam("memory"))
 )
-_STILL_OPEN = select(alarms.c.id).where(
+_STILL_OPEN = select(alarms.c.id, alarms.c.kind).where(
     alarms.c.machine_id == bindparam("machine"), alarms.c.closed_at.is_(None)
 )
 _NEW_ALARM = insert(alarms).returning(alarms.c.id)
@@ -69,7 +71,7 @@ _COUNT = (
         clips=machines.c.clips + bindparam("more"),
         anomalous=machines.c.anomalous + bindparam("more_anomalous"),
         last_clip_id=bindparam("last"),
-        counted_after=bindparam("after"),
+        counted_by_kind=bindparam("by_kind"),
     )
 )
 
@@ -223,37 +225,45 @@ def _raise_alarms(
     fresh: Sequence[NewClip],
     ids: Sequence[int],
 ) -> list[Addition]:
-    """Apply the alarm rule to the clips; store the alarms it opens and closes."""
-    since = {"machine": machine.id, "after": machine.counted_after, "first": ids[0]}
-    recent = connection.execute(_RECENT, {**since, "memory": rule.memory})
-    still_open = list(connection.scalars(_STILL_OPEN, {"machine": machine.id}))
-    state = AlarmState(tuple(Decision(*row) for row in recent)[::-1], bool(still_open))
-    counted_after, added = machine.counted_after, []
+    """Apply the alarm rule to the clips, by kind; store the alarms it opens and closes."""
+    still_open: dict[str, list[int]] = defaultdict(list)
+    for alarm, kind in connection.execute(_STILL_OPEN, {"machine": machine.id}):
+        still_open[kind].append(alarm)
+    kinds = {*still_open, *(clip.verdict.state for clip in fresh)} - {NORMAL} | {ANOMALOUS}
+    counted = dict(machine.counted_by_kind)
+    alarm_states = {}
+    for kind in kinds:
+        states = [state for state in STATES if counts_for(kind, state)]
+        window = {"after": counted.get(kind, machine.counted_after), "first": ids[0]}
+        window |= {"machine": machine.id, "states": states, "memory": rule.memory}
+        rows = connection.execute(_RECENT, window)
+        recent = tuple(Decision(number, state == kind) for number, state in rows)[::-1]
+        alarm_states[kind] = AlarmState(recent, bool(still_open[kind]))
+    added = []
     for clip, number in zip(fresh, ids, strict=True):
-        state, event = advance(rule, state, Decision(number, clip.verdict.alarm))
-        opened, recovered = None, ()
-        if isinstance(event, Opening):
-            row = {"machine_id": machine.id, "rule": str(rule), "clip_id": number}
-            row["opened_at"] = clip.received_at
-            opened = connection.scalars(_NEW_ALARM, row).one()
-            members = [{"alarm_id": opened, "clip_id": each} for each in event.contributing]
-            connection.execute(insert(alarm_clips), members)
-            still_open.append(opened)
-        elif event:
-            recovered, still_open = tuple(still_open), []
+        opened, recovered, found = None, [], clip.verdict.state
+        for kind in [kind for kind in kinds if counts_for(kind, found)]:
+            decision = Decision(number, found == kind)
+            alarm_states[kind], event = advance(rule, alarm_states[kind], decision)
+            if event:
+                counted[kind] = number
+            if isinstance(event, Opening):
+                row = {"machine_id": machine.id, "rule": str(rule), "clip_id": number}
+                row |= {"opened_at": clip.received_at, "kind": kind}
+                opened = connection.scalars(_NEW_ALARM, row).one()
+                members = [{"alarm_id": opened, "clip_id": each} for each in event.contributing]
+                connection.execute(insert(alarm_clips), members)
+                still_open[kind].append(opened)
+            elif event:
+                recovered += still_open.pop(kind)
+        if recovered:
             closing = {"closed_at": clip.received_at, "closed_by": "recovery"}
             connection.execute(update(alarms).where(alarms.c.id.in_(recovered)).values(closing))
-        if event:
-            counted_after = number
-        added.append(Addition(number, opened, recovered, verdict=clip.verdict))
-    counts = {
-        "machine": machine.id,
-        "more": len(fresh),
-        "more_anomalous": sum(clip.verdict.alarm for clip in fresh),
-        "last": ids[-1],
-        "after": counted_after,
-    }
-    connection.execute(_COUNT, counts)
+        closed = tuple(sorted(recovered))
+        added.append(Addition(number, opened, closed, verdict=clip.verdict))
+    counts = {"machine": machine.id, "more": len(fresh), "last": ids[-1], "by_kind": counted}
+    anomalous = sum(clip.verdict.alarm for clip in fresh)
+    connection.execute(_COUNT, {**counts, "more_anomalous": anomalous})
     return added
 
 

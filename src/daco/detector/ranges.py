@@ -1,0 +1,158 @@
+"""Ranges of the normals' levels: is the machine on, and the recording one that can be judged.
+
+They stand beside the score and never enter it. A clip outside them is not called normal or
+anomalous: its state says why, so that a stopped machine or a moved microphone is no machine fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from daco.backbones.levels import QUANTITIES
+from daco.errors import InputError
+
+NORMAL, ANOMALOUS = "normal", "anomalous"
+OFF, OUT_OF_RANGE, RECORDER_FAULT = "off", "out of range", "recorder fault"
+STATES = (NORMAL, ANOMALOUS, OFF, OUT_OF_RANGE, RECORDER_FAULT)
+"""Of a recording; the last three replace the decision of the score."""
+
+FAULTY_SOUND = ("silent", "clipped", "short", "long", "rate")
+"""Codes of the reasons that are a recorder fault."""
+
+MARGIN_DB = 6.0
+"""Added to the normals' range of every level: sessions differ by so much."""
+
+MARGIN_DUTY = 30.0
+DUTY, FLATNESS = QUANTITIES.index("duty"), QUANTITIES.index("flatness")
+_LOWEST = -140.0  # dB, of silence
+
+
+def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[str, Any]:
+    """Ranges of the levels of normals, plain JSON.
+
+    A level may lie 6 dB outside the normals', plus their standard deviation (by a factor
+    ``1 + 5 / n`` larger for n clips); the duty 30 % below them; the flatness half as far from that
+    of white noise as the flattest of them.
+
+    Parameters
+    ----------
+    levels : (N, Q)
+        As of :func:`daco.backbones.levels.sound_levels`.
+    sample_rates : iterable of int
+        Of the recordings, where they are known.
+
+    Returns
+    -------
+    dict
+        ``clips``, ``sample_rates``, and ``limits``: lowest and highest value of each quantity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.ranges import learn_ranges
+    >>> levels = np.full((20, 11), -40.0)
+    >>> levels[:, 0] = np.linspace(-41, -39, 20)
+    >>> learn_ranges(levels)["limits"]["level"]
+    [-47.8, -32.2]
+    """
+    values = np.asarray(levels, np.float64)
+    margin = MARGIN_DB + values.std(axis=0) * (1 + 5 / len(values))
+    low, high = values.min(axis=0) - margin, values.max(axis=0) + margin
+    low[DUTY], high[DUTY] = values[:, DUTY].min() - MARGIN_DUTY, 100
+    low[FLATNESS], high[FLATNESS] = _LOWEST, values[:, FLATNESS].max() / 2
+    pairs = np.stack([low, high], axis=1).round(1).tolist()
+    limits = dict(zip(QUANTITIES, pairs, strict=True))
+    return {"clips": len(values), "sample_rates": sorted(set(sample_rates)), "limits": limits}
+
+
+def widen_ranges(
+    ranges: Mapping[str, Any] | None, more: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Ranges that hold what each of two do; None where one of them is not known."""
+    if ranges is None or more is None:
+        return None
+    limits = {
+        name: [min(low, more["limits"][name][0]), max(high, more["limits"][name][1])]
+        for name, (low, high) in ranges["limits"].items()
+    }
+    rates = sorted({*ranges["sample_rates"], *more["sample_rates"]})
+    return {"clips": ranges["clips"] + more["clips"], "sample_rates": rates, "limits": limits}
+
+
+def check_ranges(ranges: Any) -> None:
+    """Raise `InputError` unless these can be the ranges of a model."""
+    try:
+        limits = ranges["limits"]
+        ends = [end for name in QUANTITIES for end in limits[name]]
+        numbers = [ranges["clips"], *ranges["sample_rates"], *ends]
+        usable = len(ranges) == 3 and len(limits) == len(QUANTITIES) == len(ends) / 2
+    except (TypeError, KeyError, IndexError):
+        usable, numbers = False, []
+    kinds = {type(number) for number in numbers}
+    if not usable or not kinds <= {int, float} or not np.isfinite(numbers).all():
+        raise InputError(
+            "The ranges of a model are numbers: clips, sample_rates, and limits of "
+            f"{', '.join(QUANTITIES)}. Got {ranges!r:.60}."
+        )
+
+
+class Guard(NamedTuple):
+    """The state of a clip outside the ranges, and a reason with the figures."""
+
+    state: str
+    reason: str
+
+
+def check_levels(ranges: Mapping[str, Any], levels: ArrayLike) -> list[Guard | None]:
+    """For each clip None, or why it cannot be judged.
+
+    Parameters
+    ----------
+    ranges : dict
+        Of a model.
+    levels : (n, Q)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.ranges import check_levels, learn_ranges
+    >>> normal = np.array([*[-40.0] * 9, 100, -5])
+    >>> ranges = learn_ranges(np.stack([normal] * 20))
+    >>> quiet = normal - [*[20.0] * 9, 0, 0]
+    >>> [guard and guard.state for guard in check_levels(ranges, [normal, quiet])]
+    [None, 'off']
+    """
+    low, high = np.array([ranges["limits"][name] for name in QUANTITIES]).T
+    guards: list[Guard | None] = []
+    for row in np.asarray(levels, np.float64):
+        outside = np.maximum(low - row, row - high)
+        order = [at for at in np.argsort(-outside, kind="stable").tolist() if outside[at] > 0]
+        below = row[0] < low[0] and (row[:DUTY] <= high[:DUTY]).all()
+        at = 0 if below else order[0] if order else None
+        if at is None:
+            guards.append(None)
+            continue
+        usual = f"{low[at]:g} to {high[at]:g} {'%' if at == DUTY else 'dB'}"
+        figures = f"{QUANTITIES[at]} {row[at]:.1f}, the range of the normals is {usual}"
+        also = ", ".join(QUANTITIES[other] for other in order if other != at)
+        guards.append(
+            Guard(OFF, f"off: {figures}; no band is louder than usual")
+            if below
+            else Guard(OUT_OF_RANGE, f"range: {figures}{also and f'; also {also}'}")
+        )
+    return guards
+
+
+def rate_reasons(sample_rate: int, usual: Sequence[int], heard: int) -> list[str]:
+    """``rate``, where a recording keeps another bandwidth than any of the normals.
+
+    `usual` are their sample rates, and `heard` that of the network: what lies above it is lost.
+    """
+    if not usual or min(sample_rate, heard) in {min(rate, heard) for rate in usual}:
+        return []
+    rates = " and ".join(f"{rate} Hz" for rate in usual)
+    return [f"rate: {sample_rate} Hz, the normals have {rates}"]

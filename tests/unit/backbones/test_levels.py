@@ -1,0 +1,127 @@
+"""Levels of recordings: overall, octave bands, duty, flatness."""
+
+import numpy as np
+import pytest
+
+from daco.backbones.levels import (
+    CENTRES,
+    LEVELS,
+    QUANTITIES,
+    levels_text,
+    parse_levels,
+    sound_levels,
+)
+from daco.embedding.frontend import Frontend, Listener
+
+RATE = 16_000
+
+
+def levels_of(wave, rate=RATE):
+    return dict(
+        zip(QUANTITIES, sound_levels(np.asarray(wave)[None], rate)[0].tolist(), strict=True)
+    )
+
+
+def textbook(wave, rate):
+    """The definition, one frame and one band after the other."""
+    hop = round(0.064 * rate)
+    size = 2 * hop
+    window = np.hanning(size)
+    hertz = np.arange(size // 2 + 1) * rate / size
+    spectra = []
+    for start in range(0, len(wave) - size + 1, hop):
+        spectrum = np.fft.rfft(wave[start : start + size] * window)
+        spectra.append(2 * np.abs(spectrum) ** 2 / (size * np.sum(window**2)))
+    spectra = np.array(spectra)
+    audible = hertz >= 62.5 / np.sqrt(2)
+    frames = spectra[:, audible].sum(axis=1)
+    values = [10 * np.log10(frames.mean() + 1e-14)]
+    for octave in range(-4, 4):
+        inside = (hertz >= 1000 * 2 ** (octave - 0.5)) & (hertz < 1000 * 2 ** (octave + 0.5))
+        values.append(10 * np.log10(spectra[:, inside].sum(axis=1).mean() + 1e-14))
+    values.append(100 * np.mean(frames >= 0.1 * np.quantile(frames, 0.95)))
+    shape = spectra[:, audible & (hertz < 1000 * 2**2.5)].mean(axis=0)
+    values.append(10 * np.log10(np.exp(np.log(shape).mean()) / shape.mean()))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
+def test_levels_are_those_of_the_definition(rate):
+    rng = np.random.default_rng(rate)
+    wave = 0.01 * np.cumsum(rng.normal(size=3 * rate)) / 30 + 0.02 * rng.normal(size=3 * rate)
+    wave[: rate // 2] *= 0.05
+    # float32 spectra: 1e-6 of the power, which is far below 0.01 dB.
+    assert sound_levels(wave.astype(np.float32)[None], rate)[0] == pytest.approx(
+        textbook(wave, rate), abs=0.01
+    )
+
+
+@pytest.mark.parametrize("hertz", CENTRES[:-1])
+def test_a_sine_is_in_its_octave_band(hertz):
+    wave = 0.1 * np.sin(2 * np.pi * hertz * np.arange(2 * RATE) / RATE)
+    levels = levels_of(wave.astype(np.float32))
+    assert levels["level"] == pytest.approx(-23.01, abs=0.02)
+    assert levels[f"{hertz} Hz"] == pytest.approx(-23.01, abs=0.02)
+    others = [f"{each} Hz" for each in CENTRES if each != hertz]
+    # The Hann window of 128 ms keeps 30 dB to the next octave, also at 63 Hz.
+    assert all(levels[name] < -53 for name in others)
+
+
+def test_white_noise_is_flat_and_its_level_is_its_rms():
+    noise = 0.01 * np.random.default_rng(0).normal(size=10 * RATE)
+    levels = levels_of(noise.astype(np.float32))
+    assert levels["level"] == pytest.approx(-40, abs=0.1)
+    assert levels["flatness"] > -0.1
+    assert levels["duty"] == 100
+    # An octave has twice the bandwidth of the one below.
+    assert levels["4000 Hz"] - levels["2000 Hz"] == pytest.approx(3.01, abs=0.3)
+
+
+def test_duty_is_the_share_of_time_that_is_loud():
+    noise = np.random.default_rng(0).normal(size=10 * RATE)
+    on = (np.arange(10 * RATE) // RATE) % 4 == 0  # seconds 0, 4 and 8
+    assert levels_of((noise * np.where(on, 0.1, 0.005)).astype(np.float32))["duty"] == (
+        pytest.approx(30, abs=3)
+    )
+
+
+def test_a_gain_moves_all_levels_and_nothing_else():
+    noise = 0.01 * np.random.default_rng(0).normal(size=4 * RATE).astype(np.float32)
+    quiet, loud = levels_of(noise), levels_of(10 * noise)
+    for name in QUANTITIES:
+        moved = 0 if name in ("duty", "flatness") else 20
+        assert loud[name] - quiet[name] == pytest.approx(moved, abs=0.001)
+
+
+def test_silence_short_clips_and_bands_above_the_rate_have_finite_levels():
+    assert levels_of(np.zeros(RATE, np.float32))["level"] == -140
+    assert np.isfinite(sound_levels(np.full((1, 100), 0.1, np.float32), RATE)).all()
+    low = levels_of(0.1 * np.random.default_rng(0).normal(size=8000).astype(np.float32), 4000)
+    assert low["4000 Hz"] == low["8000 Hz"] == -140
+    assert low["1000 Hz"] > -40
+
+
+def test_samples_of_16_bits_have_the_levels_of_their_values():
+    wave = np.random.default_rng(0).integers(-2000, 2000, 2 * RATE).astype(np.int16)
+    scaled = wave.astype(np.float32) / 32768
+    assert sound_levels(wave[None], RATE) == pytest.approx(
+        sound_levels(scaled[None], RATE), abs=0.01
+    )
+
+
+def test_text_of_a_table_gives_the_levels_back():
+    noise = 0.01 * np.random.default_rng(0).normal(size=(3, RATE)).astype(np.float32)
+    levels = sound_levels(noise, RATE)
+    assert parse_levels(levels_text(levels)) == pytest.approx(levels, abs=0.0051)
+    assert parse_levels(["", ""]) is None
+    assert parse_levels([None, "1 2 3"]) is None
+
+
+def test_windows_of_a_recording_have_the_levels_of_what_they_contain():
+    listener = Listener(Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None))
+    wave = 0.01 * np.random.default_rng(0).normal(size=4 * RATE).astype(np.float32)
+    wave[2 * RATE :] *= 10
+    recording = listener.embed_waveform(wave, RATE, window=2)
+    assert recording.levels == pytest.approx(sound_levels(wave.reshape(2, -1), RATE), abs=1e-3)
+    assert LEVELS not in listener.readouts
+    assert recording.embeddings.shape == (2, 112)
