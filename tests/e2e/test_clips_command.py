@@ -118,3 +118,21 @@ def test_dates_are_not_domains_unless_the_level_is_given(tmp_path):
     assert words(lines, "pump") == "pump train 2026-05-01 - - 2 0.1 16k 1"
     assert "Domains come from folder level 1: 2026-05-01 (2 clips)" in " ".join(lines)
     assert lines[-1] == "Nothing odd."
+
+
+def test_sessions_are_counted_and_written_into_a_manifest(tmp_path):
+    for day in ("12", "13"):
+        for minute in ("00", "10"):
+            wav(tmp_path / "fan" / "old" / f"202605{day}_08{minute}00.wav")
+    wav(tmp_path / "fan" / "test" / "old" / "x.wav")
+    out = tmp_path / "fan.csv"
+    text = said("clips", tmp_path / "fan", "--session-by", "gap:30min", "--manifest", out)
+    assert "Recording sessions by gap:30min (times in names): fan 2 in old (2 clips)." in text
+    days = ["2026-05-12 08:00:00"] * 2 + ["2026-05-13 08:00:00"] * 2
+    assert read_clips(out).columns()["session"] == [*days, None]  # not of test clips
+    assert "by the column 'session': fan 2 in old (2 clips)." in said("clips", out)
+    assert "Recording sessions" not in said("clips", tmp_path / "fan")
+    error = refused("clips", tmp_path / "fan", "--session-by", "gap:2d")
+    assert "fan: all 4 clips are one session by gap:2d" in str(error)
+    out.write_text(out.read_text().replace("2026-05-12 08:00:00", "", 1))
+    assert "- fan: 1 clip of 4 without a session by the column" in said("clips", out)

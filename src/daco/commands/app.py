@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from daco.commands.calibrate import calibrate
 from daco.commands.clips import clips
 from daco.commands.compare import compare
 from daco.commands.console import interruptible
@@ -65,6 +66,7 @@ def _root(
 
 
 _COMMANDS: dict[Callable[..., None], str] = {
+    calibrate: "Set what counts as anomalous from new normal recordings.",
     clips: "List the clips of a data set and what is odd about them.",
     compare: "Compare the results of several studies.",
     demo: "Record a synthetic factory and write a report on it.",

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from rich.text import Text
 from daco.commands import options as shared
 from daco.commands.console import Output, new_table, progress_bars
 from daco.commands.options import Location, flag, location_option
-from daco.errors import DacoError
+from daco.errors import DacoError, DataError
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ def clips(
         Location | None, location_option("Also write the table to this .csv or .parquet file.")
     ] = None,
     domain_level: shared.DomainLevel = None,
+    session_by: shared.SessionBy = None,
 ) -> None:
     """List the clips of a data set, and everything odd about them."""
     from daco.data.sources import read_clips
 
     console = Output()
     table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
+    table, sessions = _with_sessions(table, session_by)
     groups = _group(table)
     infos, unreadable = _measure(table, groups, everything=probe)
     machines = quantity(len(table.by_machine()), "machine")
@@ -54,8 +57,9 @@ def clips(
         rows = f"{SAMPLE} clips of each row"
         console.write(f"Length, rate and channels: of {rows}; --probe opens all clips.")
     console.print()
-    if table.domain_note:
-        console.write(table.domain_note)
+    for note in (table.domain_note, *sessions):
+        if note:
+            console.write(note)
     oddities = [*table.oddities, *unreadable, *_mixtures(groups, infos)]
     ending = "y" if len(oddities) == 1 else "ies"
     console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing odd.")
@@ -66,6 +70,23 @@ def clips(
 
         write_manifest(table, manifest)
         console.write(f"Written: {manifest}", wrap=False)
+
+
+def _with_sessions(table: ClipTable, rule: str | None) -> tuple[ClipTable, list[str]]:
+    """The table, its training clips with their sessions, and notes about these."""
+    from daco.data.clips import machine_title
+    from daco.data.sessions import find_sessions
+
+    training = table.select(split="train").by_machine()
+    machines = {machine_title(*key): mine.clips for key, mine in training.items()}
+    try:
+        found, notes = find_sessions(machines, rule, table.root)
+    except DataError as error:
+        if rule is not None:
+            raise
+        return replace(table, oddities=(*table.oddities, str(error))), []
+    by_path = {clip.path: clip for clips in found.values() for clip in clips}
+    return replace(table, clips=tuple(by_path.get(each.path, each) for each in table)), notes
 
 
 def _group(table: ClipTable) -> dict[Group, list[Clip]]:

@@ -134,9 +134,10 @@ def show_domains(console: Output, model: MachineModel, before: MachineModel | No
     table.add_column("domain", overflow="fold")
     for heading in ("normals", "threshold", "false alarms on new recordings"):
         table.add_column(heading, justify="right")
-    for name in model.domains:
-        row = _domain_row(model, name)
-        old = row if before is None else _domain_row(before, name)
+    rows = _domain_rows(model)
+    earlier = rows if before is None else _domain_rows(before)
+    for name, row in rows.items():
+        old = earlier.get(name, ("0", "-", "-"))
         cells = (
             new if new == was else f"{was} -> {new}" for was, new in zip(old, row, strict=True)
         )
@@ -144,13 +145,12 @@ def show_domains(console: Output, model: MachineModel, before: MachineModel | No
     console.print(table)
 
 
-def _domain_row(model: MachineModel, name: str) -> tuple[str, str, str]:
-    size = model.domain_sizes.get(name)
-    if size is None:
-        return "0", "-", "-"
-    low, high = model.expected_rates()[name]
-    expected = f"about {low:.0%}" if low == high else f"{low:.0%} to {high:.0%}"
-    return str(size), f"{model.thresholds[name]:.4g}", expected
+def _domain_rows(model: MachineModel) -> dict[str, tuple[str, str, str]]:
+    sizes, expected = model.domain_sizes, model.expected_rates()
+    return {
+        name: (str(sizes[name]), f"{model.thresholds[name]:.4g}", f"{low:.0%} to {high:.0%}")
+        for name, (low, high) in expected.items()
+    }
 
 
 def show_basis(console: Output, model: MachineModel) -> None:

@@ -78,6 +78,7 @@ def fit(
     engine: shared.Engine = "local",
     address: shared.Address = None,
     domain_level: shared.DomainLevel = None,
+    session_by: shared.SessionBy = None,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
@@ -115,6 +116,7 @@ def fit(
             on_error=on_error.value,
             keep=keep_embeddings,
             domain_level=domain_level,
+            session_by=session_by,
         )
         errors.notes(gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
@@ -198,7 +200,7 @@ def views_in_words(model: MachineModel) -> Iterator[str]:
 
     if isinstance(model.bands, Views):
         first, names = model.bands.names[0], name_list(model.bands.names)
-        yield f"views {names}; domains and the most similar normal are those of {first}"
+        yield f"views {names}; the most similar normal is that of {first}"
         if not ScoreConfig.parse(model.config).base.is_vote:
             yield f"only {first} is scored: several views count in a vote"
     if ScoreConfig.parse(model.config).base.is_vote:
@@ -315,7 +317,8 @@ def _gather(
                 f"{clips} contains embeddings. --backbone, --weights, --channel, --device and "
                 "--domain-level are for recordings: leave them out."
             )
-        return normals_of_table(clips, readout=options["readout"], all_views=all_views)
+        chosen = {name: options[name] for name in ("readout", "session_by")}
+        return normals_of_table(clips, all_views=all_views, **chosen)
     options["channel"] = parse_channel(options["channel"])
     by_default = all_views and options["readout"] is None
     if by_default and "logmel" not in network["backbone"].split("+"):

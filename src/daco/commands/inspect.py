@@ -140,7 +140,7 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
         yield "", line
     rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
     yield "judges", f"for {rate}, {model.basis_sentence()}"
-    yield "out of range", f"farther than {model.reach:.4g} from every normal"
+    yield "far", f"farther than {model.reach:.4g} from every normal"
     updates = origin.get("updates", [])
     hidden = origin.get("earlier_updates", 0) + max(0, len(updates) - _UPDATES)
     if hidden or not updates:

@@ -93,6 +93,13 @@ DomainLevel = Annotated[
         min=0,
     ),
 ]
+SessionBy = Annotated[
+    str | None,
+    typer.Option(
+        help="Which clips were recorded together: folder:2, gap:30min or attribute:speed. "
+        "Default: column session.",
+    ),
+]
 Truth = Annotated[
     Path | None,
     option("Labels of test clips: checkout of the official evaluator, or its CSV files."),

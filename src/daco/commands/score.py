@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from daco.detector.verdict import ScoreOptions, Verdict
 
 STDIN = "-"
+_DECISIONS = {"normal": "ok", "anomalous": "[bold red]ALARM[/bold red]"}
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,9 @@ def _write_json(result: Verdict | Failed) -> None:
 
 def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
     weights = {name: f"weight.{name}" for name in model.domains}
-    before = ("name", "machine", "score", "p_value", "alarm", "threshold")
+    before = ("name", "machine", "score", "p_value", "alarm", "state", "threshold")
     after = ("nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window")
-    fields = (*before, *weights.values(), *after, "model_sha256", "error")
+    fields = (*before, *weights.values(), *after, "model_sha256", "basis", "error")
     writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
     writer.writeheader()
 
@@ -170,7 +172,7 @@ def _show(
         table = new_table(["decision"], ["score", "p"], **options)
         table.add_column("recording, most similar normal")
         for verdict in verdicts:
-            decision = "[bold red]ALARM[/bold red]" if verdict.alarm else "ok"
+            decision = _DECISIONS.get(verdict.state, f"[yellow]{verdict.state}[/yellow]")
             score, p_value = f"{verdict.score:.4g}", f"{verdict.p_value:.2g}"
             table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
         console.print(table)
@@ -179,6 +181,10 @@ def _show(
             f"{alarms} of {len(verdicts)} anomalous: p is at most {model.false_alarm_rate:g}, the "
             f"false-alarm rate. It rests on scores {model.basis_sentence()}."
         )
+        others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
+        if others:
+            counts = ", ".join(f"{count} {state}" for state, count in others.items())
+            console.write(f"Not judged, whatever the score: {counts}.")
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
         console.write(f"The rate is that of one window; there are up to {most} in a recording.")

@@ -29,17 +29,22 @@ def update(
     domain: Annotated[str, option("Domain of the new clips, known or new.")],
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     force: Annotated[bool, flag("--force", "Also add clips that sound anomalous.")] = False,
+    and_calibrate: Annotated[
+        bool, flag("--and-calibrate", "Judge by the new clips too: each half by the other half.")
+    ] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.fail,
     domain_level: shared.DomainLevel = None,
+    session_by: shared.SessionBy = None,
 ) -> None:
     """Add normal recordings to a model and calibrate it again; nothing is trained.
 
     Training clips are taken, and none that is labelled an anomaly; other clips only where there
     is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
     already are left out, so that the same update twice changes nothing; clips of a known domain
-    that sound anomalous to the model are named and need --force.
+    that sound anomalous to the model are named and need --force. With --and-calibrate the new
+    clips, of one recording session, decide what is anomalous in their domain.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -51,9 +56,11 @@ def update(
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
-    gathered = _gather(errors, before, normals, weights, device, on_error, domain_level)
+    gathered = gather_normals(
+        errors, before, normals, weights, device, on_error, domain_level, session_by
+    )
     errors.notes(gathered.oddities)
-    clips = _of_machine(before, gathered)
+    clips = normals_of_machine(before, gathered)
     new = newcomers(before, clips, _rows_of_domain(errors, clips, domain))
     errors.notes(new.similar)
     if new.known:
@@ -79,6 +86,7 @@ def update(
         clips.embeddings[new.rows],
         domain,
         _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
+        calibrate=and_calibrate,
         note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
         ranges=widen_ranges(before.ranges, more),
@@ -132,7 +140,7 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
     return new
 
 
-def _gather(
+def gather_normals(
     errors: Output,
     model: MachineModel,
     source: Location,
@@ -140,7 +148,9 @@ def _gather(
     device: str,
     on_error: OnError,
     domain_level: int | None,
+    session_by: str | None,
 ) -> NormalsByMachine:
+    """New normals of a table or of recordings, embedded as those of a model."""
     from daco.data.table import EmbeddingTable
     from daco.detector.normals import (
         is_table,
@@ -158,7 +168,7 @@ def _gather(
                 f"{source} contains embeddings. --domain-level is for recordings: leave it out."
             )
         readout = readout_for(EmbeddingTable.read(source), frontend, model.readout, source)
-        gathered = normals_of_table(source, readout=readout, training=False)
+        gathered = normals_of_table(source, readout=readout, training=False, session_by=session_by)
         require_alike(gathered.machines[0].frontend, frontend, source)
         return gathered
     listener = Listener(frontend, weights=weights, device=device)
@@ -172,10 +182,12 @@ def _gather(
             on_error=on_error.value,
             progress=partial(report, "embedding"),
             domain_level=domain_level,
+            session_by=session_by,
         )
 
 
-def _of_machine(model: MachineModel, gathered: NormalsByMachine) -> Normals:
+def normals_of_machine(model: MachineModel, gathered: NormalsByMachine) -> Normals:
+    """The new normals of a model's machine; of any name, if there is only one machine."""
     names = [each.machine for each in gathered.machines]
     if names.count(model.machine) == 1:
         return gathered.machines[names.index(model.machine)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from daco.monitoring.store import Addition, Store
     from daco.monitoring.watch import Event, ModelInUse, NewVerdict, Watcher
 
+_DECISIONS = {"normal": ("normal ", "green"), "anomalous": ("ANOMALY", "bold red")}
 _DAY = 24 * 3600.0
 _LAST_DELIVERIES = 30.0  # seconds that the end waits for messages on their way
 _SHARE = 0.2  # of the time that may be spent on listing a large folder
@@ -125,7 +127,7 @@ class _Session:
     courier: WebhookSender | None
     keep_days: float | None
     clips: int = 0
-    anomalous: int = 0
+    states: Counter[str] = field(default_factory=Counter)
     unusable: int = 0
     opened: int = 0
     _pruned_at: float | None = None
@@ -156,8 +158,9 @@ class _Session:
                 left = self.courier.finish(1.0 if ending.is_set() else _LAST_DELIVERIES)
                 if left:
                     self.errors.notes([f"{quantity(left, 'message')} not delivered yet; kept."])
-        counts = f"{quantity(self.clips, 'clip')}, {self.anomalous} anomalous, "
-        counts += quantity(self.opened, "alarm")
+        others = [f"{n} {state}, " for state, n in self.states.items() if state not in _DECISIONS]
+        counts = f"{quantity(self.clips, 'clip')}, {self.states['anomalous']} anomalous, "
+        counts += "".join(others) + quantity(self.opened, "alarm")
         if self.unusable:
             counts += f"; {quantity(self.unusable, 'file')} could not be used"
         self.errors.write(f"{counts}.")
@@ -172,11 +175,11 @@ class _Session:
         now = f"{datetime.now():%H:%M:%S}"
         if isinstance(event, NewVerdict):
             self.clips += 1
-            self.anomalous += event.verdict.alarm
+            self.states[event.verdict.state] += 1
             width = self.console.width if self.console.is_terminal else None
             for line in _clip_lines(now, event, width):
                 self.console.print(line, soft_wrap=True)
-            self._show_alarm(event.added)
+            self._show_alarm(event.added, event.verdict.state)
             if self.courier is not None:
                 self.courier.wake()
         elif isinstance(event, UnusableFile):
@@ -188,11 +191,11 @@ class _Session:
         else:
             self.errors.notes([event.text])
 
-    def _show_alarm(self, added: Addition) -> None:
+    def _show_alarm(self, added: Addition, state: str) -> None:
         if added.opened is not None:
             self.opened += 1
             rule = self.watcher.store.rule
-            among = f", {rule.k} of the last {rule.n} clips anomalous" if rule.n > 1 else ""
+            among = f", {rule.k} of the last {rule.n} clips {state}" if rule.n > 1 else ""
             text = f"         ALARM {added.opened} of {self.watcher.model.machine}{among}"
             self.console.print(Text(printable(text), "bold white on red"), soft_wrap=True)
         for number in added.recovered:
@@ -217,9 +220,8 @@ class _Session:
 def _clip_lines(now: str, scored: NewVerdict, width: int | None) -> Iterator[Text]:
     """One line for a scored recording, and one for every reason to mistrust the score."""
     verdict = scored.verdict
-    sign, decision, style = ("<=", "normal ", "green")
-    if verdict.alarm:
-        sign, decision, style = (">", "ANOMALY", "bold red")
+    sign = ">" if verdict.score > verdict.threshold else "<="
+    decision, style = _DECISIONS.get(verdict.state, (verdict.state, "yellow"))
     head = f" {verdict.score:>7.4g} {sign:>2} {verdict.threshold:<7.4g} "
     name, nearest = printable(verdict.name), printable(verdict.nearest)
     if width is not None:

@@ -19,8 +19,11 @@ from daco.text import name_list, quantity, suggestion
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("path", "year", "machine", "section", "domain", "split", "label", "attributes")
-"""The columns of a clip table, in the order of a manifest."""
+COLUMNS = (
+    *("path", "year", "machine", "section", "domain", "split", "label", "attributes"),
+    "session",
+)
+"""The columns of a clip table, in the order of a manifest; files without sessions lack the last."""
 
 SPLITS = ("train", "test", "supplemental")
 
@@ -43,6 +46,7 @@ class Clip:
     split: str = "train"
     label: int | None = None
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    session: str | None = None
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:

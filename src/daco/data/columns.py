@@ -53,7 +53,7 @@ def clip_columns(
     paths = given[named] if named else [str(row) for row in range(n_clips)]
     columns = {"path": as_column(named or "path", paths, n_clips, kind="path")}
     by_name: dict[str, list[Any]] = {}
-    if named and not set(names) <= {"path", *given}:
+    if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()
         clips = clips_by_name(paths, split_known="split" in given) or []
         filled = [c or Clip(p, DEFAULT_MACHINE) for p, c in zip(paths, clips, strict=bool(clips))]
@@ -123,6 +123,13 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _session(value: Any) -> str | None:
+    """Text, also of a session that has a number."""
+    if isinstance(value, int | float) and value == value // 1:
+        return str(int(value))
+    return _text(value)
+
+
 def _split(value: Any) -> str | None:
     word = str(value).lower()
     return word if word in SPLITS else None
@@ -148,10 +155,11 @@ def _attributes(value: Any) -> dict[str, str] | None:
     return attributes if all(is_utf8(key + item) for key, item in attributes.items()) else None
 
 
-_OPTIONAL = ("domain", "year", "label")
+_OPTIONAL = ("domain", "year", "label", "session")
 _LABELS = {"normal": 0, "anomaly": 1, "0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("path", "machine", "section", "domain"), (_text, "text")),
+    "session": (_session, "text or a whole number"),
     "split": (_split, f"one of {', '.join(SPLITS)}"),
     "year": (_whole, "a whole number or missing"),
     "label": (lambda value: _LABELS.get(str(value).lower()), "0 (normal), 1 (anomaly) or missing"),

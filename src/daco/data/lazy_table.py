@@ -129,8 +129,9 @@ class StoredTable:
 def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
     """A Parquet file as a table of its clip columns; vectors are read when asked for.
 
-    Attributes of clips are left out: nothing that reads machines one by one needs them, and they
-    take more memory than all other columns. ``further`` are columns of one's own to keep.
+    Attributes and sessions of clips are left out: nothing that reads machines one by one needs
+    them, and attributes take more memory than all other columns. ``further`` are columns of one's
+    own to keep.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +148,7 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
         stamp = _stamp(path)
         require_table(file)
         names = file.schema_arrow.names
-        wanted = [name for name in COLUMNS if name != "attributes"]
+        wanted = [name for name in COLUMNS if name not in ("attributes", "session")]
         own = () if "path" in names else ("file_name",)
         content = file.read([name for name in (*wanted, *own, *further) if name in names])
         columns = clip_columns(content.to_pydict(), len(content), wanted)

@@ -91,6 +91,8 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"A manifest ends in .csv or .parquet. Got {path.name!r} instead.")
     columns = table.columns()
+    if not any(columns["session"]):
+        del columns["session"]
     columns["path"] = _paths_from(path.parent, table)
     columns["attributes"] = [
         json.dumps(dict(each), ensure_ascii=False) if each else None
@@ -100,13 +102,13 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
         if path.suffix.lower() == ".csv":
             with temporary.open("w", encoding="utf-8", newline="") as file:
                 writer = csv.writer(file, lineterminator="\n")
-                writer.writerows([COLUMNS, *zip(*columns.values(), strict=True)])
+                writer.writerows([tuple(columns), *zip(*columns.values(), strict=True)])
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         numbers = ("year", "label")
-        schema = pa.schema([(n, pa.int64() if n in numbers else pa.string()) for n in COLUMNS])
+        schema = pa.schema([(n, pa.int64() if n in numbers else pa.string()) for n in columns])
         pq.write_table(pa.table(columns, schema=schema), temporary)
 
 

@@ -36,12 +36,16 @@ def column_name(readout: str, readouts: Iterable[str]) -> str:
     return "embedding" if readout == next(iter(readouts)) else f"embedding.{readout}"
 
 
-def arrow_schema(dims: Mapping[str, int], metadata: Mapping[str, str]) -> pa.Schema:
-    """Clip columns, one fixed-size list per readout, and the metadata."""
+def arrow_schema(
+    dims: Mapping[str, int], metadata: Mapping[str, str], *, sessions: bool = False
+) -> pa.Schema:
+    """Clip columns, with or without sessions, one fixed-size list per readout, the metadata."""
     kinds = {"year": pa.int32(), "label": pa.int8()}
-    optional = ("year", "domain", "label")
+    optional = ("year", "domain", "label", "session")
     fields = [
-        pa.field(name, kinds.get(name, pa.string()), nullable=name in optional) for name in COLUMNS
+        pa.field(name, kinds.get(name, pa.string()), nullable=name in optional)
+        for name in COLUMNS
+        if sessions or name != "session"
     ]
     fields += [
         pa.field(column_name(readout, dims), _vector_type(dim), nullable=False)
@@ -95,7 +99,11 @@ def write_parquet(
     if path.suffix.lower() == ".npz":
         raise InputError(f"{path}: tables are written as Parquet. Give it the extension .parquet.")
     dims = {name: matrix.shape[1] for name, matrix in matrices.items()}
-    schema = arrow_schema(dims, metadata)
+    columns = dict(columns)
+    sessions = any(columns.get("session", ()))
+    if not sessions:
+        columns.pop("session", None)
+    schema = arrow_schema(dims, metadata, sessions=sessions)
     arrays = {column_name(name, dims): vector_array(matrix) for name, matrix in matrices.items()}
     for name, values in columns.items():
         listed = values.tolist()

@@ -213,7 +213,7 @@ def read_folder(
     Folders named ``train``, ``normal`` and the like say split and label; of the others, those at
     `domain_level` name the domains.
     """
-    places = {path: _meaning_of_folders(path) for path in paths}
+    places = {path: meaning_of_folders(path) for path in paths}
     oddities, outside, deep, clips = [], [], [], []
     has_normal = any(label == 0 for _, _, label in places.values())
     if has_normal:
@@ -261,7 +261,7 @@ def read_folder(
     return clips, oddities, note
 
 
-def _meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
+def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
     """Folders of a path that may name domains, and the split and label that others name."""
     split = label = None
     rest = []

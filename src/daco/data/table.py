@@ -2,7 +2,8 @@
 
 On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
 
-- the clip columns ``path, year, machine, section, domain, split, label, attributes``;
+- the clip columns ``path, year, machine, section, domain, split, label, attributes``, and
+  ``session`` where a clip has one;
   ``attributes`` is a JSON object as text, because text is the one nested form that all
   readers and CSV agree on (a Parquet map becomes a list of pairs in one and a struct in another);
 - ``embedding``: the default readout, a fixed-size list of float32;
@@ -104,9 +105,9 @@ class EmbeddingTable:
             Where the vectors came from, kept with them.
         **columns : one value, or one per clip
             The clip columns ``path``, ``machine``, ``domain``, ``split``, ``label`` (0 normal, 1
-            anomaly, None unknown), ``section``, ``year``, ``attributes`` (a mapping per clip), and
-            columns of your own. What is left out is read from DCASE names in ``path`` or
-            ``file_name``; else the path is the row number and the split ``train``.
+            anomaly, None unknown), ``section``, ``year``, ``attributes`` (a mapping per clip),
+            ``session``, and columns of your own. What is left out is read from DCASE names in
+            ``path`` or ``file_name``; else the path is the row number and the split ``train``.
         """
         several = isinstance(embedding, Mapping)
         readouts = dict(embedding) if isinstance(embedding, Mapping) else {"embedding": embedding}

@@ -119,5 +119,6 @@ def _take(normals: Normals, rows: Indices) -> Normals:
         domains=tuple(normals.domains[row] for row in rows),
         names=tuple(normals.names[row] for row in rows),
         sha256s=tuple(normals.sha256s[row] for row in rows) if normals.sha256s else (),
+        sessions=tuple(normals.sessions[row] for row in rows) if normals.sessions else (),
         levels=None if normals.levels is None else normals.levels[rows],
     )

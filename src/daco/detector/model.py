@@ -50,7 +50,7 @@ class ClipScores:
 
     ``p_values`` are about the share of normals that score as high, ``alarms`` whether they are at
     most the false-alarm rate, ``weights`` (n, G) how strongly each clip belongs to each domain. The
-    most similar normal is a row of the model; a clip is ``out_of_range`` where that is farther than
+    most similar normal is a row of the model; a clip is ``far`` where that is farther than
     any normal is from its most similar other one. ``normal_scores`` (n, members) are a vote's.
     """
 
@@ -60,7 +60,7 @@ class ClipScores:
     weights: Float64s
     nearest: NDArray[np.intp]
     nearest_distance: Float64s
-    out_of_range: NDArray[np.bool_]
+    far: NDArray[np.bool_]
     normal_scores: Float64s | None = None
 
     def __len__(self) -> int:
@@ -294,7 +294,7 @@ class MachineModel:
             weights=examined.weights,
             nearest=examined.nearest,
             nearest_distance=examined.distance,
-            out_of_range=examined.distance > self.reach,
+            far=examined.distance > self.reach,
             normal_scores=examined.normal_scores,
         )
 

@@ -17,8 +17,9 @@ from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.backbones import Backbone
 from daco.backbones.levels import LEVELS, parse_levels
-from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
+from daco.data.clips import COLUMNS, ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
 from daco.data.dcase import require_normal_names
+from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
@@ -50,6 +51,8 @@ class Normals:
     embeddings : (N, D) float32
     domains, names, sha256s : N texts each
         A hash is ``""`` where it is not known; there are none where no recording's is.
+    sessions : N texts, or none
+        Which clips were recorded together.
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
@@ -70,6 +73,7 @@ class Normals:
     origin: dict[str, Any]
     bands: Bands = 1
     sha256s: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
     levels: Float32s | None = None
     sample_rates: tuple[int, ...] = ()
 
@@ -103,7 +107,12 @@ def is_table(source: Location) -> bool:
 
 
 def normals_of_table(
-    source: Location, *, readout: str | None = None, training: bool = True, all_views: bool = False
+    source: Location,
+    *,
+    readout: str | None = None,
+    training: bool = True,
+    all_views: bool = False,
+    session_by: str | None = None,
 ) -> NormalsByMachine:
     """The normals of an embedding table.
 
@@ -117,6 +126,8 @@ def normals_of_table(
         Only clips of the training split; else, where there are none, all but anomalies.
     all_views : bool
         Without a readout, all readouts of the table are views.
+    session_by : str, optional
+        As of :func:`daco.data.sessions.find_sessions`, by the columns of the table.
     """
     table = EmbeddingTable.read(source)
     joined = "+".join(table.readouts)
@@ -125,14 +136,16 @@ def normals_of_table(
     matrix, bands = table.matrix(readout), table.bands(readout)
     frontend = frontend_of(table, _view_names(table, readout))
     origin = {"source": source.name, "source_sha256": sha256_of_file(source)}
-    columns = zip(*(table.columns[name].tolist() for name in _COLUMNS), strict=True)
-    clips = [Clip(**dict(zip(_COLUMNS, values, strict=True))) for values in columns]
+    columns = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
+    clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
     hashes, levels = _hashes_of(table), parse_levels(table.columns.get(LEVELS, ()))
     row_of = {id(clip): row for row, clip in enumerate(clips)}
+    rows_of = {machine: [row_of[id(clip)] for clip in group] for machine, group in groups.items()}
+    groups, notes = find_sessions(groups, session_by, several=training)
     machines = []
     for machine, group in groups.items():
-        rows = [row_of[id(clip)] for clip in group]
+        rows = rows_of[machine]
         # Rows that follow each other are a slice, so that a fleet's vectors are not copied.
         together = rows == list(range(rows[0], rows[-1] + 1))
         machines.append(
@@ -145,10 +158,11 @@ def normals_of_table(
                 origin,
                 bands,
                 tuple(hashes[row] for row in rows) if hashes else (),
+                tuple(clip.session for clip in group if clip.session),
                 None if levels is None else levels[rows],
             )
         )
-    return NormalsByMachine(tuple(machines), tuple(oddities))
+    return NormalsByMachine(tuple(machines), (*oddities, *notes))
 
 
 def clips_to_judge(
@@ -219,6 +233,7 @@ def normals_of_recordings(
     progress: Progress | None = None,
     engine: Engine | None = None,
     domain_level: int | None = None,
+    session_by: str | None = None,
 ) -> NormalsByMachine:
     """The normals of recordings, embedded.
 
@@ -241,10 +256,13 @@ def normals_of_recordings(
         Where they are embedded, such as `daco.embedding.cluster.RayEmbedding`; by default here.
     domain_level : int, optional
         As of :func:`daco.data.sources.read_clips`.
+    session_by : str, optional
+        As of :func:`daco.data.sessions.find_sessions`.
     """
     single = is_readable(source.name) and not source.is_dir()
     table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
     groups, oddities = _group(table.clips, training)
+    groups, notes = find_sessions(groups, session_by, table.root, several=training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     readouts = check_readouts(net, None if readout is None else [readout])
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
@@ -277,7 +295,7 @@ def normals_of_recordings(
     # Without `training` nobody needs to hear that no clip is of the training split.
     unneeded = () if training else without_training(table.clips)
     remarks = [each for each in table.remarks if each not in unneeded]
-    return NormalsByMachine(machines, (*remarks, *oddities), report.skipped)
+    return NormalsByMachine(machines, (*remarks, *oddities, *notes), report.skipped)
 
 
 def one_recording(path: Location) -> ClipTable:
@@ -297,9 +315,6 @@ def usual_format(paths: Sequence[Location]) -> tuple[float | None, tuple[int, ..
             headers.append(probe(path))
     seconds = float(np.median([each.seconds for each in headers])) if headers else None
     return seconds, tuple(sorted({each.sample_rate for each in headers}))
-
-
-_COLUMNS = ("path", "machine", "year", "section", "domain", "split", "label")
 
 
 def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:

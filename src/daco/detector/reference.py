@@ -30,7 +30,8 @@ KINDS = TRAINING, SESSIONS, NEW = "training", "sessions", "new"
 recording session hidden, or clips that are not in the bank."""
 
 _STEP = 1e-9
-_LARGEST_QUANTILE = 1 - 1e-12
+_FAR = 5
+_LARGEST_QUANTILE = float(np.nextafter(1, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +53,8 @@ class ReferenceScores:
     --------
     >>> from daco.detector.reference import ReferenceScores
     >>> reference = ReferenceScores([1, 2, 3, 4], [0, 0, 0, 0], ("all",))
-    >>> reference.p_values([3.5, 0.5, 6.5], [[1.0]] * 3)
-    array([0.4  , 1.   , 0.075])
+    >>> reference.p_values([3.5, 0.5, 6.5], [[1.0]] * 3).round(3)
+    array([0.4  , 1.   , 0.043])
     >>> reference.thresholds([[1.0]], 0.4)
     array([3.])
     """
@@ -86,11 +87,11 @@ class ReferenceScores:
         return [*(np.sort(scores[self.clip_domains == code]) for code in codes), np.sort(scores)]
 
     def _scale(self, scores: Float64s) -> Float64s:
-        """Quantiles as odds, which have room above the largest for a tail."""
+        """Quantiles as ``-log(1 - q)``: uniform ones are exponential then, as the tail is."""
         if not self.bounded:
             return scores
-        quantiles = np.clip(scores, 0, _LARGEST_QUANTILE)
-        return quantiles / (1 - quantiles)
+        scaled: Float64s = -np.log1p(-np.clip(scores, 0, _LARGEST_QUANTILE))
+        return scaled
 
     @property
     def sizes(self) -> dict[Any, int]:
@@ -100,23 +101,34 @@ class ReferenceScores:
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
         """P-values of clips: those of the domains, weighted by how well each fits.
 
-        A domain's is the conformal ``(1 + references as high) / (n + 1)``. Above its largest
-        reference it falls with the distance in units of that from the median to the largest. It is
-        drawn toward the p-value of all domains together with the weight of `PRIOR_CLIPS` clips.
+        A domain's is the conformal ``(1 + references as high) / (n + 1)``, above its largest
+        reference that of an exponential tail. It is drawn toward the p-value of all domains
+        together with the weight of `PRIOR_CLIPS` clips.
 
         Parameters
         ----------
         scores : (n,)
         weights : (n, G)
         """
-        scaled = self._scale(np.asarray(scores, np.float64))
+        by_domain = self._by_domain(np.asarray(scores, np.float64))
+        return _mixed(by_domain, np.asarray(weights, np.float64))
+
+    def _by_domain(self, scores: Float64s) -> Float64s:
+        """P-values (n, G) in each domain."""
+        scaled = self._scale(scores)
         by_part = [_conformal(part, scaled) for part in self._parts]
         if len(self.domains) == 1:
-            return by_part[0]
+            return by_part[0][..., None]
         sizes = np.array([len(part) for part in self._parts[:-1]])
         own = np.stack(by_part[:-1], axis=-1) * sizes + PRIOR_CLIPS * by_part[-1][..., None]
-        mixed: Float64s = (own / (sizes + PRIOR_CLIPS) * np.asarray(weights)).sum(axis=-1)
-        return np.minimum(mixed, 1.0)
+        shrunk: Float64s = own / (sizes + PRIOR_CLIPS)
+        return shrunk
+
+    @cached_property
+    def _steps(self) -> tuple[Float64s, Float64s, Float64s]:
+        """The different scores, and the p-values at each of them and just above."""
+        scores = np.unique(self.scores)
+        return scores, self._by_domain(scores), self._by_domain(np.nextafter(scores, np.inf))
 
     def thresholds(self, weights: ArrayLike, rate: float) -> Float64s:
         """For each clip the score above which its p-value is at most `rate`.
@@ -126,23 +138,26 @@ class ReferenceScores:
         weights : (n, G)
         rate : float in (0, 1)
         """
-        weights = np.asarray(weights, np.float64)
-        low = np.full(len(weights), self.scores.min())  # every p-value is 1 here
-        if self.bounded:
-            high = np.ones(len(weights))
-        else:
-            step = max(np.ptp(self.scores), _STEP * max(1.0, float(np.abs(self.scores).max())))
-            high = np.full(len(weights), self.scores.max() + step)
-            while (above := self.p_values(high, weights) > rate).any():
-                high[above] += step
-                step *= 2
-        while True:  # until no number lies between the two
-            middle = low + (high - low) / 2
-            open_ = (low < middle) & (middle < high)
-            if not open_.any():
-                return low
-            above = self.p_values(middle, weights) > rate
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return np.array([self._threshold(row, rate) for row in np.asarray(weights, np.float64)])
+
+    def _threshold(self, weights: Float64s, rate: float) -> float:
+        scores, at, above = self._steps
+        last = int((_mixed(at, weights) > rate).sum()) - 1  # at the first every p-value is 1
+        low = float(scores[last])
+        if _mixed(above[last], weights) <= rate:
+            return low
+        # Between two scores p-values fall only in a tail: halve until no number is left between.
+        high, step = np.inf, max(float(np.ptp(scores)), _STEP * max(1.0, abs(low)))
+        if last + 1 < len(scores):
+            high = float(scores[last + 1])
+        elif self.bounded:
+            high = 1.0
+        while low < (middle := low + min((high - low) / 2, step)) < high:
+            if self.p_values(middle, weights) > rate:
+                low, step = middle, 2 * step
+            else:
+                high = middle
+        return low
 
     def domain_thresholds(self, rate: float) -> dict[Any, float]:
         """The threshold of clips that belong to one domain alone, by domain."""
@@ -165,19 +180,26 @@ class ReferenceScores:
             rows = self.clip_domains == code
             scores = np.where(rows, scores + shifts.get(name, 0.0) * scores[rows].std(), scores)
         if self.bounded:
-            odds = np.maximum(scores, 0)
-            scores = odds / (1 + odds)
+            scores = -np.expm1(-np.maximum(scores, 0))
         return replace(self, scores=scores)
 
 
+def _mixed(by_domain: Float64s, weights: Float64s) -> Float64s:
+    mixed: Float64s = np.minimum((by_domain * weights).sum(axis=-1), 1.0)
+    return mixed
+
+
 def _conformal(ascending: Float64s, scores: Float64s) -> Float64s:
-    """The p-value of each score among sorted ones, with a tail above the largest."""
+    """The p-value of each score among sorted ones.
+
+    Above the largest it falls as the exponential does that is 1/2 at the median.
+    """
     n, largest = len(ascending), float(ascending[-1])
     as_high = n - np.searchsorted(ascending, scores, side="left")
     median = float(ascending[(n - 1) // 2] + ascending[n // 2]) / 2
     tail = max(largest - median, _STEP * max(1.0, abs(largest)))
-    beyond = np.maximum(scores - largest, 0)
-    p_values: Float64s = (1 + as_high) / (n + 1) * (tail / (tail + beyond))
+    beyond = np.maximum(scores - largest, 0) / tail
+    p_values: Float64s = (1 + as_high) / (n + 1) * np.exp2(-beyond * max(np.log2((n + 1) / 2), 1))
     return p_values
 
 
@@ -244,24 +266,27 @@ def expected_rates(
 ) -> dict[Any, tuple[float, float]]:
     """The false-alarm rates between which new recordings are expected, by domain.
 
-    Where reference scores rest on the bank's own clips, from the share of these that is called
-    anomalous when only the clip itself is hidden, to the share when many more of its nearest
-    normals are hidden; else the rate itself.
+    They are 90 % limits of what so many reference scores can say. Where these rest on the bank's
+    own clips, the limits are widened: down to the share of the clips that is called anomalous when
+    nothing but the clip is hidden from the bank, up to the share when five times as many siblings
+    are hidden as are likely.
     """
+    from scipy.stats import beta
+
     parsed, thresholds = ScoreConfig.parse(config), reference.domain_thresholds(rate)
-    if TRAINING not in reference.kinds.values():
-        return dict.fromkeys(bank.domains, (rate, rate))
-    far = {
-        name: min(5 * count, bank.domain_sizes[name] // 2)
-        for name, count in likely_siblings(bank).items()
-    }
-    near, hard = bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far)
+    own = []
+    if TRAINING in reference.kinds.values():
+        far = [_FAR * max(count, 1) for count in likely_siblings(bank)]
+        own = [bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far, share=0.5)]
     rates = {}
-    for code, name in enumerate(bank.domains):
-        rows = bank.clip_domains == code
-        low, high = (float((own[rows] > thresholds[name]).mean()) for own in (near, hard))
-        training = reference.kinds[name] == TRAINING
-        rates[name] = (min(low, rate), max(high, rate)) if training else (rate, rate)
+    for code, (name, size) in enumerate(reference.sizes.items()):
+        rank = max(1, int(rate * (size + 1) + 1e-9))
+        low, high = (float(beta.ppf(end, rank, size + 1 - rank)) for end in (0.05, 0.95))
+        if reference.kinds.get(name) == TRAINING:
+            rows = bank.clip_domains == code
+            shares = [float((scores[rows] > thresholds[name]).mean()) for scores in own]
+            low, high = min(low, *shares), max(high, *shares)
+        rates[name] = (low, high)
     return rates
 
 
@@ -304,19 +329,19 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
     >>> basis_in_words({"all": {"kind": "new", "clips": 25, "when": "2026-05-12T08:00:00Z"}})
     'from 25 new recordings of 12 May 2026'
     """
-    sentences: dict[str, list[str]] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
     for name, each in basis.items():
-        count = quantity(each["clips"], "new recording" if each["kind"] == NEW else "recording")
-        day = _day(each["when"])
+        alike.setdefault((each["kind"], _day(each["when"])), []).append(name)
+    sentences = []
+    for (kind, day), names in alike.items():
+        clips = sum(basis[name]["clips"] for name in names)
         sentence = {
-            NEW: f"from {count}{day}",
-            SESSIONS: f"from {count}{day}, each judged without its own session",
+            NEW: f"from {quantity(clips, 'new recording')}{day}",
+            SESSIONS: f"from {quantity(clips, 'recording')}{day}, each judged without its session",
             TRAINING: "from the training recordings only: expect more alarms",
-        }[each["kind"]]
-        sentences.setdefault(sentence, []).append(name)
-    if len(sentences) == 1:
-        return next(iter(sentences))
-    return "; ".join(f"{name_list(names)} {sentence}" for sentence, names in sentences.items())
+        }[kind]
+        sentences.append(sentence if len(alike) == 1 else f"{name_list(names)} {sentence}")
+    return "; ".join(sentences)
 
 
 def _day(when: str | None) -> str:

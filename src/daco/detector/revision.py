@@ -159,7 +159,7 @@ def calibrate_with(
             "Calibrate with recordings that the model does not have."
         )
     if domains is None:
-        codes = model.bank.domain_weights(new).argmax(axis=1)
+        codes = model.bank.examine(new, model.config).weights.argmax(axis=1)
     else:
         codes = match_domains(domains, model.domains, len(new), "domains")
     rows, others, other_names = _new_clips(model, ~np.isin(model.new_domains, codes))

@@ -231,7 +231,7 @@ def _verdict(
     score = float(scored.scores[taken].mean())
     weights = scored.weights[taken].mean(axis=0)
     distance = float(scored.nearest_distance[worst])
-    if scored.out_of_range[worst]:
+    if scored.far[worst]:
         reasons = (
             *reasons,
             f"far: farther from every normal ({distance:.3g}) than any of them is from "
@@ -239,8 +239,10 @@ def _verdict(
         )
     p_value = float(model.reference.p_values(score, weights))
     above = p_value <= model.false_alarm_rate
+    threshold = float(model.reference.thresholds(weights[None], model.false_alarm_rate)[0])
     if scored.normal_scores is not None:
-        reasons = (*reasons, *_opinion(model, scored.normal_scores[taken].mean(axis=0), above))
+        opinions = scored.normal_scores[taken].mean(axis=0)
+        reasons = (*reasons, *_opinion(model, opinions, above, threshold))
     if above and state == NORMAL:
         state = ANOMALOUS
     return Verdict(
@@ -249,7 +251,7 @@ def _verdict(
         score=score,
         p_value=p_value,
         alarm=state == ANOMALOUS,
-        threshold=float(model.reference.thresholds(weights[None], model.false_alarm_rate)[0]),
+        threshold=threshold,
         domain_weights=dict(zip(model.domains, map(float, weights), strict=True)),
         nearest=model.clip_names[int(scored.nearest[worst])],
         nearest_distance=distance,
@@ -285,12 +287,16 @@ def _guarded(
     return state, [f"{text}{share}" for text in why], outside
 
 
-def _opinion(model: MachineModel, normal_scores: NDArray[np.float64], alarm: bool) -> list[str]:
+def _opinion(
+    model: MachineModel, normal_scores: NDArray[np.float64], alarm: bool, limit: float
+) -> list[str]:
     """A reason that says how members of a vote judge, for alarms and where a third dissents.
 
-    A member calls a clip anomalous where it does so for the false-alarm rate of its normals.
+    A member calls a clip anomalous where its score is above the threshold of the vote; where the
+    vote is calibrated once more, for the false-alarm rate of its own normals.
     """
-    limit = NormalDist().inv_cdf(1 - model.false_alarm_rate)
+    if ScoreConfig.parse(model.config).calibration is not None:
+        limit = NormalDist().inv_cdf(1 - model.false_alarm_rate)
     counting = ~np.isnan(normal_scores)
     anomalous = normal_scores > limit
     count, total = int(anomalous.sum()), int(counting.sum())

@@ -124,7 +124,8 @@ def _changed_clips(
     if changes:
         return changes
     remaining = [clip for clip in clips if clip.path not in left_out]
-    changed = [name for name in COLUMNS if _values(remaining, name) != columns.get(name)]
+    nothing = [None] * len(remaining)  # a table without sessions has no such column
+    changed = [name for name in COLUMNS if _values(remaining, name) != columns.get(name, nothing)]
     return [f"the {' and '.join(changed)} of clips"] if changed else []
 
 
@@ -176,7 +177,8 @@ def write_table(
         )
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
     facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
-    schema = arrow_schema(dims, {**origin, **facts})
+    sessions = any(clip.session for clip in table)
+    schema = arrow_schema(dims, {**origin, **facts}, sessions=sessions)
     for name in (HASHES, LEVELS):
         schema = schema.append(pa.field(name, pa.string(), nullable=False))
     with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
@@ -188,7 +190,9 @@ def write_table(
                 clip for clip, keep in zip(table.clips[slice(*span)], embedded, strict=True) if keep
             ]
             arrays = {
-                name: pa.array(_values(clips, name), schema.field(name).type) for name in COLUMNS
+                name: pa.array(_values(clips, name), schema.field(name).type)
+                for name in COLUMNS
+                if name in schema.names
             }
             hashes = [each.sha256 for each in shard.recordings]
             arrays[HASHES] = pa.array(np.array(hashes, object)[embedded], pa.string())

@@ -70,7 +70,7 @@ class NormalBank:
     X : (N, D) float32 or float64, or {name: such an array}
         One embedding per normal clip. Distances are computed in this precision.
         An array (N, F, D) has F bands. Of several views votes use all; all other configurations,
-        domain weights and nearest normals use the first.
+        nearest normals and domain weights use the first, but weights beside a vote use all.
     domains : N labels, optional
         The domain of each clip, ``"source"`` or ``"target"`` in the paper; any number of
         domains, any hashable labels. None: one domain, the pooled map calibrates.

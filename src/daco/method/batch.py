@@ -109,8 +109,9 @@ class BankBatch:
     ) -> Examined:
         """Scores, domain weights and nearest normals, from the same distances.
 
-        ``oracle`` are weights (G, n) of the true domains. Weights and nearest normals are those of
-        the first view. ``hide`` says which normals do not count for some of the clips.
+        ``oracle`` are weights (G, n) of the true domains. Nearest normals are those of the first
+        view; weights too, and with a vote the mean over views. ``hide`` says which normals do not
+        count for some of the clips.
         """
         K = self._kernels
         votes = self._fitted_votes(configs)
@@ -123,12 +124,11 @@ class BankBatch:
             given, nearest = [], None
             for view in range(len(self._views) if votes else 1):
                 asked = self._asked(configs, votes, view)
-                by = weights_by if view == 0 else None
                 one, found = self._against(
                     view,
                     query[view][..., rows, :],
                     asked,
-                    by,
+                    weights_by,
                     with_nearest and view == 0,
                     true,
                     None if hide is None else K.from_host(hide(view, rows), query[view]),
@@ -136,7 +136,9 @@ class BankBatch:
                 given.append(one)
                 nearest = nearest or found
             scores, normal = grid_scores(configs, given, votes) if configs else (None, {})
-            weights = None if weights_by is None else assignment_weights(weights_by, given[0])
+            weights = None
+            if weights_by is not None:
+                weights = sum(assignment_weights(weights_by, one) for one in given) / len(given)
             of_first = normal.get(configs[0].base) if with_nearest and configs else None
             normals = None if of_first is None else K.xp.concatenate(of_first, 0)
             parts.append((scores, weights, *(nearest or (None, None)), normals))

@@ -6,7 +6,7 @@ the bank, and a clip of tomorrow does not: leave-one-out scores are too low.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,73 @@ from daco.method.bank import NormalBank, require_clips
 from daco.method.config import ScoreConfig
 from daco.method.distances import cosine_distances
 from daco.method.kernels import on_host
-from daco.validation import Bools, Float64s
+from daco.validation import Bools, Float64s, Floats
+
+_GAP, _RISE = 4.0, 1.5
+_CLOSEST = 1e-12  # copies have distance 0
+_ROWS = 1000
 
 
-def likely_siblings(bank: NormalBank) -> dict[Any, int]:
-    """How many of a clip's nearest normals are likely of the same recording, by domain."""
-    share = -(-len(bank) // 100)
-    return {name: min(share, size // 3) for name, size in bank.domain_sizes.items()}
+def likely_siblings(bank: NormalBank) -> tuple[int, ...]:
+    """How many of a clip's nearest normals are likely of the same recording, in each view.
+
+    Of independent clips ``k * mean(log(d[k + 1] / d[k]))``, with ``d[k]`` the distance to the k-th
+    nearest, is the same for every k. Siblings make it rise where a clip's own recording ends: at a
+    clear gap, or else where distances begin to grow half again as fast as at first.
+
+    Returns
+    -------
+    tuple of int
+        0 where nothing of the kind is found among the nearest sqrt(N), or N / 10, of N normals.
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> from daco.method.siblings import likely_siblings
+    >>> rng = np.random.default_rng(0)
+    >>> recordings = np.repeat(rng.normal(size=(20, 32)), 10, axis=0)
+    >>> likely_siblings(daco.NormalBank(recordings + 0.3 * rng.normal(size=(200, 32))))
+    (9,)
+    """
+    return tuple(_siblings(_nearest_distances(units)) for units in bank._units)
+
+
+def _nearest_distances(units: Floats) -> Float64s:
+    """Distances of each normal to its nearest others, in ascending order."""
+    n = len(units)
+    length = min(n - 1, _limit(n) + 4)
+    parts = []
+    for start in range(0, n, _ROWS):
+        distance = cosine_distances(units[start : start + _ROWS], units)
+        distance[np.arange(len(distance)), np.arange(start, start + len(distance))] = np.inf
+        parts.append(np.sort(np.partition(distance, length - 1, axis=1)[:, :length], axis=1))
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _limit(n: int) -> int:
+    return int(min(n**0.5, n / 10))
+
+
+def _siblings(nearest: Float64s) -> int:
+    limit = _limit(len(nearest))
+    if limit < 2 or nearest.shape[1] < limit + 4:
+        return 0  # fewer than 20 normals: nothing can be told
+    steps = np.diff(np.log(np.maximum(nearest, _CLOSEST)), axis=1).mean(axis=0)
+    growth = steps * np.arange(1, steps.size + 1)
+    gap = int(np.argmax(growth[:limit]))
+    if growth[gap] >= _GAP * min(growth[:3].mean(), _RISE * growth[0]):
+        return gap + 1
+    smooth = (growth[:-2] + growth[1:-1] + growth[2:]) / 3
+    rise = np.flatnonzero(smooth[1:limit] >= _RISE * smooth[0])
+    return int(rise[0]) + 2 if rise.size else 0
 
 
 def scores_of_normals(
     bank: NormalBank,
     config: str | ScoreConfig,
-    siblings: Mapping[Any, int],
+    siblings: Sequence[int],
     sessions: Sequence[str] | NDArray[Any] = (),
+    share: float = 1 / 3,
 ) -> Float64s:
     """Scores of the bank's clips by the whole bank, from which some clips are hidden.
 
@@ -41,10 +94,12 @@ def scores_of_normals(
     ----------
     bank : NormalBank
     config : str or ScoreConfig
-    siblings : {domain: int}
+    siblings : one int for each view
         How many nearest normals are hidden.
     sessions : N texts, optional
         ``""`` where it is not known.
+    share : float
+        Of a domain's clips that are hidden at most as siblings.
 
     Returns
     -------
@@ -55,7 +110,7 @@ def scores_of_normals(
     order = bank._order
     domains = bank.clip_domains[order]
     most = len(bank) - 1 - _neighbours(bank, parsed)
-    counts = np.array([siblings[name] for name in bank.domains])[domains]
+    largest = (share * np.array(list(bank.domain_sizes.values()))).astype(int)[domains]
     names = np.array(sessions if len(sessions) else [""] * len(bank))[order]
 
     def hide(view: int, rows: slice) -> Bools:
@@ -64,7 +119,8 @@ def scores_of_normals(
         distance[itself] = -1  # before all others
         with_session = (names[:, None] == names[rows]) & (names[rows] != "")
         candidate = np.where(names[rows] != "", with_session, domains[:, None] == domains[rows])
-        count = np.where(names[rows] != "", with_session.sum(0), 1 + counts[rows])
+        alike = 1 + np.minimum(siblings[view], largest[rows])
+        count = np.where(names[rows] != "", with_session.sum(0), alike)
         count = np.minimum(np.minimum(count, candidate.sum(0)), 1 + most)
         ranks = np.argsort(np.where(candidate, distance, np.inf), axis=0, kind="stable")
         hidden = np.zeros(distance.shape, np.bool_)

@@ -316,14 +316,15 @@ def test_a_manifest_needs_only_paths(tmp_path):
 def test_every_column_of_a_manifest_is_understood(tmp_path):
     make(tmp_path, *"abcdef")
     rows = [
-        'a,2024,fan,0,source,train,normal,"{""speed"": ""1""}"',
-        "b,2024.0,fan,01,target,Test,1,",
-        "c,,fan,,,test,0.0,",
-        "d,nan,fan,00,source,supplemental,NaN,",
-        "e,2024,fan,00,source,train,0,",
-        "f,2024,fan,00,target,test,Anomaly,",
+        'a,2024,fan,0,source,train,normal,"{""speed"": ""1""}",12 May',
+        "b,2024.0,fan,01,target,Test,1,,",
+        "c,,fan,,,test,0.0,,nan",
+        "d,nan,fan,00,source,supplemental,NaN,,",
+        "e,2024,fan,00,source,train,0,,2",
+        "f,2024,fan,00,target,test,Anomaly,,",
     ]
-    text = "\n".join(["\ufeffpath,Year,machine,section,domain, split,LABEL,attributes", *rows])
+    header = "\ufeffpath,Year,machine,section,domain, split,LABEL,attributes,Session"
+    text = "\n".join([header, *rows])
     table = read_clips(manifest(tmp_path, text), year=2025)
     assert table.columns() == {
         "path": list("abcdef"),
@@ -334,6 +335,7 @@ def test_every_column_of_a_manifest_is_understood(tmp_path):
         "split": ["train", "test", "test", "supplemental", "train", "test"],
         "label": [0, 1, 0, None, 0, 1],
         "attributes": [{"speed": "1"}, {}, {}, {}, {}, {}],
+        "session": ["12 May", None, None, None, "2", None],
     }
 
 
@@ -445,14 +447,15 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min
     label=st.sampled_from([None, 0, 1]),
     year=st.none() | st.integers(1000, 9999),
     attributes=st.dictionaries(st.text(st.characters(codec="utf-8")), words, max_size=3),
+    session=st.none() | words,
     suffix=st.sampled_from([".csv", ".parquet"]),
 )
 def test_a_written_manifest_reads_back(
-    tmp_path_factory, machine, domain, split, label, year, attributes, suffix
+    tmp_path_factory, machine, domain, split, label, year, attributes, session, suffix
 ):
     root = make(tmp_path_factory.mktemp("round"), 'a, b;"c".wav', "d.wav")
     clips = (
-        Clip('a, b;"c".wav', machine, year, "01", domain, split, label, attributes),
+        Clip('a, b;"c".wav', machine, year, "01", domain, split, label, attributes, session),
         Clip("d.wav", machine),
     )
     path = root / f"clips{suffix}"

@@ -78,9 +78,9 @@ def test_the_nearest_normal_and_the_range(model, clips):
     among = 1 - _unit(model.embeddings) @ _unit(model.embeddings).T
     np.fill_diagonal(among, np.inf)
     assert model.reach == pytest.approx(among.min(axis=1).max(), abs=1e-6)
-    assert (scored.out_of_range == (scored.nearest_distance > model.reach)).all()
-    assert scored.out_of_range[-5:].all()
-    assert not model.score(model.embeddings).out_of_range.any()
+    assert (scored.far == (scored.nearest_distance > model.reach)).all()
+    assert scored.far[-5:].all()
+    assert not model.score(model.embeddings).far.any()
 
 
 def _unit(X):

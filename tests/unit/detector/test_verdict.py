@@ -31,6 +31,7 @@ KEYS = {
     "windows",
     "worst_window",
     "model_sha256",
+    "basis",
     "state",
 }
 
@@ -69,7 +70,10 @@ def test_one_window_is_the_score_of_the_model(model):
     assert verdict.reasons == ("note: 1%",)
     assert (verdict.windows, verdict.worst_window, verdict.seconds) == (1, None, 10.0)
     assert (verdict.name, verdict.machine) == ("today.wav", "press")
-    assert verdict.threshold == model.threshold
+    thresholds = model.reference.thresholds(scored.weights, model.false_alarm_rate)
+    assert verdict.threshold == pytest.approx(thresholds[0])
+    assert verdict.basis == model.basis_sentence()
+    assert verdict.state == "normal"
     assert verdict.model_sha256 == model.sha256
 
 
@@ -88,12 +92,13 @@ def test_of_many_windows_the_worst_are_averaged(model, windows, aggregate, count
     worst = np.sort(scores)[::-1][:count]
     verdict = verdict_of(model, heard(windows), name="a", aggregate=aggregate)
     assert verdict.score == pytest.approx(worst.mean())
-    assert verdict.alarm == (worst.mean() > model.threshold)
+    assert verdict.alarm == (worst.mean() > verdict.threshold)
+    assert verdict.alarm == (verdict.p_value <= model.false_alarm_rate)
     assert verdict.windows == 4
     assert verdict.worst_window == 20.0
     weights = model.score(windows).weights[np.argsort(-scores)[:count]].mean(axis=0)
     assert list(verdict.domain_weights.values()) == pytest.approx(weights.tolist())
-    assert verdict.p_value == pytest.approx(float(model.p_values(verdict.score, weights)))
+    assert verdict.p_value == pytest.approx(float(model.reference.p_values(verdict.score, weights)))
 
 
 def test_one_bad_window_alarms_by_max_and_not_by_mean(model, windows):
@@ -116,7 +121,7 @@ def test_what_is_unlike_every_normal_is_far(model):
 def test_a_recorder_fault_is_no_machine_fault(model, reason):
     verdict = verdict_of(model, heard(-model.embeddings[:1], (reason,)), name="a")
     assert (verdict.state, verdict.alarm) == ("recorder fault", False)
-    assert verdict.score > model.threshold
+    assert verdict.score > verdict.threshold
     assert verdict.reasons[0] == reason
 
 

@@ -185,6 +185,63 @@ def test_alarms_are_those_of_the_rule_however_the_clips_are_batched(url, rule):
         assert {each.rule for each in stored} == {str(rule)}
 
 
+def add_state(store, state, **known):
+    return add(store, state == "anomalous", verdict={"state": state}, **known)
+
+
+@pytest.mark.parametrize("rule", [AlarmRule(2, 3), AlarmRule(2, 4, recovery=1), EVERY_CLIP])
+def test_every_kind_of_alarm_follows_the_rule_by_itself(url, rule):
+    """As if each kind had a store of its own, with the clips that count for it."""
+    dice = random.Random(str(rule))
+    states = [dice.choice(["normal", "anomalous", "off", "recorder fault"]) for _ in range(120)]
+    with Store.open(url, rule=rule) as store:
+        ids, place = [], 0
+        while place < len(states):
+            some = states[place : place + dice.choice([1, 1, 2, 7])]
+            new = [verdict(state == "anomalous", state=state) for state in some]
+            added = store.add_many([NewClip(each, "press", START) for each in new])
+            ids += [each.clip_id for each in added]
+            place += len(some)
+        stored = store.alarms("press", limit=1000)[::-1]
+        for kind in ("anomalous", "off", "recorder fault"):
+            state, opened, is_open = AlarmState(), [], 0
+            for clip, found in zip(ids, states, strict=True):
+                if kind == "anomalous" and found not in ("normal", "anomalous"):
+                    continue
+                state, event = advance(rule, state, Decision(clip, found == kind))
+                opened += [event] if isinstance(event, Opening) else []
+            mine = [each for each in stored if each.kind == kind]
+            assert [(each.clip_id, each.clip_ids) for each in mine] == opened
+            is_open = any(each.closed_at is None for each in mine)
+            assert is_open == state.is_open
+
+
+def test_a_machine_that_is_off_is_neither_faulty_nor_recovered(store):
+    for state in ["anomalous", "off", "off", "anomalous", "off"]:
+        added = add_state(store, state)
+    (off,) = store.alarms(open_only=True)
+    assert (off.kind, off.clip_id) == ("off", added.clip_id)
+    fault = add_state(store, "anomalous")  # the third of the clips that could be judged
+    assert store.alarm(fault.opened).kind == "anomalous"
+    for _ in range(5):
+        add_state(store, "off")
+    assert {each.kind for each in store.alarms(open_only=True)} == {"anomalous", "off"}
+    for _ in range(5):
+        last = add_state(store, "normal")
+    assert set(last.recovered) == {off.id, fault.opened}
+    assert store.machines_summary()[0].anomalous == 3
+
+
+def test_an_acknowledged_alarm_of_a_kind_needs_new_clips_of_that_kind(store):
+    for state in ["anomalous", "anomalous", "off", "off", "off", "off"]:
+        add_state(store, state)
+    (alarm,) = store.alarms(open_only=True)
+    store.acknowledge(alarm.id, "Kim")
+    assert add_state(store, "off").opened is None
+    assert store.alarm(add_state(store, "anomalous").opened).kind == "anomalous"
+    assert [add_state(store, "off").opened is None for _ in range(2)] == [True, False]
+
+
 def test_a_clock_set_back_changes_no_alarm(store):
     for hour, alarm in enumerate([True, False, True, False, True]):
         added = add(store, alarm, at=START - timedelta(hours=hour))

@@ -32,7 +32,7 @@ _CLIP_EXAMPLE: dict[str, Any] = {
     "nearest": "train/section_00_target_train_normal_0007.wav",
     "nearest_index": 997,
     "nearest_distance": 0.0412,
-    "reasons": ["out of range: farther from every normal (0.0412) than any of them is (0.03)"],
+    "reasons": ["far: farther from every normal (0.0412) than any of them is (0.03)"],
     "seconds": 30.0,
     "windows": 3,
     "worst_window": 20.0,

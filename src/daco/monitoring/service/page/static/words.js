@@ -93,7 +93,10 @@ const REASONS = {
   clipped: ["Clipped", "The recording is too loud for the microphone; lower its gain. Distortion can look like a fault."],
   short: ["Short", "Much shorter than the normal clips; the score is less certain."],
   long: ["Long", "Much longer than the normal clips; a brief fault can drown in it. Send it in parts."],
-  "out of range": ["Out of range", "Unlike anything the detector has learned: a fault, another machine, another microphone or a new operating condition."],
+  rate: ["Other sample rate", "Recorded with another sample rate than the normal clips; set up the recorder as before."],
+  off: ["Off", "Much quieter than every normal clip, in all bands: the machine is off, or the microphone is far away."],
+  range: ["Out of range", "A level that no normal clip has: another loudness, other surroundings, or not this machine. It is not judged."],
+  far: ["Far from all normals", "Unlike anything the detector has learned: a fault, another machine, another microphone or a new operating condition."],
 };
 
 /** A reason code and its figures, explained. */

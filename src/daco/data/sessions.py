@@ -1,0 +1,162 @@
+"""Recording sessions: which clips were recorded together, by folders, times or attributes.
+
+Clips of one session are more alike than those of two: the same hall, microphone and run of the
+machine. A false-alarm rate that holds in a new session is measured with whole sessions left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from daco.data.clips import ONE_DOMAIN, Clip
+from daco.data.sources import meaning_of_folders
+from daco.errors import DataError, InputError
+from daco.files.remote import Location
+from daco.text import name_list, quantity
+
+_RULE = re.compile(r"(folder):([1-9])|(gap):([1-9]\d{0,6})(s|min|h|d)|(attribute):(.+)", re.ASCII)
+_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
+_MONTH, _DAY = r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
+_MINUTE = r"(?P<hour>[01]\d|2[0-3])(?P<colon>[-_.:h]?)(?P<minute>[0-5]\d)"
+_SECOND = r"(?P=colon)(?P<second>[0-5]\d)"
+_MAYBE = rf"(?:[T_ -]{{0,3}}{_MINUTE}(?:{_SECOND})?(?!\d))?"
+_TIMES = [
+    re.compile(rf"(?<!\d){pattern}(?!\d)", re.ASCII)
+    for pattern in (  # 20260512_083000 or 2026-05-12; 12.05.2026; 260512_083000, with all digits
+        rf"(?P<year>(?:19|20)\d\d)(?P<dash>[-_. ]?){_MONTH}(?P=dash){_DAY}{_MAYBE}",
+        rf"{_DAY}(?P<dash>[-_. ]){_MONTH}(?P=dash)(?P<year>(?:19|20)\d\d){_MAYBE}",
+        rf"(?P<year>\d\d){_MONTH}{_DAY}[_-]{_MINUTE}{_SECOND}",
+    )
+]
+
+
+def find_sessions(
+    machines: Mapping[str, Sequence[Clip]],
+    rule: str | None,
+    root: Location | None = None,
+    *,
+    several: bool = True,
+) -> tuple[dict[str, list[Clip]], list[str]]:
+    """The clips of each machine with their sessions, and notes about these.
+
+    Parameters
+    ----------
+    machines : mapping
+        Clips by the name of their machine.
+    rule : str or None
+        ``folder:2``, the folders at that level, counted as `domain_level` of
+        :func:`daco.data.sources.read_clips`; ``gap:30min``, a new session after so long (s, min,
+        h, d) without a clip, by the times in names or, where none has one, of the files' last
+        change; ``attribute:speed`` or ``attribute:speed+load``, clips with the same values. None
+        leaves the sessions as they are: those of the column.
+    root : path, optional
+        Folder of the clips; without it no file is looked at.
+    several : bool
+        Whether a rule must find more than one session, and one that has more than one clip.
+
+    Examples
+    --------
+    >>> times = ("20260512_083000", "20260512_084000", "20260512_220000")
+    >>> clips = [Clip(f"{time}.wav", "fan", domain="old") for time in times]
+    >>> found, notes = find_sessions({"fan": clips}, "gap:30min")
+    >>> [clip.session for clip in found["fan"]]
+    ['2026-05-12 08:30:00', '2026-05-12 08:30:00', '2026-05-12 22:00:00']
+    >>> notes
+    ['Recording sessions by gap:30min (times in names): fan 2 in old (1 to 2 clips).']
+    """
+    found: dict[str, list[Clip]] = {}
+    counts: dict[str, list[str]] = defaultdict(list)
+    for title, clips in machines.items():
+        names, how, hint = [clip.session for clip in clips], "the column 'session'", ""
+        if rule is not None:
+            names, how, hint = _names_by(rule, clips, root)
+        missing = [clip.path for clip, name in zip(clips, names, strict=True) if not name]
+        if missing and (rule is not None or len(missing) < len(clips)):
+            raise DataError(
+                f"{title}: {quantity(missing, 'clip')} of {len(clips):,} without a session by "
+                f"{how}: {name_list(missing, 3)}.{hint}"
+            )
+        if rule is not None and several and len(set(names)) in (1, len(clips)):
+            which = "one session" if len(set(names)) == 1 else "a session each"
+            raise DataError(
+                f"{title}: all {quantity(clips, 'clip')} are {which} by {how}. Calibration leaves "
+                "out one session of several clips at a time: choose another rule, or none."
+            )
+        found[title] = [replace(c, session=name) for c, name in zip(clips, names, strict=True)]
+        if not missing:
+            counts[how].append(f"{title} {_counts_in(found[title])}")
+    return found, [f"Recording sessions by {how}: {name_list(c, 3)}." for how, c in counts.items()]
+
+
+def _counts_in(clips: Sequence[Clip]) -> str:
+    """How many sessions each domain has, and of how many clips."""
+    domains: dict[str, Counter[str | None]] = defaultdict(Counter)
+    for clip in clips:
+        domains[clip.domain or ONE_DOMAIN][clip.session] += 1
+    parts = []
+    for domain, sizes in domains.items():
+        low, high = min(sizes.values()), max(sizes.values())
+        span = f"{low:,} to " if low < high else ""
+        parts.append(f"{len(sizes):,} in {domain} ({span}{quantity(high, 'clip')})")
+    return " and ".join(parts)
+
+
+def _names_by(
+    rule: str, clips: Sequence[Clip], root: Location | None
+) -> tuple[list[str | None], str, str]:
+    """The session of each clip; how they were found, and what to do where one has none."""
+    match = _RULE.fullmatch(rule)
+    if match is None:
+        raise InputError(
+            "--session-by must be folder:2, gap:30min (or s, h, d) or attribute:speed. Got "
+            f"{rule!r} instead."
+        )
+    if level := match[2]:
+        above = [dict(enumerate(meaning_of_folders(clip.path)[0], 1)) for clip in clips]
+        return [names.get(int(level)) for names in above], rule, ""
+    if keys := match[7]:
+        values = [
+            [f"{k} {c.attributes.get(k)}" for k in keys.split("+") if k in c.attributes]
+            for c in clips
+        ]
+        known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)
+        return [", ".join(each) for each in values], rule, f" Attributes: {known or 'none'}."
+    times, how = [recording_time(clip.path) for clip in clips], "times in names"
+    if root is not None and not any(times):
+        how = "times of last change, which copying may alter"
+        stamps = [(root / clip.path).stat().st_mtime for clip in clips]
+        times = [datetime.fromtimestamp(int(each), UTC).replace(tzinfo=None) for each in stamps]
+    gap = timedelta(**{_UNITS[match[5]]: int(match[4])})
+    known_times = sorted(time for time in times if time)
+    starts: dict[datetime | None, str] = {}
+    for before, time in zip([None, *known_times], known_times, strict=False):
+        new = before is None or time - before > gap
+        starts[time] = str(time) if new else starts[before]
+    hint = " Names such as 20260512_083000.wav say when a clip was recorded."
+    return list(map(starts.get, times)), f"{rule} ({how})", hint
+
+
+def recording_time(path: str) -> datetime | None:
+    """The time in the name of a recording, else in that of the nearest folder with a date.
+
+    A date alone is the beginning of its day. Time zones and fractions of seconds are not read.
+
+    >>> print(recording_time("AM1_20260512_083000T.WAV"), recording_time("2026-05-12/08-30.wav"))
+    2026-05-12 08:30:00 2026-05-12 08:30:00
+    >>> recording_time("section_00_source_train_normal_0001.wav")
+    """
+    *folders, name = path.replace("\\", "/").split("/")
+    for folder in ("", *reversed(folders)):
+        text = f"{folder} {name}".lstrip()
+        for match in (match for pattern in _TIMES for match in pattern.finditer(text)):
+            fields = ("year", "month", "day", "hour", "minute", "second")
+            digits = "".join(match[field] or "00" for field in fields)
+            try:
+                return datetime.strptime(digits[-12:], "%y%m%d%H%M%S")
+            except ValueError:  # 31 February
+                continue
+    return None
