@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
@@ -34,7 +34,7 @@ MOST_RATED = 10_000
 
 
 @dataclass(frozen=True)
-class GivenAnswer:
+class StoredAnswer:
     """An answer of a person."""
 
     machine: str
@@ -44,6 +44,8 @@ class GivenAnswer:
     answered_by: str
     comment: str
     answered_at: datetime
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,15 @@ class People:
             connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(answer=answer))
             return read_alarms(connection, ALARMS.where(alarms.c.id == alarm_id))[0]
 
-    def answers(self, machine: str | None = None, limit: int = 100) -> list[GivenAnswer]:
+    def answers(self, machine: str | None = None, limit: int = 100) -> list[StoredAnswer]:
         """The last answers, of one machine or of all, the newest first."""
-        names = [answers.c[name] for name in GivenAnswer.__dataclass_fields__ if name != "machine"]
+        names = [answers.c[name] for name in StoredAnswer.__dataclass_fields__ if name != "machine"]
         query = select(machines.c.name, *names).join_from(answers, machines)
         if machine is not None:
             query = query.where(machines.c.name == machine)
         with self.database.reading() as connection:
             rows = connection.execute(query.order_by(answers.c.id.desc()).limit(limit))
-            return [GivenAnswer(*row) for row in rows]
+            return [StoredAnswer(*row) for row in rows]
 
     def false_alarms(self, machine: str) -> list[StoredClip]:
         """The clips of a machine that were answered to be false alarms, oldest first."""
@@ -122,8 +124,14 @@ class People:
             rows = connection.execute(query.group_by(last.c.state, last.c.answer))
             return Rates.from_counts({(state, answer): n for state, answer, n in rows})
 
+    def adaptations(self) -> dict[str, Adaptation]:
+        """What was learned about machines, by their names."""
+        query = select(machines.c.name, adaptations.c.state).join_from(adaptations, machines)
+        with self.database.reading() as connection:
+            return {name: Adaptation.from_dict(state) for name, state in connection.execute(query)}
+
     def adaptation(self, machine: str) -> Adaptation | None:
-        """The adaptation of a machine; None where there is none."""
+        """What was learned about a machine; None where nothing was."""
         with self.database.reading() as connection:
             number = connection.scalar(select(machines.c.id).where(machines.c.name == machine))
             return None if number is None else read_adaptation(connection, number)
