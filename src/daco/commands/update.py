@@ -90,6 +90,7 @@ def update(
         note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
         ranges=widen_ranges(before.ranges, more),
+        sessions=_sessions(errors, before, clips, new.rows),
     )
     after.save(target)
     _show(console, before, after, target)
@@ -233,6 +234,16 @@ def _unused_names(model: MachineModel, names: list[str], origin: dict[str, objec
     taken = set(model.clip_names)
     prefix = str(origin.get("source", "new"))
     return [f"{prefix}/{name}" if name in taken else name for name in names]
+
+
+def _sessions(errors: Output, model: MachineModel, clips: Normals, rows: list[int]) -> list[str]:
+    """Sessions of the new clips: one of their own where the model has sessions and they do not."""
+    from daco.detector.model import timestamp
+
+    if clips.sessions or not model.sessions:
+        return [clips.sessions[row] for row in rows] if clips.sessions else []
+    errors.notes(["The new clips count as one recording session; --session-by finds several."])
+    return [f"added {timestamp()}"] * len(rows)
 
 
 def _show(console: Output, before: MachineModel, after: MachineModel, path: Location) -> None:

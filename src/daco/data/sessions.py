@@ -19,6 +19,7 @@ from daco.files.remote import Location
 from daco.text import name_list, quantity
 
 _RULE = re.compile(r"(folder):([1-9])|(gap):([1-9]\d{0,6})(s|min|h|d)|(attribute):(.+)", re.ASCII)
+_FEW = 6  # with fewer sessions, the realised rate may be several times the nominal one
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 _MONTH, _DAY = r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
 _MINUTE = r"(?P<hour>[01]\d|2[0-3])(?P<colon>[-_.:h]?)(?P<minute>[0-5]\d)"
@@ -65,11 +66,12 @@ def find_sessions(
     >>> found, notes = find_sessions({"fan": clips}, "gap:30min")
     >>> [clip.session for clip in found["fan"]]
     ['2026-05-12 08:30:00', '2026-05-12 08:30:00', '2026-05-12 22:00:00']
-    >>> notes
-    ['Recording sessions by gap:30min (times in names): fan 2 in old (1 to 2 clips).']
+    >>> notes[0]
+    'Recording sessions by gap:30min (times in names): fan 2 in old (1 to 2 clips).'
     """
     found: dict[str, list[Clip]] = {}
     counts: dict[str, list[str]] = defaultdict(list)
+    fewest = _FEW
     for title, clips in machines.items():
         names, how, hint = [clip.session for clip in clips], "the column 'session'", ""
         if rule is not None:
@@ -88,21 +90,25 @@ def find_sessions(
             )
         found[title] = [replace(c, session=name) for c, name in zip(clips, names, strict=True)]
         if not missing:
-            counts[how].append(f"{title} {_counts_in(found[title])}")
-    return found, [f"Recording sessions by {how}: {name_list(c, 3)}." for how, c in counts.items()]
+            sizes: dict[str, Counter[str | None]] = defaultdict(Counter)
+            for clip in found[title]:
+                sizes[clip.domain or ONE_DOMAIN][clip.session] += 1
+            counts[how].append(f"{title} {' and '.join(map(_in_words, sizes.items()))}")
+            fewest = min(fewest, *map(len, sizes.values()))
+    notes = [f"Recording sessions by {how}: {name_list(c, 3)}." for how, c in counts.items()]
+    if several and fewest < _FEW:
+        notes.append(
+            f"Fewer than {_FEW} sessions of a domain say little about the next one: record on more "
+            "days, or calibrate the model with new recordings."
+        )
+    return found, notes
 
 
-def _counts_in(clips: Sequence[Clip]) -> str:
-    """How many sessions each domain has, and of how many clips."""
-    domains: dict[str, Counter[str | None]] = defaultdict(Counter)
-    for clip in clips:
-        domains[clip.domain or ONE_DOMAIN][clip.session] += 1
-    parts = []
-    for domain, sizes in domains.items():
-        low, high = min(sizes.values()), max(sizes.values())
-        span = f"{low:,} to " if low < high else ""
-        parts.append(f"{len(sizes):,} in {domain} ({span}{quantity(high, 'clip')})")
-    return " and ".join(parts)
+def _in_words(domain: tuple[str, Counter[str | None]]) -> str:
+    name, sizes = domain
+    low, high = min(sizes.values()), max(sizes.values())
+    span = f"{low:,} to " if low < high else ""
+    return f"{len(sizes):,} in {name} ({span}{quantity(high, 'clip')})"
 
 
 def _names_by(

@@ -106,6 +106,7 @@ def _fit(
         provenance=origin,
         bands=normals.bands,
         ranges=ranges,
+        groups=normals.sessions,
     )
     return {
         each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN

@@ -41,7 +41,10 @@ from daco.version import __version__
 AUTO = "auto"  # chooses among daco.method.config.blind_pool()
 RECOMMENDED = "recommended"  # daco.method.config.RECOMMENDED_CONFIG
 
-_ARRAYS = ("embeddings", "clip_domains", "reference_scores", "reference_domains")
+_ARRAYS = (
+    *("embeddings", "clip_domains", "reference_scores", "reference_domains"),
+    *("new_embeddings", "new_domains"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,19 @@
 """The model file: one safetensors file, checked before anything in it is used.
 
-- ``own_scores`` F64 (N,), ``embeddings`` F32 (N, D), ``clip_domains`` I32 (N,);
+- ``embeddings`` F32 (N, D), ``clip_domains`` I32 (N,), and ``reference_scores`` F64 (n,) with
+  ``reference_domains`` I32 (n,);
 - ``clip_names`` U8: UTF-8, one name after the other, separated by a zero byte;
-- from schema 3 on ``clip_sha256`` U8 (N, 32): the hash of each recording, zeros where it is not
-  known; schema 4 may leave it out;
+- where they are known ``clip_sha256`` U8 (N, 32), the hash of each recording or zeros, and
+  ``sessions`` U8, as the names;
+- of normals that are not in the bank ``new_embeddings`` F32 (k, D), ``new_domains`` I32 (k,) and
+  ``new_names`` U8;
 - ``__metadata__``: ``format``, ``schema``, ``sha256`` (of all the rest), and ``model``, a JSON
-  object as text: machine, config, frontend, domains, rate, threshold, reason, provenance, and
-  from schema 2 on ``bands``, the number of bands of each vector; in schema 4 its views, an object
-  with their names, sizes and bands.
+  object as text: machine, config, frontend, domains, rate, reason, provenance, ``bands`` (the
+  number of bands of each vector, or an object with the names, sizes and bands of its views),
+  ``basis`` and ``ranges``.
+
+Schemas 1 to 4 have ``own_scores`` F64 (N,) and a ``threshold`` in place of the reference scores and
+the basis; hashes came with 3, bands with 2, views with 4.
 
 A file may come from anywhere. Its size and the length of its header are bounded before they are
 read, safetensors checks the layout of the tensors, and nothing is unpickled. The hash detects
@@ -21,6 +27,7 @@ import json
 import os
 import stat
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
@@ -58,8 +65,8 @@ _TENSORS: dict[str, tuple[str, str, int]] = {
     "embeddings": ("F32", "<f4", 2),
     "new_embeddings": ("F32", "<f4", 2),
     "clip_domains": ("I32", "<i4", 1),
-    "reference_domains": ("I32", "<i4", 1),
     "new_domains": ("I32", "<i4", 1),
+    "reference_domains": ("I32", "<i4", 1),
     "clip_names": ("U8", "u1", 1),
     "clip_sha256": ("U8", "u1", 2),
     "new_names": ("U8", "u1", 1),
@@ -149,12 +156,12 @@ def decode(data: bytes) -> tuple[Fields, str]:
 def _as_schema_5(fields: Fields) -> Fields:
     """Older models have leave-one-out scores of their normals, which are their reference."""
     del fields["threshold"]
-    sizes = np.bincount(fields["clip_domains"].clip(0), minlength=len(fields["domains"])).tolist()
-    basis = {
-        name: {"kind": "training", "clips": size, "when": None}
-        for name, size in zip(fields["domains"], sizes, strict=False)
-    }
     scores, codes = fields.pop("own_scores"), fields["clip_domains"]
+    sizes = Counter(codes.tolist())  # nothing is checked yet: any text, any number
+    basis = {
+        str(name): {"kind": "training", "clips": sizes[code], "when": None}
+        for code, name in enumerate(fields["domains"])
+    }
     return fields | {"reference_scores": scores, "reference_domains": codes, "basis": basis}
 
 

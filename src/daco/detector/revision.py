@@ -66,7 +66,7 @@ def add_normals(
         before = zip(labels, known or ("",) * len(model), strict=True)
         known = tuple("" if label == domain else name for label, name in before)
     hashes = model.clip_sha256, tuple(clip_sha256)
-    replaced = np.isin(model.new_domains, [model.domains.index(domain)] * (domain in model.domains))
+    replaced = np.array([model.domains[code] == domain for code in model.new_domains], np.bool_)
     return _revise(
         model,
         np.concatenate([model.embeddings, new]),

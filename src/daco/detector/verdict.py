@@ -19,6 +19,8 @@ from daco.detector.ranges import (
     ANOMALOUS,
     FAULTY_SOUND,
     NORMAL,
+    OFF,
+    OUT_OF_RANGE,
     RECORDER_FAULT,
     Guard,
     check_levels,
@@ -59,7 +61,8 @@ class Verdict:
     reasons : tuple of str
         What to know before trusting the score; each begins with a code, a colon, and the figures:
         ``silent``, ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the
-        ranges of the normals); ``far`` (from every normal); ``vote`` (how many members of a vote
+        ranges of the normals), ``score`` (it is anomalous as well); ``far`` (from every normal);
+        ``vote`` (how many members of a vote
         call it anomalous, and which families dissent).
     seconds : float or None
         Length of the recording; None where only its embedding was given.
@@ -222,10 +225,10 @@ def _verdict(
     starts: NDArray[np.float64] | None,
     levels: Float32s | None,
 ) -> Verdict:
-    state, why, outside = _guarded(model, reasons, levels, len(scored))
+    state, why, judged = _guarded(model, reasons, levels, len(scored), count)
     reasons = (*reasons, *why)
     order = np.argsort(-scored.scores, kind="stable")
-    order = order[~outside[order]] if state == NORMAL else order
+    order = order[judged[order]] if judged.any() else order
     worst = int(order[0])
     taken = order if count is None else order[:count]
     score = float(scored.scores[taken].mean())
@@ -243,8 +246,10 @@ def _verdict(
     if scored.normal_scores is not None:
         opinions = scored.normal_scores[taken].mean(axis=0)
         reasons = (*reasons, *_opinion(model, opinions, above, threshold))
-    if above and state == NORMAL:
+    if above and (state == NORMAL or (state == OUT_OF_RANGE and judged.any())):
         state = ANOMALOUS
+    elif above and state == OUT_OF_RANGE:
+        reasons = (*reasons, f"score: anomalous as well, p {p_value:.2g}")
     return Verdict(
         name=name,
         machine=model.machine,
@@ -266,25 +271,34 @@ def _verdict(
 
 
 def _guarded(
-    model: MachineModel, reasons: Sequence[str], levels: Float32s | None, windows: int
+    model: MachineModel,
+    reasons: Sequence[str],
+    levels: Float32s | None,
+    windows: int,
+    count: int | None,
 ) -> tuple[str, list[str], NDArray[np.bool_]]:
-    """The state before the score is looked at, its reason, and the windows that cannot be judged.
+    """The state before the score is looked at, its reason, and the windows that can be judged.
 
-    Windows outside the ranges are left out; where they are the majority, theirs is the state.
+    A recording is off where most windows are. It is out of range where as many windows are as
+    count for the score, or most of them, unless those that can be judged are anomalous.
     """
     guards: list[Guard | None] = [None] * windows
     if model.ranges is not None and levels is not None:
         guards = check_levels(model.ranges, levels)
-    outside = np.array([guard is not None for guard in guards])
     found = [guard for guard in guards if guard is not None]
+    states = Counter(guard.state for guard in found)
+    most = windows // 2 + 1
     state = NORMAL
     if any(reason.partition(":")[0] in FAULTY_SOUND for reason in reasons):
         state = RECORDER_FAULT
-    elif 2 * len(found) > windows:
-        state = Counter(guard.state for guard in found).most_common(1)[0][0]
-    share = f" (of {windows} windows {len(found)}, left out)" if windows > 1 else ""
+    elif states[OFF] >= most:
+        state = OFF
+    elif states[OUT_OF_RANGE] >= min(count or most, most) or len(found) == windows:
+        state = OUT_OF_RANGE
+    share = f" ({len(found)} of {windows} windows, not judged)" if windows > 1 else ""
     why = [guard.reason for guard in found if state in (NORMAL, guard.state)][:1]
-    return state, [f"{text}{share}" for text in why], outside
+    judged = np.array([guard is None for guard in guards])
+    return state, [f"{text}{share}" for text in why], judged
 
 
 def _opinion(

@@ -1,4 +1,4 @@
-"""MachineModel: what it scores, what its threshold holds, and what it refuses."""
+"""MachineModel: what it scores, when it alarms, and what it refuses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from field_models import LOGMEL, normals, small_model
 
 from daco.detector.estimator import DACo
 from daco.detector.model import MachineModel, timestamp
+from daco.detector.reference import PRIOR_CLIPS
+from daco.detector.revision import add_normals, calibrate_with
 from daco.errors import ConfigError, DacoError, InputError, NotEnoughClipsError
-from daco.method.bank import NormalBank
 from daco.method.choice import choose_config
 from daco.method.config import DEFAULT_CONFIG, blind_pool
 
@@ -40,34 +41,58 @@ def test_scores_are_those_of_the_estimator(config, clips):
     scored = model.score(clips)
     np.testing.assert_array_equal(scored.scores, detector.anomaly_score(clips))
     np.testing.assert_array_equal(scored.weights, detector.domain_weights(clips))
-    np.testing.assert_array_equal(
-        model.own_scores, NormalBank(X, domains).leave_one_out(config)[:, 0]
-    )
-    assert (scored.alarms == (scored.scores > model.threshold)).all()
+    np.testing.assert_array_equal(scored.p_values, detector.p_values(clips))
+    assert (scored.alarms == (detector.predict(clips) == -1)).all()
+    assert model.thresholds == detector.thresholds_
     assert scored.alarms[-5:].all()  # the opposite direction is anomalous to all of them
     assert len(scored) == len(clips)
 
 
-def test_p_values_count_normals_by_domain(model, clips):
+def test_p_values_count_reference_scores_by_domain(model, clips):
+    """Below the largest reference score no tail is involved: a count in each domain and in all."""
     scored = model.score(clips)
-    for row in (0, 20, 45, 52):
-        expected = 0.0
+    counted = np.flatnonzero(scored.scores <= model.reference_scores.max() / 2)
+    assert len(counted) > 10
+    for row in counted:
+        score, expected = scored.scores[row], 0.0
+        pooled = _share(model.reference_scores, score)
         for code in range(2):
-            own = model.own_scores[model.clip_domains == code]
-            share = (1 + sum(own >= scored.scores[row])) / (len(own) + 1)
-            expected += scored.weights[row, code] * share
+            own = model.reference_scores[model.reference_domains == code]
+            shrunk = (len(own) * _share(own, score) + PRIOR_CLIPS * pooled) / (
+                len(own) + PRIOR_CLIPS
+            )
+            expected += scored.weights[row, code] * shrunk
         assert scored.p_values[row] == pytest.approx(expected, rel=1e-12)
     assert (scored.p_values > 0).all()
     assert (scored.p_values <= 1).all()
 
 
+def _share(own, score):
+    return (1 + sum(own >= score)) / (len(own) + 1)
+
+
 @pytest.mark.parametrize("config", POOL)
-def test_an_alarm_within_the_support_has_a_p_value_at_most_the_rate(config, clips):
-    """In every domain fewer than rate * (n + 1) normals lie above the threshold."""
-    model = small_model(config=config, false_alarm_rate=0.1)
+@pytest.mark.parametrize("rate", [0.3, 0.1, 0.01])
+def test_an_alarm_has_a_p_value_at_most_the_rate_and_a_score_above_its_threshold(
+    config, rate, clips
+):
+    """Also where so few clips cannot support the rate."""
+    model = small_model(config=config, false_alarm_rate=rate)
     scored = model.score(clips)
-    assert scored.alarms.any()
-    assert (scored.p_values[scored.alarms] <= 0.1 + 1e-12).all()
+    assert scored.alarms[-5:].all()
+    assert not scored.alarms.all()
+    assert (scored.alarms == (scored.p_values <= rate)).all()
+    thresholds = model.reference.thresholds(scored.weights, rate)
+    assert (scored.alarms == (scored.scores > thresholds)).all()
+
+
+def test_thresholds_are_those_of_clips_of_one_domain(model):
+    for code, name in enumerate(model.domains):
+        weights = np.eye(2)[code : code + 1]
+        above = np.nextafter(model.thresholds[name], np.inf)
+        p_values = [model.reference.p_values([score], weights)[0] for score in
+                    (model.thresholds[name], above)]  # fmt: skip
+        assert p_values[0] > model.false_alarm_rate >= p_values[1]
 
 
 def test_the_nearest_normal_and_the_range(model, clips):
@@ -90,73 +115,39 @@ def _unit(X):
 def test_another_rate_needs_no_refit(model, clips):
     strict = model.at_rate(0.02)
     assert strict.false_alarm_rate == 0.02
-    assert strict.threshold > model.threshold > model.at_rate(0.4).threshold
+    loose = model.at_rate(0.4)
+    for name in model.domains:
+        assert strict.thresholds[name] > model.thresholds[name] > loose.thresholds[name]
     assert strict.bank is model.bank
-    assert strict.own_scores.base is not None  # shared, not copied
+    assert strict.reference_scores.base is not None  # shared, not copied
     np.testing.assert_array_equal(strict.score(clips).scores, model.score(clips).scores)
     assert strict.at_rate(model.false_alarm_rate).sha256 == model.sha256 != strict.sha256
-    assert strict.at_rate(0.3).threshold == small_model(false_alarm_rate=0.3).threshold
+    assert strict.at_rate(0.3).thresholds == small_model(false_alarm_rate=0.3).thresholds
     with pytest.raises(InputError, match="false_alarm_rate"):
         model.at_rate(0)
 
 
 def test_too_few_clips_for_the_rate_are_said_with_the_remedy():
+    """A domain of ten borrows from the other one: it supports less than 1 / 11."""
     assert small_model(false_alarm_rate=0.1).cautions() == ()
+    smallest = small_model().reference.smallest_rates()
+    assert smallest["target"] == pytest.approx((10 / 11 + 10 / 51) / 20)
+    assert smallest["source"] == pytest.approx((40 / 41 + 10 / 51) / 50)
     (caution,) = small_model(false_alarm_rate=0.05).cautions()
-    assert "0.05 is below 0.0909, the smallest that 10 target clips can support" in caution
-    assert "9 more would support it" in caution
+    assert "0.05 is below 0.0553, the smallest that 10 clips of target can support" in caution
+    assert "the threshold is extrapolated" in caution
+    assert "Calibrate with 19 new normals of target or more" in caution
     both = small_model(false_alarm_rate=0.01).cautions()
-    assert [text.split(" clips can")[0].split()[-1] for text in both] == ["source", "target"]
-    assert "59 more" in both[0]
-    assert small_model().floor() == {"source": 1 / 41, "target": 1 / 11}
-
-
-def test_an_update_is_a_fit_with_more_clips(model, clips):
-    X, domains = normals()
-    more, _ = normals(seed=3, n_source=2, n_target=12)
-    updated = model.updated(more[2:], "target", [f"new{row}.wav" for row in range(12)])
-    fresh = MachineModel.fit(
-        np.vstack([X, more[2:]]), [*domains, *["target"] * 12], machine="press", config=model.config
-    )
-    assert updated.threshold == fresh.threshold
-    np.testing.assert_array_equal(updated.own_scores, fresh.own_scores)
-    np.testing.assert_array_equal(updated.score(clips).scores, fresh.score(clips).scores)
-    assert updated.domain_sizes == {"source": 40, "target": 22}
-    assert updated.floor()["target"] == 1 / 23
-    assert updated.clip_names[-1] == "new11.wav"
-    assert updated.config == model.config
-    assert len(model) == 50  # the old one stays as it was
-    (record,) = updated.provenance["updates"]
-    assert record["clips"] == 12
-    assert record["domain"] == "target"
-    assert record["threshold_before"] == model.threshold
-    assert record["threshold_after"] == updated.threshold
-
-
-def test_an_update_may_bring_a_new_domain(model):
-    more, _ = normals(seed=4, n_source=6, n_target=0)
-    updated = model.updated(more, "night shift", [f"n{row}" for row in range(6)])
-    assert updated.domains == ("night shift", "source", "target")
-    assert updated.domain_sizes == {"night shift": 6, "source": 40, "target": 10}
-    assert updated.score(more).weights.shape == (6, 3)
-
-
-def test_of_a_long_history_the_last_updates_are_kept(model):
-    clip = model.embeddings[:1]
-    few = MachineModel.fit(clip.repeat(2, 0) + np.eye(2, 8), machine="m", config="raw-k1")
-    for number in range(103):
-        few = few.updated(clip + number, "all", [f"{number}"])
-    assert len(few.provenance["updates"]) == 100
-    assert few.provenance["earlier_updates"] == 3
-    assert few.provenance["updates"][-1]["clips"] == 1
+    assert [text.split(" can support")[0].split()[-1] for text in both] == ["source", "target"]
+    assert "99 new normals of source" in both[0]
 
 
 def test_arrays_are_read_only(model):
-    for name in ("embeddings", "own_scores", "clip_domains"):
+    for name in ("embeddings", "reference_scores", "reference_domains", "clip_domains"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(model, name)[0] = 0
     with pytest.raises(dataclasses.FrozenInstanceError):
-        model.threshold = 0.0
+        model.false_alarm_rate = 0.5
 
 
 def test_the_users_array_stays_writeable():
@@ -250,7 +241,9 @@ def test_clips_of_another_size_are_refused(model):
     with pytest.raises(InputError, match="9 features"):
         model.score(np.zeros((1, 9)))
     with pytest.raises(InputError, match="9 features"):
-        model.updated(np.zeros((1, 9)), "target", ["x"])
+        add_normals(model, np.zeros((1, 9)), "target", ["x"])
+    with pytest.raises(InputError, match="9 features"):
+        calibrate_with(model, np.zeros((1, 9)))
 
 
 def test_numbers_too_large_for_float32_are_named():

@@ -18,15 +18,21 @@ import safetensors.numpy
 from field_models import LOGMEL, normals, small_model
 from shared_data import ROOT
 
+from daco.data.views import Views
 from daco.detector import modelfile
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import MAX_HEADER, is_model
+from daco.detector.revision import add_normals, calibrate_with
 from daco.errors import DacoError, DataError, InputError, ModelError
 from daco.method.bank import NormalBank
 from daco.method.config import blind_pool
 
 POOL = [config.name for config in blind_pool()]
-TENSORS = ("own_scores", "embeddings", "clip_domains", "clip_names")
+TENSORS = ("reference_scores", "embeddings", "clip_domains", "reference_domains", "clip_names")
+
+MODELS = ROOT / "tests" / "golden" / "models"
+HASHES = [f"{row:064x}" for row in range(50)]
+BASIS = {"kind": "training", "clips": 9, "when": None}
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,10 @@ def content(model):
 @pytest.fixture
 def parts(content):
     """Header and body of a sound file, to be spoilt."""
+    return take_apart(content)
+
+
+def take_apart(content):
     length = struct.unpack_from("<Q", content)[0]
     return json.loads(content[8 : 8 + length]), content[8 + length :]
 
@@ -78,11 +88,11 @@ class TestRoundTrip:
         path = tmp_path / "press.daco"
         model.save(path)
         loaded = MachineModel.load(path)
-        for name in ("machine", "config", "frontend", "domains", "clip_names", "reason"):
+        for name in ("machine", "config", "frontend", "domains", "clip_names", "reason", "basis"):
             assert getattr(loaded, name) == getattr(model, name)
-        for name in ("embeddings", "own_scores", "clip_domains"):
+        for name in ("embeddings", "reference_scores", "reference_domains", "clip_domains"):
             np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
-        assert loaded.threshold == model.threshold
+        assert loaded.thresholds == model.thresholds
         assert loaded.false_alarm_rate == model.false_alarm_rate
         assert dict(loaded.provenance) == json.loads(json.dumps(model.provenance))
         assert loaded.sha256 == model.sha256
@@ -112,7 +122,7 @@ class TestRoundTrip:
         np.testing.assert_array_equal(tensors["embeddings"], model.embeddings)
         with safetensors.safe_open(path, "np") as file:
             metadata = file.metadata()
-        assert metadata["schema"] == "1"
+        assert metadata["schema"] == "5"
         assert metadata["sha256"] == model.sha256
         assert json.loads(metadata["model"])["machine"] == "press"
 
@@ -136,12 +146,35 @@ class TestRoundTrip:
         X, _ = normals(7)
         more = ["a" * 64, "b" * 64]
         names = ["x", "y"]
-        updated = model.updated(X[:2], "source", names, clip_sha256=more)
+        updated = add_normals(model, X[:2], "source", names, clip_sha256=more)
         assert updated.clip_sha256 == (*hashes, *more)
-        assert model.updated(X[:2], "source", names).clip_sha256 == (*hashes, "", "")
-        late = small_model().updated(X[:2], "source", names, clip_sha256=more)
+        assert add_normals(model, X[:2], "source", names).clip_sha256 == (*hashes, "", "")
+        late = add_normals(small_model(), X[:2], "source", names, clip_sha256=more)
         assert late.clip_sha256 == (*[""] * 50, *more)
-        assert small_model().updated(X[:2], "source", names).clip_sha256 == ()
+        assert add_normals(small_model(), X[:2], "source", names).clip_sha256 == ()
+
+    def test_sessions_new_clips_and_ranges_come_back(self):
+        X, _ = normals(seed=7)
+        ranges = {"level": [-30.5, -20.0], "bands": {"125": [0, 1]}}
+        groups = ["", *(f"Schicht {row // 5}" for row in range(1, 50))]
+        model = small_model(groups=groups, ranges=ranges)
+        model = calibrate_with(model, X[:3], ["target"] * 3, ["a.wav", "ü.wav", "a.wav"])
+        content = model.to_bytes()
+        loaded = MachineModel.from_bytes(content)
+        assert loaded.to_bytes() == content
+        assert loaded.sha256 == model.sha256 == loaded.at_rate(model.false_alarm_rate).sha256
+        assert (loaded.sessions, loaded.ranges) == (tuple(groups), ranges)
+        assert loaded.new_names == ("a.wav", "ü.wav", "a.wav")
+        np.testing.assert_array_equal(loaded.new_embeddings, X[:3])
+        assert loaded.new_domains.tolist() == [1, 1, 1]
+        assert loaded.basis == model.basis
+        assert loaded.basis["target"]["kind"] == "new"
+        assert loaded.basis["source"]["kind"] == "sessions"
+        assert loaded.thresholds == model.thresholds
+        bare = small_model().to_bytes()
+        for name in (b"sessions", b"new_embeddings", b"new_domains", b"new_names"):
+            assert name in content
+            assert name not in bare
 
     @pytest.mark.parametrize(
         ("hashes", "says"), [(["a" * 64], "1 hashes for 50"), (["A" * 64] * 50, "must be a SHA")]
@@ -151,9 +184,9 @@ class TestRoundTrip:
             small_model(clip_sha256=hashes)
 
     def test_names_of_any_script_and_updates(self, tmp_path):
-        model = small_model(machine="Presse №2 “süd”").updated(
-            normals(seed=2)[0][:3], "ночь", ["a b.wav", "ü/ö.wav", "line\nbreak.wav"]
-        )
+        names = ["a b.wav", "ü/ö.wav", "line\nbreak.wav"]
+        model = small_model(machine="Presse №2 “süd”")
+        model = add_normals(model, normals(seed=2)[0][:3], "ночь", names)
         model.save(tmp_path / "m.daco")
         loaded = MachineModel.load(tmp_path / "m.daco")
         assert loaded.machine == "Presse №2 “süd”"
@@ -178,24 +211,62 @@ class TestRoundTrip:
         with pytest.raises(ModelError, match="provenance"):
             small_model(provenance={"diary": "x" * MAX_HEADER}).to_bytes()
 
-    @pytest.mark.parametrize("schema", [1, 2, 3])
-    def test_files_of_every_schema_are_read_and_written_as_they_were(self, schema):
-        content = (ROOT / "tests" / "golden" / "models" / f"schema{schema}.daco").read_bytes()
+    @pytest.mark.parametrize("schema", [1, 2, 3, 4])
+    def test_files_of_every_schema_are_read_and_written_as_the_newest(self, schema):
+        content = (MODELS / f"schema{schema}.daco").read_bytes()
         found = MachineModel.from_bytes(content)
-        assert found.to_bytes() == content
-        assert (found.machine, found.config, len(found)) == ("press", "conf-soft-m0-k1", 14)
-        assert found.domain_sizes == {"new": 4, "old": 10}
-        assert found.threshold == 0.9878100383049694
-        assert found.bands == (1 if schema == 1 else 2)
+        assert found.sha256.encode() in content
+        votes = schema == 4
+        assert (found.machine, len(found)) == ("press", 14)
+        assert found.config == ("vote" if votes else "conf-soft-m0-k1")
+        assert found.domain_sizes == found.reference.sizes == {"new": 4, "old": 10}
+        two = Views(("mod", "cep"), (2, 2), (1, 1))
+        assert found.bands == {1: 1, 2: 2, 3: 2, 4: two}[schema]
         assert found.frontend == (LOGMEL if schema == 1 else None)
-        assert found.clip_sha256[1:2] == ((f"{1:064x}",) if schema == 3 else ())
+        assert found.clip_sha256[1:2] == ((f"{1:064x}",) if schema > 2 else ())
         # 1e-6 is ten times the rounding of a float32 distance between these vectors
-        np.testing.assert_allclose(
-            found.bank.leave_one_out(found.config)[:, 0], found.own_scores, atol=1e-6
-        )
+        own = found.bank.leave_one_out(found.config)[:, 0]
+        np.testing.assert_allclose(own, found.reference_scores, atol=1e-5 if votes else 1e-6)
+        assert found.reference.kinds == dict.fromkeys(found.domains, "training")
+        assert "training recordings only" in found.basis_sentence()
+        scored = found.score(-found.embeddings)
+        assert (scored.alarms == (scored.p_values <= 0.1)).all()
+        written = found.to_bytes()
+        assert b'"schema":"5"' in written
+        again = MachineModel.from_bytes(written)
+        assert again.to_bytes() == written
+        assert again.thresholds == found.thresholds
+        grown = add_normals(found, -found.embeddings[:1], "new", ["x"])
+        assert grown.reference.sizes == {"new": 5, "old": 10}
+
+    @pytest.mark.parametrize("schema", [1, 2, 3, 4])
+    @pytest.mark.parametrize("code", [-1, 2, 2**31 - 1, -(2**31)])
+    def test_old_files_with_domains_that_are_none_are_refused(self, schema, code):
+        """A number of any size costs an error, and not the memory to count so far."""
+        header, body = take_apart((MODELS / f"schema{schema}.daco").read_bytes())
+        start = header["clip_domains"]["data_offsets"][0]
+        spoilt = body[:start] + np.array([code], "<i4").tobytes() + body[start + 4 :]
+        tracemalloc.start()
+        refused(put_together(header, spoilt), "none of the 2 domains")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1 << 20
+        for domains in (["new", ["old"]], [{}, "old"], ["new", 5]):
+            document = document_of(header) | {"domains": domains}
+            refused(put_together(header, body, document=document), "domain is a text")
+
+    @pytest.mark.parametrize("value", ["0.9", None, True])
+    def test_old_files_need_the_threshold_that_is_no_longer_used(self, value):
+        header, body = take_apart((MODELS / "schema3.daco").read_bytes())
+        document = document_of(header) | {"threshold": value}
+        if value is not True:
+            refused(put_together(header, body, document=document), "threshold cannot be")
+        del document["threshold"]
+        refused(put_together(header, body, document=document), "description must hold .*threshold")
 
     def test_loading_computes_no_distances(self, content, monkeypatch):
-        monkeypatch.setattr(NormalBank, "leave_one_out", lambda *_: pytest.fail("computed"))
+        for name in ("leave_one_out", "examine", "score"):
+            monkeypatch.setattr(NormalBank, name, lambda *_: pytest.fail("computed"))
         assert MachineModel.from_bytes(content).machine == "press"
 
 
@@ -299,42 +370,49 @@ class TestDamage:
                 continue
             survived += 1
             np.testing.assert_array_equal(found.score(clips).scores, scores)
-            assert found.threshold == original.threshold
+            assert found.thresholds == original.thresholds
         assert survived < 40  # white space at the end of the header is all there is to change
 
 
 class TestTheHeader:
     def test_of_a_newer_schema_is_refused_by_name(self, parts):
         header, body = parts
-        header["__metadata__"]["schema"] = "5"
-        message = r"made by a newer daco \(schema 5, this one reads up to 4\): upgrade"
+        header["__metadata__"]["schema"] = "6"
+        message = r"made by a newer daco \(schema 6, this one reads up to 5\): upgrade"
         refused(put_together(header, body), message)
         # whatever else a newer one may look like
         other = {"__metadata__": {"format": "daco-model", "schema": "7"}, "x": []}
         refused(put_together(other, b""), "schema 7")
 
-    def test_of_the_schema_with_bands_must_name_a_number_that_divides_the_vectors(self, parts):
+    def test_must_name_a_number_of_bands_that_divides_the_vectors(self, parts):
         header, body = parts
-        header["__metadata__"]["schema"] = "2"
-        refused(put_together(header, body), "the description must hold .*bands")
-        document = json.loads(header["__metadata__"]["model"])
-        for bands, message in (
-            ("2", "bands cannot be"),
-            (7, "bands"),
-            (0, "bands"),
-            (True, "bands"),
-        ):
-            header["__metadata__"]["model"] = json.dumps(document | {"bands": bands})
-            refused(put_together(header, body), message)
+        document = document_of(header)
+        for bands in ("2", 7, 0, True, None, {}, [2]):
+            refused(put_together(header, body, document=document | {"bands": bands}), "bands|views")
+        old, body = take_apart((MODELS / "schema2.daco").read_bytes())
+        document = document_of(old)
+        for bands in ("2", 7, 0, True):
+            refused(put_together(old, body, document=document | {"bands": bands}), "bands")
+        views = {"names": ["a", "b"], "sizes": [2, 2], "bands": [1, 1]}
+        refused(put_together(old, body, document=document | {"bands": views}), "in this schema")
 
-    def test_of_the_schema_with_hashes_must_have_one_of_each_clip(self):
-        hashes = [f"{row:064x}" for row in range(50)]
-        content = small_model(clip_sha256=hashes).to_bytes()
-        start = 8 + struct.unpack_from("<Q", content)[0]
-        header, body = json.loads(content[8:start]), content[start:]
-        assert header["__metadata__"]["schema"] == "3"
-        header["clip_sha256"]["shape"] = [25, 64]
-        refused(put_together(header, body), "50 clips need 50 hashes of 32 bytes")
+    def test_of_a_schema_has_the_tensors_of_that_schema(self, parts):
+        header, body = parts
+        for schema in "1234":
+            header["__metadata__"]["schema"] = schema
+            refused(put_together(header, body), "a model holds the tensors own_scores")
+        old, body = take_apart((MODELS / "schema1.daco").read_bytes())
+        for schema, message in (("2", "description must hold"), ("3", "clip_sha256"), ("5", "ref")):
+            old["__metadata__"]["schema"] = schema
+            refused(put_together(old, body), message)
+
+    @pytest.mark.parametrize("write", [lambda: small_model(clip_sha256=HASHES).to_bytes(),
+                                       (MODELS / "schema3.daco").read_bytes])  # fmt: skip
+    def test_must_have_one_hash_of_each_clip(self, write):
+        header, body = take_apart(write())
+        clips = header["clip_sha256"]["shape"][0]
+        header["clip_sha256"]["shape"] = [clips // 2, 64]
+        refused(put_together(header, body), f"{clips} clips need {clips} hashes of 32 bytes")
 
     @pytest.mark.parametrize("schema", ["", "0", "-1", "1.0", "one", "²", "9" * 5000])
     def test_whose_schema_is_no_number_is_refused(self, parts, schema):
@@ -374,24 +452,22 @@ class TestTheHeader:
         for twice in (
             text[:-1] + ', "embeddings": ' + json.dumps(header["embeddings"]) + "}",
             text.replace('"dtype": "F32"', '"dtype": "F32", "dtype": "F32"'),
-            text.replace('"schema": "1"', '"schema": "9", "schema": "1"'),
+            text.replace('"schema": "5"', '"schema": "9", "schema": "5"'),
         ):
             refused(struct.pack("<Q", len(twice)) + twice.encode() + body, "names a key twice")
         document = header["__metadata__"]["model"]
-        header["__metadata__"]["model"] = document.replace('{"config"', '{"config":"x","config"', 1)
+        header["__metadata__"]["model"] = document.replace('"config"', '"config":"x","config"', 1)
         refused(put_together(header, body, rehash=False), "names a key twice")
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 5000])
     def test_may_hold_no_number_that_is_none(self, parts, number):
         header, body = parts
-        for name in ("threshold", "false_alarm_rate"):
-            text = header["__metadata__"]["model"]
-            value = json.dumps(document_of(header)[name])
-            broken = text.replace(f'"{name}":{value}', f'"{name}":{number}')
+        text = header["__metadata__"]["model"]
+        for known in ('"false_alarm_rate":0.05', '"clips":40', '"seconds":10.0'):
+            broken = text.replace(known, f"{known.split(':')[0]}:{number}")
             assert broken != text
-            spoilt = copy.deepcopy(header)
-            spoilt["__metadata__"]["model"] = broken
-            refused(put_together(spoilt, body, rehash=False), "NaN or infinity|no JSON")
+            header["__metadata__"]["model"] = broken
+            refused(put_together(header, body, rehash=False), "NaN or infinity|no JSON")
 
     def test_that_is_no_utf8_is_refused(self, content, parts):
         header, body = parts
@@ -443,11 +519,11 @@ class TestTheTensors:
 
     def test_may_not_overlap_or_leave_gaps(self, parts):
         header, body = parts
-        for name, offsets in (("own_scores", [8, 408]), ("clip_domains", [0, 200])):
+        for name, offsets in (("reference_scores", [8, 408]), ("clip_domains", [0, 200])):
             moved = copy.deepcopy(header)
             moved[name]["data_offsets"] = offsets  # into another tensor
             refused(put_together(moved, body), "damaged")
-        for name in TENSORS[1:]:
+        for name in set(TENSORS) - {"reference_scores"}:
             header[name]["data_offsets"] = [each + 8 for each in header[name]["data_offsets"]]
         refused(put_together(header, body[:400] + bytes(8) + body[400:]), "damaged")
 
@@ -470,7 +546,7 @@ class TestTheTensors:
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
     def test_must_be_finite(self, parts, value):
         header, body = parts
-        for name, dtype in (("embeddings", "<f4"), ("own_scores", "<f8")):
+        for name, dtype in (("embeddings", "<f4"), ("reference_scores", "<f8")):
             start = header[name]["data_offsets"][0]
             bad = np.array([value], dtype).tobytes()
             spoilt = body[: start + 16] + bad + body[start + 16 + len(bad) :]
@@ -482,6 +558,26 @@ class TestTheTensors:
         start = header["clip_domains"]["data_offsets"][0]
         spoilt = body[:start] + np.array([code], "<i4").tobytes() + body[start + 4 :]
         refused(put_together(header, spoilt), "none of the 2 domains")
+        start = header["reference_domains"]["data_offsets"][0]
+        spoilt = body[:start] + np.array([code], "<i4").tobytes() + body[start + 4 :]
+        refused(put_together(header, spoilt), "2 domains must have a reference score")
+
+    def test_of_new_clips_must_be_complete_and_fit(self):
+        X, _ = normals(seed=7)
+        model = calibrate_with(small_model(), X[:3], ["target"] * 3)
+        header, body = take_apart(model.to_bytes())
+        for name in ("new_embeddings", "new_domains", "new_names"):
+            rest = {key: value for key, value in header.items() if key != name}
+            refused(put_together(rest, body), "damaged")
+        start = header["new_domains"]["data_offsets"][0]
+        spoilt = body[:start] + np.array([2], "<i4").tobytes() + body[start + 4 :]
+        refused(put_together(header, spoilt), "domain of a new clip is none of the 2")
+        start, stop = header["new_names"]["data_offsets"]
+        spoilt = body[:start] + b"0_1_2" + body[stop:]
+        assert stop - start == 5
+        refused(put_together(header, spoilt), "1 clip names for 3 clips")
+        header["new_embeddings"]["shape"] = [6, 4]
+        refused(put_together(header, body), "3 clip names for 6|new_embeddings must be|6 clip")
 
     def test_must_name_every_clip(self, parts):
         header, body = parts
@@ -512,7 +608,7 @@ class TestTheDescription:
             ("domains", ["target", "source"], "different and sorted"),
             ("domains", ["source", "source"], "different and sorted"),
             ("domains", ["source"], "none of the 1 domains"),
-            ("domains", ["source", "target", "third"], "'third' has no clip"),
+            ("domains", ["source", "target", "third"], "3 domains must have a clip"),
             ("domains", ["source", 5], "domain is a text"),
             ("domains", ["source", ["target"]], "domain is a text"),
             ("domains", [], "different and sorted"),
@@ -522,8 +618,19 @@ class TestTheDescription:
             ("false_alarm_rate", -0.1, "between 0 and 1"),
             ("false_alarm_rate", 1, "false_alarm_rate cannot be"),
             ("false_alarm_rate", True, "false_alarm_rate cannot be"),
-            ("threshold", "0.9", "threshold cannot be"),
-            ("threshold", None, "threshold cannot be"),
+            ("basis", [], "basis cannot be"),
+            ("basis", {}, "basis must say for each domain"),
+            ("basis", {"source": BASIS}, "basis must say for each domain"),
+            ("basis", {"source": BASIS, "third": BASIS}, "basis must say for each domain"),
+            ("basis", {"source": BASIS, "target": []}, "basis must say for each domain"),
+            ("basis", {"source": BASIS, "target": {}}, "basis must say for each domain"),
+            ("basis", {"source": BASIS, "target": BASIS | {"kind": "old"}}, "basis must say"),
+            ("basis", {"source": BASIS, "target": BASIS | {"kind": ["new"]}}, "basis must say"),
+            ("basis", {"source": BASIS, "target": BASIS | {"clips": -1}}, "basis must say"),
+            ("basis", {"source": BASIS, "target": BASIS | {"clips": "9"}}, "basis must say"),
+            ("basis", {"source": BASIS, "target": BASIS | {"when": 2026}}, "basis must say"),
+            ("basis", {"source": BASIS, "target": BASIS | {"when": "x" * 99}}, "basis must say"),
+            ("ranges", [], "ranges cannot be"),
             ("reason", ["x"], "reason cannot be"),
             ("reason", "x" * 10_000, "reason is a text"),
             ("provenance", [], "provenance cannot be"),
@@ -604,4 +711,4 @@ def test_a_model_of_bands_comes_back_with_them_and_scores_the_same(tmp_path):
         X, ["old"] * 50 + ["new"] * 10, machine="press", config="conf-soft-m0-varmin-K4"
     )
     assert (other.score(query).scores != model.score(query).scores).any()
-    assert model.updated(query, "new", [f"n{i}" for i in range(9)]).bands == 3
+    assert add_normals(model, query, "new", [f"n{i}" for i in range(9)]).bands == 3

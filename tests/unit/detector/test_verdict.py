@@ -70,10 +70,9 @@ def test_one_window_is_the_score_of_the_model(model):
     assert verdict.reasons == ("note: 1%",)
     assert (verdict.windows, verdict.worst_window, verdict.seconds) == (1, None, 10.0)
     assert (verdict.name, verdict.machine) == ("today.wav", "press")
-    thresholds = model.reference.thresholds(scored.weights, model.false_alarm_rate)
-    assert verdict.threshold == pytest.approx(thresholds[0])
-    assert verdict.basis == model.basis_sentence()
+    assert verdict.threshold == model.reference.thresholds(scored.weights, 0.1)[0]
     assert verdict.state == "normal"
+    assert verdict.basis == "from the training recordings only: expect more alarms"
     assert verdict.model_sha256 == model.sha256
 
 
@@ -92,13 +91,24 @@ def test_of_many_windows_the_worst_are_averaged(model, windows, aggregate, count
     worst = np.sort(scores)[::-1][:count]
     verdict = verdict_of(model, heard(windows), name="a", aggregate=aggregate)
     assert verdict.score == pytest.approx(worst.mean())
-    assert verdict.alarm == (worst.mean() > verdict.threshold)
     assert verdict.alarm == (verdict.p_value <= model.false_alarm_rate)
+    assert verdict.alarm == (verdict.score > verdict.threshold) == (verdict.state == "anomalous")
     assert verdict.windows == 4
     assert verdict.worst_window == 20.0
     weights = model.score(windows).weights[np.argsort(-scores)[:count]].mean(axis=0)
     assert list(verdict.domain_weights.values()) == pytest.approx(weights.tolist())
     assert verdict.p_value == pytest.approx(float(model.reference.p_values(verdict.score, weights)))
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1, 0.05, 0.01, 0.001])
+def test_alarm_threshold_and_p_value_agree_at_every_rate(model, rate):
+    """No alarm with a p-value above the rate, and none below it without an alarm."""
+    clips = np.vstack([model.embeddings * 1.1 + 0.1, np.roll(model.embeddings, 1, axis=1)])
+    names = [str(row) for row in range(len(clips))]
+    found = list(judge_embeddings(model.at_rate(rate), clips, names))
+    for each in found:
+        assert each.alarm == (each.p_value <= rate) == (each.score > each.threshold)
+    assert len({each.threshold for each in found}) > 1  # it is the clip's own
 
 
 def test_one_bad_window_alarms_by_max_and_not_by_mean(model, windows):
@@ -147,17 +157,33 @@ def test_levels_outside_the_ranges_replace_the_decision(model):
         assert verdict.state == state
         assert verdict.alarm == (state == "anomalous")
         assert verdict.reasons[0].startswith(f"{code}: ")
+        assert (state == "out of range") == verdict.reasons[-1].startswith("score: anomalous as")
 
 
-def test_windows_outside_the_ranges_are_left_out_of_the_score(model, windows):
-    levels = [USUAL, USUAL, QUIET, USUAL]
-    verdict = verdict_of(*with_levels(model, windows, levels), name="a")
+def test_windows_of_a_machine_that_pauses_are_left_out_of_the_score(model, windows):
+    verdict = verdict_of(*with_levels(model, windows, [USUAL, USUAL, QUIET, USUAL]), name="a")
     assert verdict.state == "normal"
     assert verdict.score == model.score(windows[[0, 1, 3]]).scores.max()
     assert verdict.reasons[0].startswith("off: ")
-    assert verdict.reasons[0].endswith("(of 4 windows 1, left out)")
+    assert verdict.reasons[0].endswith("(1 of 4 windows, not judged)")
     verdict = verdict_of(*with_levels(model, windows, [USUAL, QUIET, QUIET, QUIET]), name="a")
     assert verdict.state == "off"
+
+
+def test_a_window_out_of_range_is_told_unless_another_is_anomalous(model, windows):
+    calm = windows[[0, 1, 3, 3]]
+    for clips, aggregate, state in [
+        (calm, "max", "out of range"),
+        (calm, "top2", "normal"),
+        (calm, "mean", "normal"),
+        (windows, "max", "anomalous"),
+    ]:
+        model_and_clip = with_levels(model, clips, [USUAL, HISS, USUAL, USUAL])
+        verdict = verdict_of(*model_and_clip, name="a", aggregate=aggregate)
+        assert (verdict.state, verdict.alarm) == (state, state == "anomalous")
+        assert verdict.reasons[0].startswith("range: flatness")
+    mixed = with_levels(model, calm, [HISS, QUIET, QUIET, HISS])
+    assert verdict_of(*mixed, name="a", aggregate="mean").state == "out of range"
 
 
 def test_a_lower_sample_rate_is_a_recorder_fault_and_a_higher_one_is_not(model):

@@ -13,7 +13,7 @@ from daco.data.views import Views
 from daco.detector.fit import fit_machines
 from daco.detector.model import MachineModel
 from daco.detector.normals import Normals, clips_to_judge, normals_of_table
-from daco.detector.revision import add_normals
+from daco.detector.revision import add_normals, calibrate_with
 from daco.detector.verdict import judge_embeddings
 from daco.embedding.frontend import Frontend, Frontends, Listener
 from daco.errors import DacoError, InputError, NotEnoughClipsError
@@ -68,6 +68,8 @@ def test_a_model_of_views_takes_more_normals(model, clips, query):
     assert np.isfinite(larger.score(query).scores).all()
     with pytest.raises(InputError):
         add_normals(model, {"mod": more["mod"]}, "new", list("abcde"))
+    new = {name: X[:5] + 0.2 for name, X in clips.items()}
+    assert calibrate_with(larger, new, ["new"] * 5).reference.sizes == {"new": 5, "old": 40}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_a_model_of_views_takes_more_normals(model, clips, query):
         {"names": [["mod"], ["cep"]], "sizes": [6, 4], "bands": [1, 1]},
         {"names": ["mod+env", "cep"], "sizes": [6, 4], "bands": [1, 1]},
         {"names": ["mod", "cep"], "sizes": [6, 4]},
-        2,
+        3,
     ],
 )
 def test_a_file_whose_views_do_not_fit_is_refused(model, bands):
@@ -92,7 +94,7 @@ def test_a_file_whose_views_do_not_fit_is_refused(model, bands):
 
     document = modelfile._document(values) | {"bands": bands}
     tensors = modelfile._pack(values)
-    digest = modelfile._hash(4, document, tensors)
+    digest = modelfile._hash(5, document, tensors)
     text, old = json.dumps, modelfile._canonical(modelfile._document(values))
     content = model.to_bytes()
     body = content[8 + int.from_bytes(content[:8], "little") :]

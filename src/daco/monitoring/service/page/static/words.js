@@ -96,6 +96,7 @@ const REASONS = {
   rate: ["Other sample rate", "Recorded with another sample rate than the normal clips; set up the recorder as before."],
   off: ["Off", "Much quieter than every normal clip, in all bands: the machine is off, or the microphone is far away."],
   range: ["Out of range", "A level that no normal clip has: another loudness, other surroundings, or not this machine. It is not judged."],
+  score: ["Anomalous as well", "By the score alone it would be anomalous: a fault may be the cause."],
   far: ["Far from all normals", "Unlike anything the detector has learned: a fault, another machine, another microphone or a new operating condition."],
 };
 

@@ -1,0 +1,162 @@
+"""``daco calibrate`` and ``daco update --and-calibrate`` as a plant engineer types them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from shared_data import shared
+from typer.testing import CliRunner
+
+from daco.commands.app import app
+from daco.detector.model import MachineModel
+from daco.errors import DataError, InputError
+
+RATE = 16000
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
+
+
+def ok(*arguments, code=0):
+    result = run(*arguments)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def hum(path, hertz, seed, wobble=8.0):
+    """A hum whose wobble starts anywhere; another microphone is another seed."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(RATE // 2) / RATE
+    level = 1 + 0.3 * np.sin(2 * np.pi * wobble * time + rng.uniform(0, 6))
+    wave = 0.2 * level * np.sin(2 * np.pi * hertz * time) + rng.normal(0, 0.03, len(time))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, wave, RATE)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    root = tmp_path_factory.mktemp("drill") / "drill"
+    for domain, hertz, count in (("day", 200, 16), ("night", 320, 10)):
+        for index in range(count):
+            hum(root / domain / f"{domain}{index:02}.wav", hertz, index)
+    model = root.parent / "drill.daco"
+    ok("fit", root, "--out", model, "--false-alarm-rate", 0.2)
+    return model
+
+
+@pytest.fixture
+def model(fitted, tmp_path):
+    return Path(shutil.copy(fitted, tmp_path / "drill.daco"))
+
+
+def new_recordings(folder, counts, first=100):
+    for domain, hertz, count in (("day", 200, counts[0]), ("night", 320, counts[1])):
+        for index in range(count):
+            hum(folder / domain / f"new{index:02}.wav", hertz, first + index)
+    return folder
+
+
+def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
+    before = MachineModel.load(model)
+    result = ok("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
+    after = MachineModel.load(model)
+    assert after.domain_sizes == before.domain_sizes
+    assert after.clip_names == before.clip_names
+    assert [after.basis[name]["kind"] for name in ("day", "night")] == ["new", "new"]
+    assert after.reference.sizes == {"day": 12, "night": 9}
+    expected = after.bank.examine(after.new_embeddings, after.config).scores[:, 0]
+    np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
+    text = " ".join(result.stdout.split())
+    assert "calibrated with 21 new recordings: 12 of day and 9 of night" in text
+    assert "from 21 new recordings of" in text
+    assert all(len(line) <= 80 for line in result.stdout.replace(str(tmp_path), "").splitlines())
+    assert "from 21 new recordings of" in " ".join(ok("inspect", model).stdout.split())
+    scored = ok("score", model, tmp_path / "new", "--json").stdout
+    assert '"basis": "from 21 new recordings of' in scored
+
+
+def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
+    before = MachineModel.load(model)
+    new = new_recordings(tmp_path / "new", (0, 9)) / "night"
+    ok("calibrate", model, new, "--domain", "night", "--out", tmp_path / "out.daco")
+    after = MachineModel.load(tmp_path / "out.daco")
+    assert after.reference.kinds == {"day": "training", "night": "new"}
+    np.testing.assert_allclose(
+        after.reference_scores[after.reference_domains == 0],
+        before.reference_scores[before.reference_domains == 0],
+    )
+    assert "day from the training recordings only" in after.basis_sentence()
+    again = new_recordings(tmp_path / "again", (0, 5), first=300) / "night"
+    ok("calibrate", tmp_path / "out.daco", again, "--domain", "night")
+    assert MachineModel.load(tmp_path / "out.daco").reference.sizes["night"] == 5
+
+
+def test_clips_of_no_named_domain_count_where_they_fit_best(model, tmp_path):
+    folder = tmp_path / "new"
+    for index in range(10):
+        hum(folder / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
+    text = " ".join(ok("calibrate", model, folder).stdout.split())
+    assert "5 of day and 5 of night, by what each fits best" in text
+
+
+def test_what_cannot_be_used_is_said(model, tmp_path):
+    new = new_recordings(tmp_path / "new", (3, 3))
+    result = run("calibrate", model, new, "--domain", "nigth")
+    assert isinstance(result.exception, InputError)
+    assert "Did you mean 'night'?" in str(result.exception)
+    hum(tmp_path / "old" / "day" / "day00.wav", 200, 0)  # the model was fitted to it
+    result = run("calibrate", model, tmp_path / "old")
+    assert isinstance(result.exception, DataError)
+    assert "in the model already" in str(result.exception)
+    hum(tmp_path / "old" / "day" / "fresh.wav", 200, 901)
+    result = ok("calibrate", model, tmp_path / "old", "--domain", "day")
+    assert "1 clip left out, in the model already" in " ".join(result.stderr.split())
+
+
+def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_path):
+    ok("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
+    before = MachineModel.load(model)
+    more = new_recordings(tmp_path / "more", (4, 0), first=700) / "day"
+    ok("update", model, more, "--domain", "day", "--force")
+    after = MachineModel.load(model)
+    assert after.domain_sizes == {"day": 20, "night": 10}
+    assert after.reference.kinds == before.reference.kinds
+    assert after.basis["day"]["when"] == before.basis["day"]["when"]
+    expected = after.bank.examine(after.new_embeddings, after.config).scores[:, 0]
+    np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
+
+
+def test_a_new_session_serves_bank_and_threshold_by_turns(model, tmp_path):
+    new = new_recordings(tmp_path / "new", (0, 12)) / "night"
+    ok("update", model, new, "--domain", "night", "--force", "--and-calibrate")
+    after = MachineModel.load(model)
+    assert after.domain_sizes == {"day": 16, "night": 22}
+    assert after.reference.kinds == {"day": "training", "night": "sessions"}
+    assert after.reference.sizes["night"] == 12
+    halves = {name for name in after.sessions if name}
+    assert len(halves) == 2
+    # What a clip of one half scores where its half is hidden from the bank.
+    night = after.reference_scores[after.reference_domains == 1]
+    alone = after.bank.leave_one_out(after.config)[after.clip_domains == 1, 0][-12:]
+    assert (night >= alone - 1e-9).all()
+    assert "each judged without its session" in after.basis_sentence()
+
+
+def test_real_recordings_of_another_session(tmp_path):
+    """Five new normals of each domain are too few for a rate of 0.1, and it says so."""
+    audio = shared("real", "audio")
+    model, new = tmp_path / "fan.daco", tmp_path / "new"
+    ok("fit", audio / "fan", "--out", model)
+    for path in (audio / "fan" / "test").glob("*normal*"):
+        new.mkdir(exist_ok=True)
+        shutil.copy(path, new)
+    result = ok("calibrate", model, new)
+    assert "5 of source and 5 of target" in " ".join(result.stdout.split())
+    found = MachineModel.load(model)
+    assert found.reference.sizes == {"source": 5, "target": 5}
+    assert "is below 0.116" in " ".join((result.stdout + result.stderr).split())

@@ -1,0 +1,133 @@
+"""Recording sessions from ``daco fit`` and ``daco update`` to the model file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soundfile
+from command_line import refused, run
+from shared_data import shared
+
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
+
+RATE = 16000
+DAYS = ("20260512", "20260513", "20260514")
+FIT = ("--config", "raw-k1")
+
+
+def hum(path, day, seed):
+    """Half a second of a machine, which wobbles in another way every day."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(RATE // 2) / RATE
+    wobble = 1 + 0.3 * np.sin(2 * np.pi * (6 + 2 * day) * time + rng.uniform(0, 6))
+    wave = 0.2 * wobble * np.sin(2 * np.pi * 200 * time) + rng.normal(0, 0.03, len(time))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, wave, RATE)
+
+
+@pytest.fixture(scope="module")
+def motor(tmp_path_factory):
+    """Five recordings in each of three mornings, and in the new condition one morning more."""
+    root = tmp_path_factory.mktemp("plant") / "motor"
+    for number, day in enumerate(DAYS):
+        for clip in range(5):
+            hum(root / "old" / f"{day}_08{clip}000.wav", number, 10 * number + clip)
+    for clip in range(5):
+        hum(root / "new" / f"20260520_08{clip}000.wav", 3, 100 + clip)
+    return root
+
+
+def fitted(source, out, *options):
+    result = run("fit", source, "--out", out, *FIT, *options)
+    return MachineModel.load(out), " ".join(result.stderr.split())
+
+
+def test_a_model_knows_the_sessions_of_its_normals_and_rests_on_them(motor, tmp_path):
+    plain, _ = fitted(motor, tmp_path / "plain.daco")
+    assert plain.sessions == ()
+    model, notes = fitted(motor, tmp_path / "motor.daco", "--session-by", "gap:30min")
+    assert (
+        "Recording sessions by gap:30min (times in names): motor 1 in new (5 clips) and 3 in old "
+        "(5 clips)." in notes
+    )
+    by_name = dict(zip(model.clip_names, model.sessions, strict=True))
+    assert by_name["old/20260513_084000.wav"] == "2026-05-13 08:00:00"
+    assert len(set(model.sessions)) == 4
+    assert model.basis["old"]["kind"] == "sessions"
+    assert model.basis["new"]["kind"] == "training"  # nothing is left of it without its session
+    unit = model.embeddings / np.linalg.norm(model.embeddings, axis=1, keepdims=True)
+    distances = 1 - unit.astype(float) @ unit.T
+    names = np.array(model.sessions)
+    distances[names[:, None] == names] = np.inf
+    rows = model.clip_domains == model.domains.index("old")
+    found = model.reference.scores[model.reference.clip_domains == model.domains.index("old")]
+    # float32 vectors of length 1: the error of a distance is some 1e-7
+    np.testing.assert_allclose(found, distances[rows].min(axis=1), atol=1e-6)
+
+
+def test_every_source_says_the_same_sessions(motor, tmp_path):
+    model, _ = fitted(motor, tmp_path / "direct.daco", "--session-by", "gap:30min")
+    expected = dict(zip(model.clip_names, model.sessions, strict=True))
+    manifest, table = tmp_path / "motor.csv", tmp_path / "motor.parquet"
+    run("clips", motor, "--session-by", "gap:30min", "--manifest", manifest)
+    run("embed", manifest, "--backbone", "logmel", "--out", table)
+    kept = tmp_path / "kept.parquet"
+    fitted(motor, tmp_path / "k.daco", "--session-by", "gap:30min", "--keep-embeddings", kept)
+    assert EmbeddingTable.read(kept).column("session").tolist() == list(model.sessions)
+    for source in (manifest, table, kept):
+        again, notes = fitted(source, tmp_path / "again.daco")
+        assert "Recording sessions by the column 'session': " in notes
+        for name, session in zip(again.clip_names, again.sessions, strict=True):
+            assert session == expected["/".join(name.split("/")[-2:])]
+
+
+def test_a_thinned_model_keeps_the_sessions_of_what_is_left(motor, tmp_path):
+    options = ("--session-by", "gap:30min", "--max-normals", 12)
+    model, _ = fitted(motor, tmp_path / "motor.daco", *options)
+    assert len(model) == len(model.sessions) == 12
+    for name, session in zip(model.clip_names, model.sessions, strict=True):
+        assert session.replace("-", "")[:8] in name
+
+
+def test_an_update_brings_its_sessions(motor, tmp_path):
+    fitted(motor, tmp_path / "motor.daco", "--session-by", "gap:30min")
+    for clip in range(4):
+        hum(tmp_path / "more" / f"202605{15 + clip // 2}_08{clip}000.wav", 1, 200 + clip)
+    update = ("update", tmp_path / "motor.daco", tmp_path / "more", "--domain", "old", "--force")
+    several = tmp_path / "several.daco"
+    run(*update, "--out", several, "--session-by", "gap:30min")
+    days = ["2026-05-15 08:00:00"] * 2 + ["2026-05-16 08:20:00"] * 2
+    assert list(MachineModel.load(several).sessions[-4:]) == days
+    one = tmp_path / "one.daco"
+    notes = " ".join(run(*update, "--out", one).stderr.split())
+    assert "The new clips count as one recording session; --session-by finds several." in notes
+    assert len(set(MachineModel.load(one).sessions[-4:])) == 1
+    assert len(set(MachineModel.load(one).sessions)) == 5
+    plain = tmp_path / "plain.daco"
+    fitted(motor, plain)
+    run("update", plain, *update[2:])
+    assert MachineModel.load(plain).sessions == ()
+
+
+def test_rules_that_find_nothing_are_refused_before_anything_is_written(motor, tmp_path):
+    out = tmp_path / "motor.daco"
+    for rule, message in {
+        "gap:30d": "motor: all 20 clips are one session by gap:30d",
+        "gap:1s": "motor: all 20 clips are a session each by gap:1s",
+        "folder:2": "motor: 20 clips of 20 without a session by folder:2",
+        "attribute:speed": "motor: 20 clips of 20 without a session by attribute:speed",
+        "30min": "--session-by must be folder:2, gap:30min",
+    }.items():
+        assert message in str(refused("fit", motor, "--out", out, "--session-by", rule))
+        assert not out.exists()
+
+
+def test_attributes_of_real_recordings_are_sessions(tmp_path):
+    model, notes = fitted(
+        shared("real", "audio", "bearing"), tmp_path / "m.daco", "--session-by", "attribute:vel+loc"
+    )
+    assert "bearing 13 in source (1 to 8 clips) and 9 in target (1 to 2 clips)." in notes
+    assert {each["kind"] for each in model.basis.values()} == {"sessions"}
+    for name, session in zip(model.clip_names, model.sessions, strict=True):
+        assert session.replace(", ", "_").replace(" ", "_") in name
