@@ -239,9 +239,10 @@ class Adaptation:
             yield f"from {clips} of the machine, declared healthy by {self.declared_by}{day}"
         if self.clips:
             most = max(self.shifts.values(), key=abs, default=0.0)
-            way, day = "down" if most < 0 else "up", _day(self.since, "since")
-            moved = f"threshold moved {way} by {abs(most):.1f} spreads of the normals{day}"
-            yield f"{moved}, on {quantity(self.clips, 'clip')}"
+            moved = f"{'down' if most < 0 else 'up'} by {abs(most):.1f} spreads of the normals"
+            moved = moved if abs(most) >= 0.05 else "by less than 0.1 spreads of the normals"
+            day = _day(self.since, "since")
+            yield f"threshold moved {moved}{day}, on {quantity(self.clips, 'clip')}"
         if self.is_at_bound:
             yield "it goes no farther unless a person declares the machine healthy"
 

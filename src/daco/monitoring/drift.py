@@ -124,7 +124,7 @@ def drift_of(
     (True, 0.28, 0.17, 'machine')
     >>> print(drift.sentence)  # doctest: +NORMALIZE_WHITESPACE
     some clips are far out and the others sound as before, which points to the machine: 0.28 of the
-    last 200 clips are anomalous, 0.10 would be by chance
+    last 200 clips are anomalous, 0.10 expected of a healthy machine
     >>> print(drift.remedy)
     daco calibrate press.daco NEW_NORMALS --domain source
     """
@@ -160,7 +160,7 @@ def drift_of(
         by_domain=by_domain,
         stale=points_to is not None,
         points_to=points_to,
-        sentence=f"{words}: {share}, {allowed} would be by chance",
+        sentence=f"{words}: {share}, {allowed} expected of a healthy machine",
         remedy=f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from daco.text import quantity
 
@@ -57,7 +57,7 @@ class Rates:
     >>> for sentence in rates.sentences():
     ...     print(sentence)
     false alarms: between 7.5 % and 13.2 % of 990 clips (90 answered, 20 anomalous without answer)
-    faults found: 9 of 10 clips answered as faults were anomalous, 60 % to 98 %
+    faults found: 9 of 10 clips answered as fault, 60 % to 98 %
     """
 
     clips: int = 0  #: judged by their scores, and not answered as faults
@@ -103,13 +103,9 @@ class Rates:
         sentences = [f"false alarms: between {low} and {high} of {healthy}"]
         if self.faults:
             low, high = (f"{100 * end:.0f} %" for end in self.detection_rate)
-            among = f"{self.found} of {quantity(self.faults, 'clip')} answered as faults"
-            sentences.append(f"faults found: {among} were anomalous, {low} to {high}")
+            answered = f"{self.found} of {quantity(self.faults, 'clip')} answered as fault"
+            sentences.append(f"faults found: {answered}, {low} to {high}")
         return sentences
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {**asdict(self), "sentences": self.sentences()}
 
 
 _CELLS = [

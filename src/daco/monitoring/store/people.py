@@ -6,7 +6,7 @@ counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, ClassVar, get_args
 
@@ -46,6 +46,9 @@ class StoredAnswer:
     answered_at: datetime
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+
+_ANSWER = [each.name for each in fields(StoredAnswer)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class People:
 
     def answers(self, machine: str | None = None, limit: int = 100) -> list[StoredAnswer]:
         """The last answers, of one machine or of all, the newest first."""
-        names = [answers.c[name] for name in StoredAnswer.__dataclass_fields__ if name != "machine"]
+        names = [answers.c[name] for name in _ANSWER if name != "machine"]
         query = select(machines.c.name, *names).join_from(answers, machines)
         if machine is not None:
             query = query.where(machines.c.name == machine)
