@@ -92,7 +92,7 @@ def test_new_normals_and_tables_go_the_same_way(press, tmp_path):
     new = tmp_path / "new"
     for index in range(3):
         write(new / f"{index}.wav", both(300 + index, **HALL))
-    run("update", model, new, "--domain", "day", "--force")
+    run("update", model, new, "--domain", "day", "--keep-suspicious")
     assert len(MachineModel.load(model)) == 27
     tables = {}
     for policy in ("residual-c.5", "near"):

@@ -161,20 +161,20 @@ class Decoder:
 
     def read(self, source: Source | bytes, content: bytes = b"") -> NDArray[Any]:
         """The waveform that a network is given: `decode`, then the policy's subtraction."""
-        return read_each([self], source, content)[0]
+        return read_each([self], source, content)[1][0]
 
 
 def read_each(
     decoders: Sequence[Decoder], source: Source | bytes, content: bytes = b""
-) -> tuple[NDArray[Any], ...]:
-    """The waveforms that several networks are given of one recording, which is decoded once.
+) -> tuple[Sound, tuple[NDArray[Any], ...]]:
+    """A recording as decoded, once, and the waveforms that several networks are given of it.
 
     The decoders have one channel policy and one set of limits.
     """
     sound = decoders[0].decode(source, content)
     with naming(None if isinstance(source, bytes) else source):
         waves = [sound.waves, *(each.resampled(sound.native, sound.rate) for each in decoders[1:])]
-        return tuple(
+        return sound, tuple(
             apply_channel(wave, each.channel, each.sample_rate or sound.rate)
             for each, wave in zip(decoders, waves, strict=True)
         )

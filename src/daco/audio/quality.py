@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any, TypedDict
 
 import numpy as np
 
-from daco.audio.decode import Waveforms
+from daco.audio.decode import Sound, Waveforms
 from daco.audio.formats import INT16_SCALE
 
 SILENT_RMS = 1e-4  # below -80 dB of full scale a microphone is off, far away or not connected
@@ -54,3 +56,38 @@ def length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
         yield f"short: {seconds:.3g} s, the normals have {usual:.3g} s"
     if usual is not None and seconds >= usual * _OTHER_LENGTH:
         yield f"long: {seconds:.3g} s, the normals have {usual:.3g} s; cut it into windows"
+
+
+class Quality(TypedDict):
+    """What a recording was before it was embedded; ``reasons`` as of `sound_reasons`."""
+
+    sample_rate: int
+    seconds: float
+    reasons: list[str]
+
+
+def quality_of(sound: Sound) -> Quality:
+    """Rate, length and problems of a recording, as decoded."""
+    near, *far = sound.native if sound.native.ndim == 2 else [sound.native]
+    reasons = [
+        *sound_reasons(near, *loudness(near)),
+        *(each for f in far for each in far_reasons(f)),
+    ]
+    return Quality(
+        sample_rate=sound.rate, seconds=round(len(near) / sound.rate, 3), reasons=reasons
+    )
+
+
+def parse_quality(text: Any) -> Quality | None:
+    """What a column of a table says; None where it is something else.
+
+    >>> parse_quality('{"sample_rate": 8000, "seconds": 10.0, "reasons": []}')["sample_rate"]
+    8000
+    """
+    try:
+        given = json.loads(text)
+        rate, seconds = int(given["sample_rate"]), float(given["seconds"])
+        reasons = list(map(str, given["reasons"]))
+    except (TypeError, ValueError, KeyError):
+        return None
+    return Quality(sample_rate=rate, seconds=seconds, reasons=reasons)

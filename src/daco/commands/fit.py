@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,7 +37,7 @@ from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Normals, NormalsByMachine
+    from daco.detector.normals import Normals, NormalsByMachine, Skipped
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -79,10 +79,13 @@ def fit(
     address: shared.Address = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
+    keep_suspicious: shared.KeepSuspicious = False,
 ) -> None:
     """Fit a detector to normal recordings: one model file per machine.
 
     Only training clips are read, and none that is labelled an anomaly. Nothing is trained.
+    Normals that are silent, clipped, copies, of another sample rate or length than the others, or
+    unlike all others are left out and named; more than a third of a domain is an error.
     A machine that cannot be fitted is named at the end; the models of the others are written.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
@@ -124,16 +127,31 @@ def fit(
             errors,
             gathered.machines,
             targets,
-            {"config": config, "false_alarm_rate": false_alarm_rate, "max_normals": max_normals},
+            {
+                "config": config,
+                "false_alarm_rate": false_alarm_rate,
+                "max_normals": max_normals,
+                "keep_suspicious": keep_suspicious,
+            },
             workers,
             engine,
         )
+    fitted = [models[index] for index in sorted(models)]
     _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
-    show_skipped(console, gathered.skipped)
+    skipped = (*gathered.skipped, *suspicious_of(fitted, "left_out"))
+    show_skipped(console, skipped)
+    if kept := suspicious_of(fitted, "kept"):
+        names = name_list([f"{name} ({reason})" for name, reason in kept])
+        errors.notes([f"{quantity(kept, 'suspicious normal')} kept: {names}."])
     if failures:
         raise _failure(failures, len(targets))
-    if gathered.skipped:
+    if skipped:
         raise typer.Exit(shared.SKIPPED_EXIT)
+
+
+def suspicious_of(models: Iterable[MachineModel], key: str) -> Skipped:
+    """Name and reason of the normals that the gate of `fit` has ``left_out`` or ``kept``."""
+    return tuple(pair for model in models for pair in model.provenance.get(key, {}).items())
 
 
 def model_paths(machines: Sequence[str], out: Location) -> list[Location]:

@@ -105,6 +105,10 @@ SessionBy = Annotated[
         "Default: column session.",
     ),
 ]
+KeepSuspicious = Annotated[
+    bool,
+    flag("--keep-suspicious", "Use also normals that look wrong; by default they are left out."),
+]
 Truth = Annotated[
     Path | None,
     option("Labels of test clips: checkout of the official evaluator, or its CSV files."),

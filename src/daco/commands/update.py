@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars, show_basis, show_domains, show_skipped
 from daco.commands.options import Location, OnError, flag, location_argument, option
 from daco.errors import DataError, InputError
+from daco.files.atomic import PREVIOUS, replace_file
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
 def update(
     model: shared.ModelPath,
     normals: Annotated[
-        Location,
+        Location | None,
         location_argument("New normal recordings: a file, folder or manifest; or embeddings."),
-    ],
-    domain: Annotated[str, option("Domain of the new clips, known or new.")],
+    ] = None,
+    domain: Annotated[str | None, option("Domain of the new clips, known or new.")] = None,
+    remove: Annotated[
+        list[str] | None,
+        option("Remove the normal of this name, instead of adding some; repeat for more."),
+    ] = None,
+    undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
-    force: Annotated[bool, flag("--force", "Also add clips that sound anomalous.")] = False,
+    keep_suspicious: shared.KeepSuspicious = False,
     and_calibrate: Annotated[
         bool, flag("--and-calibrate", "Judge by the new clips too: each half by the other half.")
     ] = False,
@@ -38,30 +44,47 @@ def update(
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
 ) -> None:
-    """Add normal recordings to a model and calibrate it again; nothing is trained.
+    """Add normal recordings to a model, or remove some, and calibrate it again; nothing is trained.
 
     Training clips are taken, and none that is labelled an anomaly; other clips only where there
     is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
-    already are left out, so that the same update twice changes nothing; clips of a known domain
-    that sound anomalous to the model are named and need --force. With --and-calibrate the new
-    clips, of one recording session, decide what is anomalous in their domain.
+    already are left out, so that the same update twice changes nothing; so are those that are
+    silent, clipped, of another rate or length than the others, or unlike all others. Clips of a
+    known domain that sound anomalous to the model are an error: --keep-suspicious adds all of
+    them. With --and-calibrate the new clips, of one recording session, decide what is anomalous in
+    their domain. The model that is replaced is kept beside it as MODEL.previous, for --undo.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
-    from daco.detector.ranges import learn_ranges, widen_ranges
-    from daco.detector.revision import add_normals
+    from daco.detector.ranges import widen_ranges
+    from daco.detector.revision import add_normals, remove_normals
 
     console, errors = Output(), Output(stderr=True)
+    if (normals is not None) + bool(remove) + undo != 1 or (domain is None) == (
+        normals is not None
+    ):
+        raise InputError(
+            "Give NORMALS and their --domain to add some, or --remove, or --undo: one of the three."
+        )
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
+    if undo:
+        _undo(console, before, model)
+        return
+    if normals is None or domain is None:
+        save_model(console, before, remove_normals(before, remove or []), target)
+        return
     gathered = gather_normals(
         errors, before, normals, weights, device, on_error, domain_level, session_by
     )
     errors.notes(gathered.oddities)
     clips = normals_of_machine(before, gathered)
-    new = newcomers(before, clips, _rows_of_domain(errors, clips, domain))
+    clips = clips.take(_rows_of_domain(errors, clips, domain))
+    clips = replace(clips, domains=(domain,) * len(clips))
+    clips, left = usable_normals(errors, before, clips, keep_suspicious)
+    new = newcomers(before, clips)
     errors.notes(new.similar)
     if new.known:
         listed = f"{quantity(new.known, 'clip')} left out, in the bank already"
@@ -75,27 +98,25 @@ def update(
             ]
         )
     elif new.anomalous:
-        _refuse_or_note(errors, before, new, force)
+        _refuse_or_note(errors, before, new, keep_suspicious)
     if not new.rows:
         console.write("Nothing to add: the model stays as it is.")
         return
-    levels = None if clips.levels is None else clips.levels[new.rows]
-    more = None if levels is None else learn_ranges(levels, clips.sample_rates)
     after = add_normals(
         before,
         clips.embeddings[new.rows],
         domain,
         _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
         calibrate=and_calibrate,
-        note={**clips.origin, "anomalous": len(new.anomalous), "forced": force},
+        note={**clips.origin, "anomalous": len(new.anomalous), "forced": keep_suspicious},
         clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
-        ranges=widen_ranges(before.ranges, more),
-        sessions=_sessions(errors, before, clips, new.rows),
+        ranges=widen_ranges(before.ranges, clips.take(new.rows).ranges()),
+        sessions=_sessions(before, clips, new.rows),
     )
-    after.save(target)
-    _show(console, before, after, target)
-    show_skipped(console, gathered.skipped)
-    if gathered.skipped:
+    save_model(console, before, after, target)
+    skipped = (*gathered.skipped, *left)
+    show_skipped(console, skipped)
+    if skipped:
         raise typer.Exit(shared.SKIPPED_EXIT)
 
 
@@ -109,7 +130,7 @@ class Newcomers:
     anomalous: list[str]
 
 
-def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers:
+def newcomers(model: MachineModel, clips: Normals) -> Newcomers:
     """Compare the new clips with the model as it is: copies, near copies, anomalies.
 
     A copy is never added: it and its original would have distance 0, which the calibration would
@@ -117,15 +138,15 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
     """
     from daco.method.distances import equal_views
 
-    scored = model.score(clips.embeddings[rows])
+    scored = model.score(clips.embeddings)
     known = {row.tobytes() for row in equal_views(model.embeddings, model.bands)}
-    unit = equal_views(clips.embeddings[rows], model.bands)
+    unit = equal_views(clips.embeddings, model.bands)
     own = model.bank.leave_one_out("raw-k1")[:, 0]
     close = 0.5 * own[own > 0].min(initial=float("inf"))
     seen: set[bytes] = set()
     new = Newcomers([], [], [], [])
-    for at, row in enumerate(rows):
-        name, content = clips.names[row], clips.embeddings[row].tobytes()
+    for at, name in enumerate(clips.names):
+        content = clips.embeddings[at].tobytes()
         distance = scored.nearest_distance[at]
         copy = distance == 0 and (isinstance(model.bands, int) or unit[at].tobytes() in known)
         if copy or content in seen:
@@ -137,8 +158,24 @@ def newcomers(model: MachineModel, clips: Normals, rows: list[int]) -> Newcomers
         seen.add(content)
         if scored.alarms[at]:
             new.anomalous.append(name)
-        new.rows.append(row)
+        new.rows.append(at)
     return new
+
+
+def usable_normals(
+    errors: Output, model: MachineModel, clips: Normals, keep: bool
+) -> tuple[Normals, list[tuple[str, str]]]:
+    """The new clips without suspicious ones, and names and reasons of these; or all, noted."""
+    from daco.detector.gate import require_few, suspicious_normals
+
+    suspicious = suspicious_normals(clips, model)
+    left = [(clips.names[row], reason) for row, reason in suspicious.items()]
+    if keep:
+        errors.notes(f"{name} kept: {reason}" for name, reason in left)
+        return clips, []
+    if left:
+        require_few(clips, suspicious)
+    return clips.take([row for row in range(len(clips)) if row not in suspicious]), left
 
 
 def gather_normals(
@@ -225,9 +262,9 @@ def _refuse_or_note(errors: Output, model: MachineModel, new: Newcomers, force: 
     if not force:
         raise InputError(
             f"{sentence} Listen to them. An anomaly in the bank hides all like it; if they are "
-            "normal, add them with --force."
+            "normal, add them with --keep-suspicious."
         )
-    errors.notes([f"{sentence} Added, as --force asks."])
+    errors.notes([f"{sentence} Added, as --keep-suspicious asks."])
 
 
 def _unused_names(model: MachineModel, names: list[str], origin: dict[str, object]) -> list[str]:
@@ -236,21 +273,45 @@ def _unused_names(model: MachineModel, names: list[str], origin: dict[str, objec
     return [f"{prefix}/{name}" if name in taken else name for name in names]
 
 
-def _sessions(errors: Output, model: MachineModel, clips: Normals, rows: list[int]) -> list[str]:
+def _sessions(model: MachineModel, clips: Normals, rows: list[int]) -> list[str]:
     """Sessions of the new clips: one of their own where the model has sessions and they do not."""
     from daco.detector.model import timestamp
 
-    if clips.sessions or not model.sessions:
-        return [clips.sessions[row] for row in rows] if clips.sessions else []
-    errors.notes(["The new clips count as one recording session; --session-by finds several."])
-    return [f"added {timestamp()}"] * len(rows)
+    unknown = [f"added {timestamp()}"] * len(rows) if model.sessions else []
+    return [clips.sessions[row] for row in rows] if clips.sessions else unknown
 
 
-def _show(console: Output, before: MachineModel, after: MachineModel, path: Location) -> None:
+def save_model(
+    console: Output, before: MachineModel, after: MachineModel, path: Location, done: str = ""
+) -> None:
+    """Write the new model, keep the one that it replaces, and show what was `done`."""
+    from daco.detector.gate import require_hearing
+
+    require_hearing(after)
+    previous = replace_file(path, after.to_bytes())
+    more = len(after) - len(before)
+    how = f"{'added' if more > 0 else 'removed'}, {len(after)} in all."
     console.write(after.machine, style="bold")
-    console.write(f"{quantity(len(after) - len(before), 'normal')} added, {len(after)} in all.")
+    console.write(done or f"{quantity(abs(more), 'normal')} {how}")
     show_domains(console, after, before)
     console.write(f"configuration {after.config} as before")
     show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
+    if previous is not None:
+        console.write(
+            f"the model before is kept as {previous.name}: daco update --undo restores it"
+        )
     console.notes(after.cautions(), "caution")
+
+
+def _undo(console: Output, before: MachineModel, path: Location) -> None:
+    """Swap a model and its previous version."""
+    from daco.detector.model import MachineModel
+
+    previous = path.with_name(path.name + PREVIOUS)
+    if not previous.exists():
+        raise DataError(f"{path} has no previous version: there is no {previous.name} beside it.")
+    after = MachineModel.load(previous)
+    replace_file(path, previous.read_bytes())
+    console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
+    console.write(f"{quantity(len(after), 'normal')}; {previous.name} is now the other version")

@@ -123,13 +123,6 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _session(value: Any) -> str | None:
-    """Text, also of a session that has a number."""
-    if isinstance(value, int | float) and value == value // 1:
-        return str(int(value))
-    return _text(value)
-
-
 def _split(value: Any) -> str | None:
     word = str(value).lower()
     return word if word in SPLITS else None
@@ -159,7 +152,7 @@ _OPTIONAL = ("domain", "year", "label", "session")
 _LABELS = {"normal": 0, "anomaly": 1, "0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("path", "machine", "section", "domain"), (_text, "text")),
-    "session": (_session, "text or a whole number"),
+    "session": (lambda value: _text(value) or str(value).removesuffix(".0"), "text"),
     "split": (_split, f"one of {', '.join(SPLITS)}"),
     "year": (_whole, "a whole number or missing"),
     "label": (lambda value: _LABELS.get(str(value).lower()), "0 (normal), 1 (anomaly) or missing"),

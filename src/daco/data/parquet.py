@@ -99,11 +99,8 @@ def write_parquet(
     if path.suffix.lower() == ".npz":
         raise InputError(f"{path}: tables are written as Parquet. Give it the extension .parquet.")
     dims = {name: matrix.shape[1] for name, matrix in matrices.items()}
-    columns = dict(columns)
-    sessions = any(columns.get("session", ()))
-    if not sessions:
-        columns.pop("session", None)
-    schema = arrow_schema(dims, metadata, sessions=sessions)
+    columns = {name: values for name, values in columns.items() if name != "session" or any(values)}
+    schema = arrow_schema(dims, metadata, sessions="session" in columns)
     arrays = {column_name(name, dims): vector_array(matrix) for name, matrix in matrices.items()}
     for name, values in columns.items():
         listed = values.tolist()

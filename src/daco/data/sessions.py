@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.text import name_list, quantity
 
-_RULE = re.compile(r"(folder):([1-9])|(gap):([1-9]\d{0,6})(s|min|h|d)|(attribute):(.+)", re.ASCII)
+_RULE = re.compile(r"folder:([1-9])|gap:([1-9]\d{0,6})(s|min|h|d)|attribute:(.+)", re.ASCII)
 _FEW = 6  # with fewer sessions, the realised rate may be several times the nominal one
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 _MONTH, _DAY = r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
@@ -76,8 +76,11 @@ def find_sessions(
         names, how, hint = [clip.session for clip in clips], "the column 'session'", ""
         if rule is not None:
             names, how, hint = _names_by(rule, clips, root)
-        missing = [clip.path for clip, name in zip(clips, names, strict=True) if not name]
-        if missing and (rule is not None or len(missing) < len(clips)):
+        found[title] = [replace(c, session=name) for c, name in zip(clips, names, strict=True)]
+        missing = [clip.path for clip in found[title] if not clip.session]
+        if rule is None and len(missing) == len(clips):
+            continue
+        if missing:
             raise DataError(
                 f"{title}: {quantity(missing, 'clip')} of {len(clips):,} without a session by "
                 f"{how}: {name_list(missing, 3)}.{hint}"
@@ -88,13 +91,14 @@ def find_sessions(
                 f"{title}: all {quantity(clips, 'clip')} are {which} by {how}. Calibration leaves "
                 "out one session of several clips at a time: choose another rule, or none."
             )
-        found[title] = [replace(c, session=name) for c, name in zip(clips, names, strict=True)]
-        if not missing:
-            sizes: dict[str, Counter[str | None]] = defaultdict(Counter)
-            for clip in found[title]:
-                sizes[clip.domain or ONE_DOMAIN][clip.session] += 1
-            counts[how].append(f"{title} {' and '.join(map(_in_words, sizes.items()))}")
-            fewest = min(fewest, *map(len, sizes.values()))
+        sizes: dict[str, Counter[str | None]] = defaultdict(Counter)
+        for clip in found[title]:
+            sizes[clip.domain or ONE_DOMAIN][clip.session] += 1
+        fewest = min(fewest, *map(len, sizes.values()))
+        words = [
+            f"{len(each):,} in {domain} ({_span(each.values())})" for domain, each in sizes.items()
+        ]
+        counts[how].append(f"{title} {' and '.join(words)}")
     notes = [f"Recording sessions by {how}: {name_list(c, 3)}." for how, c in counts.items()]
     if several and fewest < _FEW:
         notes.append(
@@ -104,11 +108,9 @@ def find_sessions(
     return found, notes
 
 
-def _in_words(domain: tuple[str, Counter[str | None]]) -> str:
-    name, sizes = domain
-    low, high = min(sizes.values()), max(sizes.values())
-    span = f"{low:,} to " if low < high else ""
-    return f"{len(sizes):,} in {name} ({span}{quantity(high, 'clip')})"
+def _span(sizes: Collection[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return (f"{low:,} to " if low < high else "") + quantity(high, "clip")
 
 
 def _names_by(
@@ -121,27 +123,25 @@ def _names_by(
             "--session-by must be folder:2, gap:30min (or s, h, d) or attribute:speed. Got "
             f"{rule!r} instead."
         )
-    if level := match[2]:
+    level, number, unit, keys = match.groups()
+    if level:
         above = [dict(enumerate(meaning_of_folders(clip.path)[0], 1)) for clip in clips]
         return [names.get(int(level)) for names in above], rule, ""
-    if keys := match[7]:
-        values = [
-            [f"{k} {c.attributes.get(k)}" for k in keys.split("+") if k in c.attributes]
-            for c in clips
-        ]
+    if keys:
+        own = [[key for key in keys.split("+") if key in clip.attributes] for clip in clips]
+        values = [[f"{k} {c.attributes[k]}" for k in ks] for c, ks in zip(clips, own, strict=True)]
         known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)
-        return [", ".join(each) for each in values], rule, f" Attributes: {known or 'none'}."
+        return list(map(", ".join, values)), rule, f" Attributes: {known or 'none'}."
     times, how = [recording_time(clip.path) for clip in clips], "times in names"
     if root is not None and not any(times):
         how = "times of last change, which copying may alter"
         stamps = [(root / clip.path).stat().st_mtime for clip in clips]
         times = [datetime.fromtimestamp(int(each), UTC).replace(tzinfo=None) for each in stamps]
-    gap = timedelta(**{_UNITS[match[5]]: int(match[4])})
-    known_times = sorted(time for time in times if time)
     starts: dict[datetime | None, str] = {}
-    for before, time in zip([None, *known_times], known_times, strict=False):
-        new = before is None or time - before > gap
-        starts[time] = str(time) if new else starts[before]
+    last = None
+    for time in sorted(filter(None, times)):
+        near = last is not None and time - last <= timedelta(**{_UNITS[unit]: int(number)})
+        starts[time], last = starts[last] if near else str(time), time
     hint = " Names such as 20260512_083000.wav say when a clip was recorded."
     return list(map(starts.get, times)), f"{rule} ({how})", hint
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
+from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from daco.compute.processes import outcomes
+from daco.detector.gate import require_few, require_hearing, suspicious_normals
 from daco.detector.model import AUTO, MachineModel, timestamp
 from daco.detector.normals import Normals
-from daco.detector.ranges import learn_ranges
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.errors import DacoError
 from daco.method.coreset import choose_normals
 from daco.method.distances import equal_views
 from daco.validation import Indices, as_float32
 
+_RECORDED = 100  # suspicious normals that a model names
 _KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
 
 
@@ -27,6 +31,7 @@ def fit_machines(
     config: str = AUTO,
     false_alarm_rate: float = FALSE_ALARM_RATE,
     max_normals: int | None = None,
+    keep_suspicious: bool = False,
     pool: Executor | None = None,
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
     """The model of each machine, or what is wrong with its normals, as it is finished.
@@ -40,6 +45,9 @@ def fit_machines(
     max_normals : int, optional
         Thin each machine to so many normals by :func:`daco.method.coreset.choose_normals`; its
         model records under ``thinned_from`` in the provenance how many there were.
+    keep_suspicious : bool
+        Use the normals that :func:`daco.detector.gate.suspicious_normals` finds, too; by default
+        they are left out. They are in the provenance, by name, as ``kept`` or ``left_out``.
     pool : Executor, optional
         A `worker_pool`; None fits one after the other in this process.
 
@@ -62,7 +70,12 @@ def fit_machines(
     """
     # One time for all of them, and that of this computer.
     fit = partial(
-        _fit, config=config, rate=false_alarm_rate, created=timestamp(), max_normals=max_normals
+        _fit,
+        config=config,
+        rate=false_alarm_rate,
+        created=timestamp(),
+        max_normals=max_normals,
+        keep_suspicious=keep_suspicious,
     )
     items = ((index, (normals,)) for index, normals in enumerate(machines))
     for index, outcome in outcomes(pool, fit, items):
@@ -70,7 +83,7 @@ def fit_machines(
             yield index, type(outcome)(f"{machines[index].machine}: {outcome}")
             continue
         model_fields, rows = outcome
-        normals = machines[index] if rows is None else _take(machines[index], rows)
+        normals = machines[index] if rows is None else machines[index].take(rows)
         vectors = as_float32(normals.embeddings, "embeddings")
         yield (
             index,
@@ -84,17 +97,30 @@ def fit_machines(
 
 
 def _fit(
-    normals: Normals, *, config: str, rate: float, created: str, max_normals: int | None
+    normals: Normals,
+    *,
+    config: str,
+    rate: float,
+    created: str,
+    max_normals: int | None,
+    keep_suspicious: bool,
 ) -> tuple[dict[str, Any], Indices | None]:
-    """The fields of a model except vectors and names, and the rows it was thinned to."""
-    origin, rows = {"created": created} | normals.origin, None
-    levels = normals.levels
-    ranges = None if levels is None else learn_ranges(levels, normals.sample_rates)
+    """The fields of a model except vectors and names, and the rows that it has, if not all."""
+    origin: dict[str, Any] = {"created": created} | normals.origin
+    rows: Indices | None = None
+    if found := suspicious_normals(normals):
+        listed = {normals.names[row]: reason for row, reason in found.items()}
+        origin["kept" if keep_suspicious else "left_out"] = dict(islice(listed.items(), _RECORDED))
+    if found and not keep_suspicious:
+        require_few(normals, found)
+        rows = np.delete(np.arange(len(normals)), list(found))
+        normals = normals.take(rows)
+    ranges = normals.ranges()
     if max_normals is not None and len(normals) > max_normals:
         vectors = equal_views(normals.embeddings, normals.bands)
-        rows = choose_normals(vectors, list(normals.domains), max_normals)
+        chosen = choose_normals(vectors, list(normals.domains), max_normals)
         origin["thinned_from"] = len(normals)
-        normals = _take(normals, rows)
+        normals, rows = normals.take(chosen), chosen if rows is None else rows[chosen]
     model = MachineModel.fit(
         normals.embeddings,
         list(normals.domains),
@@ -108,18 +134,7 @@ def _fit(
         ranges=ranges,
         groups=normals.sessions,
     )
+    require_hearing(model)
     return {
         each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN
     }, rows
-
-
-def _take(normals: Normals, rows: Indices) -> Normals:
-    return replace(
-        normals,
-        embeddings=normals.embeddings[rows],
-        domains=tuple(normals.domains[row] for row in rows),
-        names=tuple(normals.names[row] for row in rows),
-        sha256s=tuple(normals.sha256s[row] for row in rows) if normals.sha256s else (),
-        sessions=tuple(normals.sessions[row] for row in rows) if normals.sessions else (),
-        levels=None if normals.levels is None else normals.levels[rows],
-    )

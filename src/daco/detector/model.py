@@ -276,9 +276,11 @@ class MachineModel:
         """What clips are judged against."""
         kinds = {name: each["kind"] for name, each in self.basis.items()}
         bounded = ScoreConfig.parse(self.config).calibration == "conf"
-        return ReferenceScores(
-            self.reference_scores, self.reference_domains, self.domains, bounded, kinds
-        )
+        sessions = {
+            name: each["sessions"] for name, each in self.basis.items() if "sessions" in each
+        }
+        arrays = self.reference_scores, self.reference_domains
+        return ReferenceScores(*arrays, self.domains, bounded, kinds, sessions)
 
     @cached_property
     def thresholds(self) -> dict[str, float]:

@@ -97,6 +97,7 @@ def _check_basis(model: Mapping[str, Any]) -> None:
         when = each.get("when") if isinstance(each, Mapping) else 0
         dated = when is None or (isinstance(when, str) and len(when) <= MAX_CONFIG)
         complete = complete and dated and each.get("kind") in KINDS and is_whole(each.get("clips"))
+        complete = complete and is_whole(each.get("sessions", 1), least=1)
     if not complete:
         raise InputError("The basis must say for each domain what its reference scores rest on.")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from daco.audio.decode import probe
 from daco.audio.formats import is_readable
+from daco.audio.quality import Quality, parse_quality
 from daco.backbones import Backbone
 from daco.backbones.levels import LEVELS, parse_levels
 from daco.data.clips import COLUMNS, ONE_DOMAIN, Clip, ClipTable, machine_title, without_training
@@ -23,15 +23,16 @@ from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
+from daco.detector.ranges import learn_ranges
 from daco.embedding.embed import Engine, embed_clips
 from daco.embedding.frontend import Frontend, frontend_of
-from daco.embedding.output import HASHES
+from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import check_readouts
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
 from daco.text import name_list, quantity
-from daco.validation import Float32s
+from daco.validation import Float32s, Indices
 
 Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
@@ -53,6 +54,8 @@ class Normals:
         A hash is ``""`` where it is not known; there are none where no recording's is.
     sessions : N texts, or none
         Which clips were recorded together.
+    qualities : N qualities, or none
+        Rate, length and problems of each recording; None where they are not known.
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
@@ -61,8 +64,6 @@ class Normals:
         How each embedding is divided.
     levels : (N, Q) float32 or None
         Of each recording, as of :func:`daco.backbones.levels.sound_levels`.
-    sample_rates : tuple of int
-        Of the recordings, where they are known.
     """
 
     machine: str
@@ -74,11 +75,26 @@ class Normals:
     bands: Bands = 1
     sha256s: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    qualities: tuple[Quality | None, ...] = ()
     levels: Float32s | None = None
-    sample_rates: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.embeddings)
+
+    def take(self, rows: Sequence[int] | Indices) -> Normals:
+        """Some of the clips."""
+        listed: dict[str, Any] = {
+            name: tuple(values[row] for row in rows)
+            for name in ("domains", "names", "sha256s", "sessions", "qualities")
+            if (values := getattr(self, name))
+        }
+        levels = None if self.levels is None else self.levels[rows]
+        return replace(self, embeddings=self.embeddings[rows], levels=levels, **listed)
+
+    def ranges(self) -> dict[str, Any] | None:
+        """The ranges of their levels, where these are known."""
+        rates = {quality["sample_rate"] for quality in self.qualities if quality is not None}
+        return None if self.levels is None else learn_ranges(self.levels, rates)
 
 
 @dataclass(frozen=True)
@@ -140,6 +156,7 @@ def normals_of_table(
     clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in columns]
     groups, oddities = _group(clips, training)
     hashes, levels = _hashes_of(table), parse_levels(table.columns.get(LEVELS, ()))
+    qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
     row_of = {id(clip): row for row, clip in enumerate(clips)}
     rows_of = {machine: [row_of[id(clip)] for clip in group] for machine, group in groups.items()}
     groups, notes = find_sessions(groups, session_by, several=training)
@@ -159,6 +176,7 @@ def normals_of_table(
                 bands,
                 tuple(hashes[row] for row in rows) if hashes else (),
                 tuple(clip.session for clip in group if clip.session),
+                tuple(qualities[row] for row in rows) if any(qualities) else (),
                 None if levels is None else levels[rows],
             )
         )
@@ -281,14 +299,13 @@ def normals_of_recordings(
         asked = [name for name in (readout or "").split("+") if name in readouts]
         order = dict.fromkeys([*asked, *readouts])
         gathered = normals_of_table(out, readout="+".join(order), training=training)
-    seconds, rates = usual_format(normals.paths())
+    seconds = usual_seconds(normals.paths())
     origin = {"source": source.name or str(source), "root": str(table.root)}
     machines = tuple(
         replace(
             each,
             origin=origin,
             frontend=None if each.frontend is None else replace(each.frontend, seconds=seconds),
-            sample_rates=rates,
         )
         for each in gathered.machines
     )
@@ -306,15 +323,16 @@ def one_recording(path: Location) -> ClipTable:
     return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
 
 
-def usual_format(paths: Sequence[Location]) -> tuple[float | None, tuple[int, ...]]:
-    """The median length and the sample rates of some of the recordings, by their headers."""
+def usual_seconds(paths: Sequence[Location]) -> float | None:
+    """The median length of some of the recordings, by their headers."""
     step = max(1, len(paths) // _PROBED)
-    headers = []
+    lengths = []
     for path in paths[::step]:
-        with suppress(AudioError):
-            headers.append(probe(path))
-    seconds = float(np.median([each.seconds for each in headers])) if headers else None
-    return seconds, tuple(sorted({each.sample_rate for each in headers}))
+        try:
+            lengths.append(probe(path).seconds)
+        except AudioError:
+            continue
+    return float(np.median(lengths)) if lengths else None
 
 
 def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:

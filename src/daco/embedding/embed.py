@@ -24,6 +24,7 @@ import numpy as np
 from daco.audio.decode import Waveforms, read_each
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
+from daco.audio.quality import quality_of
 from daco.backbones.levels import LEVELS
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
@@ -258,7 +259,8 @@ def _batches(
     def load(row: int, path: Location) -> Loaded:
         recording, content = read_recording(path)
         try:
-            return Loaded(row, recording, read_each(decoders, path, content))
+            sound, waveforms = read_each(decoders, path, content)
+            return Loaded(row, recording, waveforms, quality=json.dumps(quality_of(sound)))
         except AudioError as error:
             return Loaded(row, recording, reason=error.reason)
 
@@ -280,7 +282,7 @@ def _batches(
 
 
 class _ShardBuilder:
-    """Collects the recordings, reasons and vectors of one shard; `dims` is shared by all."""
+    """Collects what is known of the clips of one shard; `dims` is shared by all."""
 
     def __init__(
         self, job: Job, net: Backbone, table: ClipTable, span: Span, dims: dict[str, int]
@@ -288,6 +290,7 @@ class _ShardBuilder:
         self.job, self.net, self.table, self.dims = job, net, table, dims
         self.start, self.stop = span
         self.recordings: list[Recording] = []
+        self.qualities: list[str] = []
         self.reasons: list[str | None] = [None] * (self.stop - self.start)
         self.vectors: dict[str, Float32s] = {}
 
@@ -295,6 +298,7 @@ class _ShardBuilder:
         """Pass the clips on, and store what is known about their recordings."""
         for each in stream:
             self.recordings.append(each.recording)
+            self.qualities.append(each.quality)
             if each.reason is not None:
                 self._skip(each.row, each.reason)
             yield each
@@ -351,6 +355,7 @@ class _ShardBuilder:
             self.stop,
             [clip.path for clip in self.table.clips[self.start : self.stop]],
             self.recordings,
+            self.qualities,
             self.reasons,
             self.vectors,
             self.job.settings,

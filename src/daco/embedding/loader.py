@@ -29,13 +29,14 @@ class Loaded:
     """A recording's waveforms (16-bit as stored, or float32), or the reason why there are none.
 
     One for each network; near and far microphone, shape (2, samples), where the vectors of both
-    are needed.
+    are needed. ``quality`` is that of the recording, as text.
     """
 
     row: int
     recording: Recording
     waveforms: tuple[Waveforms, ...] = ()
     reason: str | None = None
+    quality: str = ""
 
 
 def load_ahead(

@@ -34,6 +34,9 @@ RECORDINGS = "recordings_sha256"
 HASHES = "audio_sha256"
 """The column with the SHA-256 of each recording."""
 
+QUALITIES = "quality"
+"""The column with the sample rate, length and problems of each recording, as JSON."""
+
 
 def parquet_file(out: Location | str) -> Location:
     """The output's path, if a table may be written there: nothing else is ever replaced."""
@@ -179,7 +182,7 @@ def write_table(
     facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
     sessions = any(clip.session for clip in table)
     schema = arrow_schema(dims, {**origin, **facts}, sessions=sessions)
-    for name in (HASHES, LEVELS):
+    for name in (HASHES, QUALITIES, LEVELS):
         schema = schema.append(pa.field(name, pa.string(), nullable=False))
     with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
         for span, shard in _own_shards(folder, spans, out, settings):
@@ -195,8 +198,9 @@ def write_table(
                 if name in schema.names
             }
             hashes = [each.sha256 for each in shard.recordings]
-            arrays[HASHES] = pa.array(np.array(hashes, object)[embedded], pa.string())
-            arrays[LEVELS] = pa.array(levels_text(shard.vectors.pop(LEVELS)[embedded]))
+            levels = levels_text(shard.vectors.pop(LEVELS))
+            for name, texts in ((HASHES, hashes), (QUALITIES, shard.qualities), (LEVELS, levels)):
+                arrays[name] = pa.array(np.array(texts, object)[embedded], pa.string())
             for name, matrix in shard.vectors.items():
                 arrays[column_name(name, dims)] = vector_array(matrix[embedded])
             writer.write_table(pa.table(arrays, schema=schema))

@@ -106,15 +106,16 @@ def _settled(mtime_ns: int) -> int:
 class Shard:
     """Clips `start` to `stop` of a clip table, embedded or skipped.
 
-    ``reasons`` has None for an embedded clip. ``vectors`` hold one row per clip, zeros for a
-    skipped one, and are empty where all were skipped. ``settings`` is all that the vectors
-    depend on, besides the recordings.
+    ``qualities`` are texts, "" for a skipped clip; ``reasons`` has None for an embedded one.
+    ``vectors`` hold one row per clip, zeros for a skipped one, and are empty where all were
+    skipped. ``settings`` is all that the vectors depend on, besides the recordings.
     """
 
     start: int
     stop: int
     paths: Sequence[str]
     recordings: Sequence[Recording]
+    qualities: Sequence[str]
     reasons: Sequence[str | None]
     vectors: dict[str, Float32s]
     settings: str
@@ -137,6 +138,7 @@ def write_shard(folder: Location, shard: Shard) -> None:
             name: pa.array(values, pa.string() if name == "sha256" else pa.int64())
             for name, values in zip(Recording._fields, columns, strict=True)
         },
+        "quality": pa.array(shard.qualities, pa.string()),
         "reason": pa.array(shard.reasons, pa.string()),
     }
     arrays |= {_VECTORS + name: vector_array(matrix) for name, matrix in shard.vectors.items()}
@@ -167,6 +169,7 @@ def _read_shard(folder: Location, start: int, stop: int) -> Shard:
         stop,
         table["path"].to_pylist(),
         [Recording(*each) for each in zip(*columns, strict=True)],
+        table["quality"].to_pylist(),
         table["reason"].to_pylist(),
         {name: values.reshape(len(table), -1) for name, values in vectors.items()},
         (table.schema.metadata or {}).get(b"settings", b"").decode(),

@@ -59,6 +59,22 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
             temporary.unlink(missing_ok=True)
 
 
+PREVIOUS = ".previous"
+"""What is appended to the name of a file's version before the last one."""
+
+
+def replace_file(path: Location, content: bytes) -> Location | None:
+    """Write a file; the one that it replaces is kept as ``<name>.previous``, which is returned."""
+    before = path.read_bytes() if path.exists() else None
+    previous = path.with_name(path.name + PREVIOUS)
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(content)
+        if before is not None:
+            with atomic_write(previous) as kept:
+                kept.write_bytes(before)
+    return None if before is None else previous
+
+
 def write_error(path: Location, error: OSError) -> DataError:
     """One sentence for what the operating system refused."""
     reason = os.strerror(error.errno) if error.errno else str(error)

@@ -18,7 +18,7 @@ from daco.detector.normals import (
     normals_of_recordings,
     normals_of_table,
     one_recording,
-    usual_format,
+    usual_seconds,
 )
 from daco.errors import AudioError, DataError, InputError
 
@@ -129,11 +129,11 @@ class TestRecordings:
         with pytest.raises(DataError, match="no normal training clip"):
             normals_of_recordings(tmp_path / "fan", net)
 
-    def test_the_usual_length_and_rate_are_those_of_what_can_be_read(self, tmp_path):
+    def test_the_usual_length_is_the_median_of_what_can_be_read(self, tmp_path):
         paths = [record(tmp_path / f"{s}.wav", s) for s in (1.0, 2.0, 3.0)]
         (tmp_path / "bad.wav").write_bytes(b"x")
-        assert usual_format([*paths, tmp_path / "bad.wav"]) == (2.0, (16000,))
-        assert usual_format([tmp_path / "bad.wav"]) == (None, ())
+        assert usual_seconds([*paths, tmp_path / "bad.wav"]) == 2.0
+        assert usual_seconds([tmp_path / "bad.wav"]) is None
 
 
 class TestTables:
