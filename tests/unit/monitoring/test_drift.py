@@ -29,7 +29,8 @@ def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_fa
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
     assert (drift.stale, drift.points_to) == (True, "machine")
     assert drift.sentence.endswith(
-        "points to the machine: 0.21 of the last 200 clips are anomalous, 0.10 expected of a healthy machine"
+        "points to the machine: 0.21 of the last 200 clips are anomalous, "
+        "0.10 expected of a healthy machine"
     )
     assert "false" not in drift.sentence
 
