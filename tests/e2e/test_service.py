@@ -58,6 +58,9 @@ class TestScoring:
         clip = schemas.OneClip.model_validate(answer.json()).clip
         assert (clip.name, clip.machine, clip.alarm) == ("squeal.wav", machine, True)
         assert clip.score > clip.threshold
+        assert clip.p_value <= model().false_alarm_rate
+        low, high = sorted(model().thresholds.values())
+        assert low <= clip.threshold <= high
         assert (clip.state, clip.basis) == ("anomalous", model().basis_sentence())
         assert clip.reasons[0].startswith("far")
         assert clip.model_sha256 == model().sha256

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from daco.data.views import Bands, Views, join_views
 from daco.detector import modelfile
-from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
+from daco.detector.modelcheck import check_fields, read_file, require_bank_size, require_usable
 from daco.detector.reference import (
     ReferenceScores,
     basis_in_words,
@@ -354,7 +354,7 @@ class MachineModel:
     def load(cls, path: Location | str) -> MachineModel:
         """The model in a file, checked; a `ModelError` names the file and what is wrong with it."""
         try:
-            return cls.from_bytes(modelfile.read_file(parse_location(path)))
+            return cls.from_bytes(read_file(parse_location(path)))
         except (DacoError, MemoryError) as error:
             reason = "it does not fit into memory." if isinstance(error, MemoryError) else error
             raise ModelError(f"{path}: {reason}") from None
