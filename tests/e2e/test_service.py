@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from service_process import RATE, ServiceProcess, faulty, humming, model, normal, wait_until, wav
 from stores import verdict
 
+from daco.detector.gate import list_normals
 from daco.monitoring.service import schemas
 from daco.monitoring.store import NewClip, Store, StoredAlarm
 
@@ -61,7 +62,8 @@ class TestScoring:
         assert clip.p_value <= model().false_alarm_rate
         low, high = sorted(model().thresholds.values())
         assert low <= clip.threshold <= high
-        assert clip.reasons[0].startswith("out of range")
+        assert (clip.state, clip.basis) == ("anomalous", model().basis_sentence())
+        assert clip.reasons[0].startswith("far")
         assert clip.model_sha256 == model().sha256
         assert model().clip_names[clip.nearest_index] == clip.nearest
         told = service.get(f"/v1/clips/{clip.id}").json()
@@ -187,12 +189,29 @@ class TestReading:
                 client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"by": "Kim"})
         seen = glance(service, machine)
         assert seen["status"] == "stale"
-        assert "false-alarm rate 1.00 at nominal 0.10" in seen["drift"]["sentence"]
-        assert seen["drift"]["remedy"].startswith(f"daco update {machine}.daco NEW_NORMALS")
+        sentence = "1.00 of the last 32 clips are anomalous, 0.10 expected of a healthy machine"
+        assert sentence in seen["drift"]["sentence"]
+        assert seen["drift"]["points_to"] == "either"
+        assert seen["drift"]["remedy"].startswith(f"daco calibrate {machine}.daco NEW_NORMALS")
+        assert "false-alarm" not in seen["drift"]["sentence"]
+
+    def test_the_normals_of_a_model_come_page_by_page(self, service, machine):
+        path, rows, offset = f"/v1/machines/{machine}/normals", [], 0
+        while offset is not None:
+            answer = service.get(path, params={"limit": 15, "offset": offset}).json()
+            page = schemas.Normals.model_validate(answer)
+            assert page.total == 40
+            rows += page.normals
+            offset = page.next
+        assert rows == list_normals(model())
+        assert service.get(path).json()["next"] == 20
 
     @pytest.mark.parametrize(
         ("path", "status"),
         [
+            ("/v1/machines/nobody/normals", 404),
+            ("/v1/machines/press-0/normals?limit=0", 422),
+            ("/v1/machines/press-0/normals?offset=99", 200),
             ("/v1/clips/999999", 404),
             ("/v1/clips/999999/audio", 404),
             ("/v1/machines/press-0/normals/99/audio", 404),
@@ -246,7 +265,7 @@ class TestAlarms:
             path = f"/v1/alarms/{number}/acknowledge"
             text = 'Loose belt <b>"tightened"</b>\u00e9'
             said = client.post(path, json={"by": "Kim", "comment": text})
-            saved = schemas.Acknowledged.model_validate(said.json()).alarm
+            saved = schemas.OneAlarm.model_validate(said.json()).alarm
             assert (saved.acknowledged_by, saved.comment) == ("Kim", text)
             assert saved.closed_by == "acknowledgement"
             again = client.post(path, json={"by": "Alex"}).json()["alarm"]
@@ -360,10 +379,16 @@ class TestOperation:
             "/v1/clips/{clip_id}",
             "/v1/clips/{clip_id}/audio",
             "/v1/clips/{clip_id}/spectrogram.png",
+            "/v1/machines/{machine}/normals",
             "/v1/machines/{machine}/normals/{index}/audio",
             "/v1/machines/{machine}/normals/{index}/spectrogram.png",
             "/v1/alarms",
             "/v1/alarms/{alarm_id}/acknowledge",
+            "/v1/alarms/{alarm_id}/answer",
+            "/v1/clips/{clip_id}/answer",
+            "/v1/machines/{machine}/feedback",
+            "/v1/machines/{machine}/healthy",
+            "/v1/machines/{machine}/reset",
             "/v1/events",
             "/healthz",
             "/metrics",
