@@ -203,7 +203,12 @@ class TestReading:
             assert page.total == 40
             rows += page.normals
             offset = page.next
-        assert rows == list_normals(model())
+        expected = list_normals(model())
+        assert [each.row for each in rows] == [each.row for each in expected]
+        # another process, other threads: float32 products differ in the last bits
+        assert [each.score for each in rows] == pytest.approx(
+            [each.score for each in expected], abs=1e-3
+        )
         assert service.get(path).json()["next"] == 20
 
     @pytest.mark.parametrize(
