@@ -122,7 +122,7 @@ def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_pat
     ok("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
     before = MachineModel.load(model)
     more = new_recordings(tmp_path / "more", (4, 0), first=700) / "day"
-    ok("update", model, more, "--domain", "day", "--force")
+    ok("update", model, more, "--domain", "day", "--keep-suspicious")
     after = MachineModel.load(model)
     assert after.domain_sizes == {"day": 20, "night": 10}
     assert after.reference.kinds == before.reference.kinds
@@ -133,7 +133,7 @@ def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_pat
 
 def test_a_new_session_serves_bank_and_threshold_by_turns(model, tmp_path):
     new = new_recordings(tmp_path / "new", (0, 12)) / "night"
-    ok("update", model, new, "--domain", "night", "--force", "--and-calibrate")
+    ok("update", model, new, "--domain", "night", "--keep-suspicious", "--and-calibrate")
     after = MachineModel.load(model)
     assert after.domain_sizes == {"day": 16, "night": 22}
     assert after.reference.kinds == {"day": "training", "night": "sessions"}

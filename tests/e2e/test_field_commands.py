@@ -106,19 +106,21 @@ class TestFit:
         assert "configuration conf-soft-m0-k1: the fixed default: its balance criterion" in text
         floor = choice_floor([40, 10])
         assert f"floor {floor.mean:.3f}, noise {floor.sd:.3f}" in text
-        assert "for a false-alarm rate of 0.1 in each domain" in text
-        assert "flagged when left out" in text
-        assert "0.0244" in text  # the floors of 40 and 10 clips
-        assert "0.0909" in text
+        rests = "from the training recordings only: expect more alarms"
+        assert text.count(f"false-alarm rate 0.1 in each domain, {rests}") == 2
+        assert text.count("25 new normal recordings of each domain and daco calibrate") == 2
+        assert text.count("false alarms on new recordings") == 2  # a table for each machine
+        fan = MachineModel.load(models[0] / "fan.daco")
+        for name, (low, high) in fan.expected_rates().items():
+            threshold = f"{fan.thresholds[name]:.4g}"
+            assert f"{threshold} │ {low:.0%} to {high:.0%}" in text
         assert "caution" not in text
 
     def test_by_default_all_configurations_vote_on_all_weight_free_views(self, drill, tmp_path):
         root, _ = drill
         text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco").stdout.split())
         assert "configuration vote: every way of scoring votes" in text
-        assert (
-            "views mod, mod60, env, cep; domains and the most similar normal are those of" in text
-        )
+        assert "views mod, mod60, env, cep; the most similar normal is that of mod" in text
         shown = " ".join(ok("inspect", tmp_path / "m.daco").stdout.split())
         assert "readout mod+mod60+env+cep; 984 values" in shown
         hum(tmp_path / "faulty.wav", 200, 98, modulation=1.0)
@@ -141,9 +143,11 @@ class TestFit:
         root, _ = drill
         result = ok("fit", root, "--out", tmp_path / "m.daco", "--false-alarm-rate", 0.05)
         text = " ".join(result.stdout.split())
-        assert "0.05 is below 0.111, the smallest that 8 night clips can support" in text
-        assert "11 more would support it" in text
-        assert "16 day clips" in text
+        smallest = (8 / 9 + 10 / 25) / 18  # eight clips, and the weight of ten of both domains
+        said = f"0.05 is below {smallest:.3g}, the smallest that 8 clips of night can support"
+        assert f"{said}: the threshold is extrapolated" in text
+        assert "Calibrate with 19 new normals of night or more" in text
+        assert "16 clips of day" in text
 
     def test_the_same_command_gives_the_same_bytes(self, drill, tmp_path, monkeypatch):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767323045")
@@ -158,7 +162,7 @@ class TestFit:
         ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", "--false-alarm-rate", 0.2)
         first, second = MachineModel.load(model), MachineModel.load(tmp_path / "m.daco")
         np.testing.assert_array_equal(first.embeddings, second.embeddings)
-        assert first.threshold == second.threshold
+        assert first.thresholds == second.thresholds
         X = np.random.default_rng(0).normal(size=(30, 5))
         np.savez(tmp_path / "own.npz", embedding=X, domain=["a"] * 20 + ["b"] * 10)
         ok("fit", tmp_path / "own.npz", "--out", tmp_path / "own.daco", "--config", "raw-k2")
@@ -296,7 +300,8 @@ class TestScore:
         assert "clipped: " in text
         assert "far: farther from every normal" in text
         assert "ALARM" in text
-        assert "of 4 anomalous: above" in text
+        assert "of 4 anomalous: p is at most 0.2, the false-alarm rate" in text
+        assert "It rests on scores from the training recordings only: expect more" in text
         lines = result.stdout.splitlines()
         (good,) = (line for line in lines if "good.wav" in line)
         assert good.split()[0] == "ok"
@@ -314,6 +319,8 @@ class TestScore:
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
         assert len(rows) == 9
         assert {"weight.day", "weight.night", "score", "p_value"} <= set(rows[0])
+        assert rows[0]["basis"] == "from the training recordings only: expect more alarms"
+        assert rows[0]["state"] == ("anomalous" if rows[0]["alarm"] == "1" else "normal")
         assert float(rows[0]["weight.day"]) + float(rows[0]["weight.night"]) == pytest.approx(1)
         assert rows[-1]["name"].endswith("bad, quoted.wav")
         assert rows[-1]["error"]
@@ -378,8 +385,9 @@ class TestScore:
         assert thresholds == sorted(thresholds)
         assert len({each[0]["score"] for each in found.values()}) == 1
         result = ok("score", model, root / "day" / "day00.wav", "--rate", "0.01")
-        assert "99 clips" not in result.stderr
-        assert "91 more would support it" in " ".join(result.stderr.split())
+        said = " ".join(result.stderr.split())
+        assert "A false-alarm rate of 0.01 is below" in said
+        assert "Calibrate with 99 new normals of night or more" in said
 
     def test_long_recordings_by_windows(self, drill, tmp_path):
         _, model = drill
@@ -486,8 +494,8 @@ class TestUpdate:
         text = " ".join(result.stdout.split())
         assert "6 normals added, 30 in all" in text
         assert "8 -> 14" in text
-        assert "0.111 -> 0.0667" in text
-        assert f"threshold {before.threshold:.4g} -> {after.threshold:.4g}" in text
+        assert f"{before.thresholds['night']:.4g} -> {after.thresholds['night']:.4g}" in text
+        assert "from the training recordings only: expect more alarms" in text
         assert lines_fit(result.stdout.replace(str(tmp_path), ""))
         (update,) = after.provenance["updates"]
         assert update["clips"] == 6
@@ -582,9 +590,13 @@ class TestInspect:
         found = json.loads(ok("inspect", folder / "fan.daco", "--json").stdout)
         model = MachineModel.load(folder / "fan.daco")
         assert found["sha256"] == model.sha256
-        assert found["threshold"] == model.threshold
-        assert found["domains"]["target"]["normals"] == 10
-        assert found["domains"]["target"]["floor"] == pytest.approx(1 / 11)
+        assert found["schema"] == 5
+        target = found["domains"]["target"]
+        assert (target["normals"], target["clips"], target["kind"]) == (10, 10, "training")
+        assert target["threshold"] == model.thresholds["target"]
+        assert target["floor"] == model.reference.smallest_rates()["target"]
+        assert target["expected_rate"] == list(model.expected_rates()["target"])
+        assert found["basis"] == model.basis_sentence()
         assert found["bytes"] == (folder / "fan.daco").stat().st_size
         assert len(found["provenance"]["selection"]["pool"]) == 9
 

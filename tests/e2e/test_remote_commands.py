@@ -104,7 +104,7 @@ def test_a_model_is_fitted_inspected_and_used_there(press, table, there, store, 
     assert store.get("k.parquet") == table.read_bytes()
     ok("fit", there("k.parquet"), "--out", tmp_path / "of_table.daco")
     facts = [json.loads(ok("inspect", model, "--json")) for model in (here, there_model)]
-    for name in ("threshold", "config", "normals", "domains", "frontend"):
+    for name in ("basis", "config", "normals", "domains", "frontend"):
         assert facts[0][name] == facts[1][name]
     assert facts[1]["provenance"]["root"] == there("press")
     lines = [

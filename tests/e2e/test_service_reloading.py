@@ -21,7 +21,7 @@ def glance(service, machine="press"):
 
 def test_under_load_every_answer_is_of_the_old_model_or_the_new(service):
     models = [model(), model().at_rate(0.2), model().at_rate(0.3)]
-    known = {each.sha256: each.threshold for each in models}
+    known = {each.sha256: each.false_alarm_rate for each in models}
     seen, failed, ended = [], [], threading.Event()
 
     def send():
@@ -30,7 +30,7 @@ def test_under_load_every_answer_is_of_the_old_model_or_the_new(service):
                 answer = client.post("/v1/machines/press/score", content=normal())
                 if answer.status_code == 200:
                     clip = answer.json()["clip"]
-                    seen.append((clip["model_sha256"], clip["threshold"]))
+                    seen.append((clip["model_sha256"], clip["alarm"], clip["p_value"]))
                 elif answer.status_code != 503:
                     failed.append(answer.text)
 
@@ -47,8 +47,8 @@ def test_under_load_every_answer_is_of_the_old_model_or_the_new(service):
         for thread in threads:
             thread.join()
     assert not failed
-    assert all(known[sha256] == threshold for sha256, threshold in seen)
-    assert {sha256 for sha256, _ in seen} == set(known)
+    assert all(alarm == (p_value <= known[sha256]) for sha256, alarm, p_value in seen)
+    assert {sha256 for sha256, *_ in seen} == set(known)
 
 
 def test_a_model_that_comes_is_told_served_and_gone_with_its_file(service):

@@ -94,7 +94,14 @@ def test_an_update_brings_its_sessions(motor, tmp_path):
     fitted(motor, tmp_path / "motor.daco", "--session-by", "gap:30min")
     for clip in range(4):
         hum(tmp_path / "more" / f"202605{15 + clip // 2}_08{clip}000.wav", 1, 200 + clip)
-    update = ("update", tmp_path / "motor.daco", tmp_path / "more", "--domain", "old", "--force")
+    update = (
+        "update",
+        tmp_path / "motor.daco",
+        tmp_path / "more",
+        "--domain",
+        "old",
+        "--keep-suspicious",
+    )
     several = tmp_path / "several.daco"
     run(*update, "--out", several, "--session-by", "gap:30min")
     days = ["2026-05-15 08:00:00"] * 2 + ["2026-05-16 08:20:00"] * 2

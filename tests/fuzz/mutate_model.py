@@ -122,7 +122,7 @@ def _change_somewhere(rng: Random, tree: Any) -> None:
 
 def _change_tensor(rng: Random, header: Any, body: bytes) -> None:
     """What is said about one tensor: its type, its shape, where it lies."""
-    said = header.get(rng.choice(("embeddings", "own_scores", "clip_domains", "clip_names")))
+    said = header.get(rng.choice(("embeddings", "reference_scores", "clip_domains", "clip_names")))
     if not isinstance(said, dict):
         return
     field = rng.choice(("dtype", "shape", "shape", "data_offsets", "data_offsets"))

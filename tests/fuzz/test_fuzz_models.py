@@ -61,17 +61,24 @@ def test_any_description_is_loaded_or_refused(child, changes):
     assert child.feed("model", data) in ("accepted", "ModelError")
 
 
-@given(changes=st.dictionaries(st.sampled_from(("embeddings", "own_scores", "clip_domains",
-       "clip_names")), _JSON | st.fixed_dictionaries({"dtype": _JSON, "shape": st.lists(
-       st.integers()), "data_offsets": st.lists(st.integers(), min_size=2, max_size=2)}),
-       min_size=1))  # fmt: skip
+_TENSORS = ("embeddings", "reference_scores", "clip_domains", "reference_domains", "clip_names")
+_DECLARATION = st.fixed_dictionaries(
+    {
+        "dtype": _JSON,
+        "shape": st.lists(st.integers()),
+        "data_offsets": st.lists(st.integers(), min_size=2, max_size=2),
+    }
+)
+
+
+@given(changes=st.dictionaries(st.sampled_from(_TENSORS), _JSON | _DECLARATION, min_size=1))
 def test_any_tensor_is_loaded_or_refused(child, changes):
     header, document, body = _parts()
     data = _file({**header, **changes}, document, body)
     assert child.feed("model", data) in ("accepted", "ModelError")
 
 
-@given(at=st.integers(0, 50 * 8 * 5 - 1), patch=st.binary(min_size=1, max_size=64))
+@given(at=st.integers(0, 50 * (8 + 8 * 4 + 4 + 4) - 1), patch=st.binary(min_size=1, max_size=64))
 def test_any_numbers_in_the_tensors_are_loaded_or_refused(child, at, patch):
     header, document, body = _parts()
     changed = body[:at] + patch + body[at + len(patch) :]

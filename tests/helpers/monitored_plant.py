@@ -59,7 +59,7 @@ def raise_alarm(service, machine, name="loud.wav"):
 
 def add_clips(service, machine, scores, spacing=60.0):
     """Clips as the store has them after a while: one every `spacing` seconds, until just now."""
-    threshold = model().threshold
+    threshold = max(model().thresholds.values())
     judge = replace(model(), machine=MACHINES[machine]).sha256
     now = datetime.now(UTC)
     new = [

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daco.commands import options as shared
-from daco.commands.console import Output, show_basis, show_domains, show_skipped
+from daco.commands.console import Output, show_skipped
 from daco.commands.options import Location, OnError, location_argument, option
-from daco.commands.update import gather_normals, normals_of_machine
+from daco.commands.update import (
+    gather_normals,
+    normals_of_machine,
+    save_model,
+    usable_normals,
+)
 from daco.errors import DataError, InputError
 from daco.text import name_list, quantity, suggestion
 
@@ -34,6 +39,7 @@ def calibrate(
         option("Domain of the new clips. Default: their own, or the one that each fits best."),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
+    keep_suspicious: shared.KeepSuspicious = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.fail,
@@ -44,7 +50,8 @@ def calibrate(
     Normals that a model was fitted to have siblings of the same recording in it, and score lower
     than any recording of tomorrow. Scores of 25 new recordings of each domain show what tomorrow
     is like. They do not enter the model's bank. A domain without new recordings stays as it is;
-    earlier ones of the same domain are replaced.
+    earlier ones of the same domain are replaced. Suspicious recordings are left out. The model
+    that is replaced is kept beside it as MODEL.previous, for daco update --undo.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -59,33 +66,29 @@ def calibrate(
         errors, before, normals, weights, device, on_error, domain_level, None
     )
     errors.notes(gathered.oddities)
-    clips = normals_of_machine(before, gathered)
-    rows = _unknown(errors, before, clips)
-    domains = _domains(before, clips, rows, domain)
-    names, vectors = [clips.names[row] for row in rows], clips.embeddings[rows]
-    anomalous = int(before.score(vectors).alarms.sum())
-    after = calibrate_with(before, vectors, domains, names, note=clips.origin)
-    after.save(target)
-    console.write(after.machine, style="bold")
+    clips = _unknown(errors, before, normals_of_machine(before, gathered))
+    domains = _domains(before, clips, domain)
+    if domains:
+        clips = replace(clips, domains=domains)
+    clips, left = usable_normals(errors, before, clips, keep_suspicious)
+    anomalous = int(before.score(clips.embeddings).alarms.sum())
+    after = calibrate_with(
+        before, clips.embeddings, clips.domains if domains else None, clips.names, note=clips.origin
+    )
     counts = after.provenance["updates"][-1]["clips"]
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
     fitting = "" if domains else ", by what each fits best"
-    console.write(f"calibrated with {quantity(rows, 'new recording')}: {found}{fitting}")
-    console.write(
-        f"{anomalous} of them were anomalous to the model before; be sure that the machine was "
-        "healthy when they were made"
-    )
-    show_domains(console, after, before)
-    show_basis(console, after)
-    console.write(f"{target}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
-    console.notes(after.cautions(), "caution")
-    show_skipped(console, gathered.skipped)
-    if gathered.skipped:
+    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{fitting}; "
+    done += f"{anomalous} were anomalous before. Be sure that the machine was healthy."
+    save_model(console, before, after, target, done)
+    skipped = (*gathered.skipped, *left)
+    show_skipped(console, skipped)
+    if skipped:
         raise typer.Exit(shared.SKIPPED_EXIT)
 
 
-def _unknown(errors: Output, model: MachineModel, clips: Normals) -> list[int]:
-    """Rows of the clips that the model does not have; the others are named."""
+def _unknown(errors: Output, model: MachineModel, clips: Normals) -> Normals:
+    """The clips that the model does not have; the others are named."""
     vectors, hashes = {row.tobytes() for row in model.embeddings}, {*model.clip_sha256, ""}
     known = [
         row
@@ -101,12 +104,10 @@ def _unknown(errors: Output, model: MachineModel, clips: Normals) -> list[int]:
         )
     if known:
         errors.notes([f"{quantity(known, 'clip')} left out, in the model already: {names}."])
-    return [row for row in range(len(clips)) if row not in set(known)]
+    return clips.take([row for row in range(len(clips)) if row not in set(known)])
 
 
-def _domains(
-    model: MachineModel, clips: Normals, rows: list[int], domain: str | None
-) -> list[str] | None:
+def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[str, ...] | None:
     """The domain of each clip; None where the model has to find it."""
     if domain is not None:
         if domain not in model.domains:
@@ -114,13 +115,13 @@ def _domains(
                 f"The model has the domains {name_list(model.domains)}, and no {domain!r}."
                 f"{suggestion(domain, model.domains)} A new one begins with daco update."
             )
-        return [domain] * len(rows)
-    own = [clips.domains[row] for row in rows]
+        return (domain,) * len(clips)
+    own = sorted(set(clips.domains))
     if set(own) <= set(model.domains):
-        return own
-    if len(Counter(own)) > 1:
+        return clips.domains
+    if len(own) > 1:
         raise InputError(
-            f"The new clips are of the domains {name_list(sorted(set(own)))}, the model has "
+            f"The new clips are of the domains {name_list(own)}, the model has "
             f"{name_list(model.domains)}. Give --domain, or a manifest with the model's domains."
         )
     return None

@@ -57,7 +57,6 @@ def update(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
-    from daco.detector.gate import require_few, suspicious_normals
     from daco.detector.model import MachineModel
     from daco.detector.ranges import widen_ranges
     from daco.detector.revision import add_normals, remove_normals
@@ -75,7 +74,7 @@ def update(
         _undo(console, before, model)
         return
     if normals is None or domain is None:
-        _save(console, before, remove_normals(before, remove or []), target)
+        save_model(console, before, remove_normals(before, remove or []), target)
         return
     gathered = gather_normals(
         errors, before, normals, weights, device, on_error, domain_level, session_by
@@ -84,14 +83,7 @@ def update(
     clips = normals_of_machine(before, gathered)
     clips = clips.take(_rows_of_domain(errors, clips, domain))
     clips = replace(clips, domains=(domain,) * len(clips))
-    suspicious = suspicious_normals(clips, before)
-    left = [(clips.names[row], reason) for row, reason in suspicious.items()]
-    if keep_suspicious:
-        errors.notes(f"{name} kept: {reason}" for name, reason in left)
-        left = []
-    elif left:
-        require_few(clips, suspicious)
-        clips = clips.take([row for row in range(len(clips)) if row not in suspicious])
+    clips, left = usable_normals(errors, before, clips, keep_suspicious)
     new = newcomers(before, clips)
     errors.notes(new.similar)
     if new.known:
@@ -121,7 +113,7 @@ def update(
         ranges=widen_ranges(before.ranges, clips.take(new.rows).ranges()),
         sessions=_sessions(before, clips, new.rows),
     )
-    _save(console, before, after, target)
+    save_model(console, before, after, target)
     skipped = (*gathered.skipped, *left)
     show_skipped(console, skipped)
     if skipped:
@@ -168,6 +160,22 @@ def newcomers(model: MachineModel, clips: Normals) -> Newcomers:
             new.anomalous.append(name)
         new.rows.append(at)
     return new
+
+
+def usable_normals(
+    errors: Output, model: MachineModel, clips: Normals, keep: bool
+) -> tuple[Normals, list[tuple[str, str]]]:
+    """The new clips without suspicious ones, and names and reasons of these; or all, noted."""
+    from daco.detector.gate import require_few, suspicious_normals
+
+    suspicious = suspicious_normals(clips, model)
+    left = [(clips.names[row], reason) for row, reason in suspicious.items()]
+    if keep:
+        errors.notes(f"{name} kept: {reason}" for name, reason in left)
+        return clips, []
+    if left:
+        require_few(clips, suspicious)
+    return clips.take([row for row in range(len(clips)) if row not in suspicious]), left
 
 
 def gather_normals(
@@ -273,22 +281,26 @@ def _sessions(model: MachineModel, clips: Normals, rows: list[int]) -> list[str]
     return [clips.sessions[row] for row in rows] if clips.sessions else unknown
 
 
-def _save(console: Output, before: MachineModel, after: MachineModel, path: Location) -> None:
-    """Write the new model, keep the one that it replaces, and show what has changed."""
+def save_model(
+    console: Output, before: MachineModel, after: MachineModel, path: Location, done: str = ""
+) -> None:
+    """Write the new model, keep the one that it replaces, and show what was `done`."""
     from daco.detector.gate import require_hearing
 
     require_hearing(after)
     previous = replace_file(path, after.to_bytes())
     more = len(after) - len(before)
+    how = f"{'added' if more > 0 else 'removed'}, {len(after)} in all."
     console.write(after.machine, style="bold")
-    done = "added" if more > 0 else "removed"
-    console.write(f"{quantity(abs(more), 'normal')} {done}, {len(after)} in all.")
+    console.write(done or f"{quantity(abs(more), 'normal')} {how}")
     show_domains(console, after, before)
     console.write(f"configuration {after.config} as before")
     show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     if previous is not None:
-        console.write(f"the model before is kept in {previous.name}; --undo restores it")
+        console.write(
+            f"the model before is kept as {previous.name}: daco update --undo restores it"
+        )
     console.notes(after.cautions(), "caution")
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from daco.data.views import Bands, Views, join_views
 from daco.detector import modelfile
-from daco.detector.modelcheck import check_fields, require_bank_size, require_usable
+from daco.detector.modelcheck import check_fields, read_file, require_bank_size, require_usable
 from daco.detector.reference import (
     ReferenceScores,
     basis_in_words,
@@ -276,9 +276,11 @@ class MachineModel:
         """What clips are judged against."""
         kinds = {name: each["kind"] for name, each in self.basis.items()}
         bounded = ScoreConfig.parse(self.config).calibration == "conf"
-        return ReferenceScores(
-            self.reference_scores, self.reference_domains, self.domains, bounded, kinds
-        )
+        sessions = {
+            name: each["sessions"] for name, each in self.basis.items() if "sessions" in each
+        }
+        arrays = self.reference_scores, self.reference_domains
+        return ReferenceScores(*arrays, self.domains, bounded, kinds, sessions)
 
     @cached_property
     def thresholds(self) -> dict[str, float]:
@@ -352,7 +354,7 @@ class MachineModel:
     def load(cls, path: Location | str) -> MachineModel:
         """The model in a file, checked; a `ModelError` names the file and what is wrong with it."""
         try:
-            return cls.from_bytes(modelfile.read_file(parse_location(path)))
+            return cls.from_bytes(read_file(parse_location(path)))
         except (DacoError, MemoryError) as error:
             reason = "it does not fit into memory." if isinstance(error, MemoryError) else error
             raise ModelError(f"{path}: {reason}") from None

@@ -1,8 +1,10 @@
-"""Checks of a model's fields and the bounds on them."""
+"""Checks of a model's file and fields, and the bounds on them."""
 
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -17,11 +19,13 @@ from daco.detector.ranges import check_ranges
 from daco.detector.reference import KINDS
 from daco.detector.thresholds import require_rate
 from daco.embedding.frontend import Frontend
-from daco.errors import ConfigError, InputError, NotEnoughClipsError
+from daco.errors import ConfigError, InputError, ModelError, NotEnoughClipsError
 from daco.files.hashing import is_sha256
+from daco.files.remote import Location, is_remote
 from daco.method.config import ScoreConfig
 from daco.validation import is_utf8, is_whole
 
+MAX_FILE = 1 << 31
 MAX_CLIPS = 10_000
 """Normals of one model: a day of 10 s clips. All pairs are compared when it first scores."""
 
@@ -31,6 +35,41 @@ MAX_NEIGHBOURS = 256
 MAX_NAME = 1024
 MAX_CONFIG = 64
 MAX_DOMAINS = 64
+
+
+def read_file(path: Location) -> bytes:
+    """The content of a regular file of a size that a model can have."""
+    if is_remote(path):
+        try:
+            _check_status(path.stat())
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise ModelError(f"cannot be opened ({error.strerror}).") from None
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            _check_status(status)
+            data = file.read(status.st_size + 1)  # one more, to notice a file that grows meanwhile
+    except IsADirectoryError:
+        raise ModelError("is a folder. Give a model made by daco fit.") from None
+    except OSError as error:
+        raise ModelError(f"cannot be opened ({error.strerror or error}).") from None
+    if len(data) != status.st_size:
+        raise ModelError("changed while it was read. Try again.")
+    return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
+
+
+def _check_status(status: Any) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise ModelError("is a folder. Give a model made by daco fit.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelError("not a regular file. Give a model made by daco fit.")
+    if status.st_size > MAX_FILE:
+        raise ModelError(f"{status.st_size:,} bytes are more than a model can have.")
 
 
 def require_bank_size(count: int) -> None:
@@ -97,6 +136,7 @@ def _check_basis(model: Mapping[str, Any]) -> None:
         when = each.get("when") if isinstance(each, Mapping) else 0
         dated = when is None or (isinstance(when, str) and len(when) <= MAX_CONFIG)
         complete = complete and dated and each.get("kind") in KINDS and is_whole(each.get("clips"))
+        complete = complete and is_whole(each.get("sessions", 1), least=1)
     if not complete:
         raise InputError("The basis must say for each domain what its reference scores rest on.")
 

@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -41,7 +39,7 @@ from daco.data.views import Bands, Views
 from daco.embedding.frontend import Frontend, Frontends
 from daco.errors import ModelError
 from daco.files.hashing import is_sha256
-from daco.files.remote import Location, is_remote
+from daco.files.remote import Location
 from daco.text import quantity
 
 SCHEMA = 5
@@ -53,7 +51,6 @@ SUFFIX = ".daco"
 MAX_HEADER = 1 << 20
 """Bytes of the JSON header; names and vectors are tensors, so that it stays small."""
 
-MAX_FILE = 1 << 31
 MAX_DEPTH = 12
 
 _LENGTH = struct.Struct("<Q")
@@ -74,10 +71,7 @@ _TENSORS: dict[str, tuple[str, str, int]] = {
 }
 """Types and number of dimensions, in the order of the file and of the hash."""
 
-_ALWAYS = {"reference_scores", "reference_domains", "embeddings", "clip_domains", "clip_names"}
 _NEW = {"new_embeddings", "new_domains", "new_names"}
-_ALWAYS_BEFORE = {"own_scores", "embeddings", "clip_domains", "clip_names"}
-"""Before schema 5."""
 
 _DOCUMENT: dict[str, Any] = {
     "machine": str,
@@ -136,18 +130,15 @@ def decode(data: bytes) -> tuple[Fields, str]:
             f"{sha256[:12]}...): the file is damaged. Copy it again."
         )
     count, new = len(arrays["embeddings"]), len(arrays.get("new_embeddings", ()))
-    fields = (
-        document
-        | arrays
-        | {
-            "domains": tuple(document["domains"]),
-            "frontend": _frontend(document["frontend"]),
-            "bands": _bands(document.get("bands", 1)),
-            "clip_names": _unpack_names(arrays["clip_names"], count),
-            "clip_sha256": _unpack_hashes(arrays.get("clip_sha256"), count),
-        }
-    )
-    for name, rows in (("new_names", new), ("sessions", count)):
+    fields: Fields = {
+        **document,
+        **arrays,
+        "domains": tuple(document["domains"]),
+        "frontend": _frontend(document["frontend"]),
+        "bands": _bands(document.get("bands", 1)),
+        "clip_sha256": _unpack_hashes(arrays.get("clip_sha256"), count),
+    }
+    for name, rows in (("clip_names", count), ("new_names", new), ("sessions", count)):
         if name in arrays:
             fields[name] = _unpack_names(arrays[name], rows)
     return fields if schema > 4 else _as_schema_5(fields), sha256
@@ -178,41 +169,6 @@ def is_model(path: Location) -> bool:
             return length <= MAX_HEADER and f'"{FORMAT}"'.encode() in file.read(length)
     except (OSError, struct.error):
         return False
-
-
-def read_file(path: Location) -> bytes:
-    """The content of a regular file of a size that a model can have."""
-    if is_remote(path):
-        try:
-            _check_status(path.stat())
-            return path.read_bytes()
-        except FileNotFoundError as error:
-            raise ModelError(f"cannot be opened ({error.strerror}).") from None
-    try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            _check_status(status)
-            data = file.read(status.st_size + 1)  # one more, to notice a file that grows meanwhile
-    except IsADirectoryError:
-        raise ModelError("is a folder. Give a model made by daco fit.") from None
-    except OSError as error:
-        raise ModelError(f"cannot be opened ({error.strerror or error}).") from None
-    if len(data) != status.st_size:
-        raise ModelError("changed while it was read. Try again.")
-    return data
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
-
-
-def _check_status(status: Any) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise ModelError("is a folder. Give a model made by daco fit.")
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelError("not a regular file. Give a model made by daco fit.")
-    if status.st_size > MAX_FILE:
-        raise ModelError(f"{status.st_size:,} bytes are more than a model can have.")
 
 
 def _metadata(data: bytes) -> dict[str, str]:
@@ -291,10 +247,11 @@ def _tensors(data: bytes, schema: int) -> dict[str, NDArray[Any]]:
     except safetensors.SafetensorError as error:
         why = "".join(char if char.isprintable() else "?" for char in str(error)[:200])
         raise ModelError(f"truncated or damaged: {why}. Copy the file again.") from None
-    needed = set(_ALWAYS if schema > 4 else _ALWAYS_BEFORE)
-    optional = [{"clip_sha256"}, _NEW, {"sessions"}] if schema > 4 else [{"clip_sha256"}]
-    needed |= set().union(*(names for names in optional if schema > 3 and names & set(views)))
-    needed |= {"clip_sha256"} if schema == 3 else set()
+    scores = {"reference_scores", "reference_domains"} if schema > 4 else {"own_scores"}
+    optional = {"clip_sha256"} if schema > 2 else set()
+    optional |= {*_NEW, "sessions"} if schema > 4 else set()
+    needed = scores | {"embeddings", "clip_domains", "clip_names"}
+    needed |= optional if schema == 3 else optional & set(views)
     expected = [name for name in _TENSORS if name in needed]
     if sorted(views) != sorted(expected):
         raise ModelError(
@@ -316,9 +273,8 @@ def _tensors(data: bytes, schema: int) -> dict[str, NDArray[Any]]:
 
 def _check_document(document: Mapping[str, Any], schema: int) -> None:
     since = {"bands": 2, "basis": 5, "ranges": 5}
-    expected = [name for name in _DOCUMENT if since.get(name, 1) <= schema]
-    if schema > 4:
-        expected.remove("threshold")
+    gone = {"threshold"} if schema > 4 else set()
+    expected = [name for name in _DOCUMENT if since.get(name, 1) <= schema and name not in gone]
     if sorted(document) != sorted(expected):
         raise ModelError(f"damaged: the description must hold {', '.join(expected)}.")
     for name in expected:

@@ -48,6 +48,8 @@ class ReferenceScores:
         Scores are quantiles, those of ``conf`` configurations.
     kinds : {domain: str}
         `TRAINING`, `SESSIONS` or `NEW`.
+    sessions : {domain: int}
+        Recording sessions, where clips are scored without theirs.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class ReferenceScores:
     domains: tuple[Any, ...]
     bounded: bool = False
     kinds: Mapping[Any, str] = field(default_factory=dict)
+    sessions: Mapping[Any, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, np.float64)
@@ -258,6 +261,7 @@ def reference_for(
         bank.domains,
         parsed.calibration == "conf",
         kinds,
+        {name: counts[code] for code, name in enumerate(bank.domains) if kinds[name] == SESSIONS},
     )
 
 
@@ -266,10 +270,10 @@ def expected_rates(
 ) -> dict[Any, tuple[float, float]]:
     """The false-alarm rates between which new recordings are expected, by domain.
 
-    They are 90 % limits of what so many reference scores can say. Where these rest on the bank's
-    own clips, the limits are widened: down to the share of the clips that is called anomalous when
-    nothing but the clip is hidden from the bank, up to the share when five times as many siblings
-    are hidden as are likely.
+    They are 90 % limits of what so many reference scores, or sessions, can say. Where scores rest
+    on the bank's own clips, the limits are widened: down to the share of the clips that is called
+    anomalous when nothing but the clip is hidden from the bank, up to the share when five times as
+    many siblings are hidden as are likely.
     """
     from scipy.stats import beta
 
@@ -280,6 +284,7 @@ def expected_rates(
         own = [bank.leave_one_out(parsed)[:, 0], scores_of_normals(bank, parsed, far, share=0.5)]
     rates = {}
     for code, (name, size) in enumerate(reference.sizes.items()):
+        size = reference.sessions.get(name, size)
         rank = max(1, int(rate * (size + 1) + 1e-9))
         low, high = (float(beta.ppf(end, rank, size + 1 - rank)) for end in (0.05, 0.95))
         if reference.kinds.get(name) == TRAINING:
@@ -306,6 +311,8 @@ def reference_fields(
         since = known.get("when") if known.get("kind") == kind else None
         since = (when or {}).get(name, since)
         basis[name] = {"kind": kind, "clips": reference.sizes[name], "when": since}
+        if kind == SESSIONS and since is None:  # else the halves of one session
+            basis[name]["sessions"] = reference.sessions[name]
     return {
         "domains": bank.domains,
         "clip_domains": bank.clip_domains.astype(np.int32),

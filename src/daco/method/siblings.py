@@ -122,9 +122,13 @@ def scores_of_normals(
         alike = 1 + np.minimum(siblings[view], largest[rows])
         count = np.where(names[rows] != "", with_session.sum(0), alike)
         count = np.minimum(np.minimum(count, candidate.sum(0)), 1 + most)
-        ranks = np.argsort(np.where(candidate, distance, np.inf), axis=0, kind="stable")
+        distance = np.where(candidate, distance, np.inf)
+        most_hidden = int(count.max())
+        nearest = np.argpartition(distance, most_hidden - 1, axis=0)[:most_hidden]
+        near = np.take_along_axis(distance, nearest, axis=0)
+        nearest = np.take_along_axis(nearest, np.argsort(near, axis=0, kind="stable"), axis=0)
         hidden = np.zeros(distance.shape, np.bool_)
-        np.put_along_axis(hidden, ranks, np.arange(len(bank))[:, None] < count, axis=0)
+        np.put_along_axis(hidden, nearest, np.arange(most_hidden)[:, None] < count, axis=0)
         return hidden
 
     with bank._batch.exact_products():

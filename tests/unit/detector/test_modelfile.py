@@ -18,10 +18,12 @@ import safetensors.numpy
 from field_models import LOGMEL, normals, small_model
 from shared_data import ROOT
 
+from daco.backbones.levels import QUANTITIES
 from daco.data.views import Views
 from daco.detector import modelfile
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import MAX_HEADER, is_model
+from daco.detector.ranges import learn_ranges
 from daco.detector.revision import add_normals, calibrate_with
 from daco.errors import DacoError, DataError, InputError, ModelError
 from daco.method.bank import NormalBank
@@ -32,6 +34,7 @@ TENSORS = ("reference_scores", "embeddings", "clip_domains", "reference_domains"
 
 MODELS = ROOT / "tests" / "golden" / "models"
 HASHES = [f"{row:064x}" for row in range(50)]
+LIMITS = {name: [0.0, 1.0] for name in QUANTITIES}
 BASIS = {"kind": "training", "clips": 9, "when": None}
 
 
@@ -155,7 +158,7 @@ class TestRoundTrip:
 
     def test_sessions_new_clips_and_ranges_come_back(self):
         X, _ = normals(seed=7)
-        ranges = {"level": [-30.5, -20.0], "bands": {"125": [0, 1]}}
+        ranges = learn_ranges(np.full((3, len(QUANTITIES)), -40.0), [16000])
         groups = ["", *(f"Schicht {row // 5}" for row in range(1, 50))]
         model = small_model(groups=groups, ranges=ranges)
         model = calibrate_with(model, X[:3], ["target"] * 3, ["a.wav", "ü.wav", "a.wav"])
@@ -631,6 +634,9 @@ class TestTheDescription:
             ("basis", {"source": BASIS, "target": BASIS | {"when": 2026}}, "basis must say"),
             ("basis", {"source": BASIS, "target": BASIS | {"when": "x" * 99}}, "basis must say"),
             ("ranges", [], "ranges cannot be"),
+            ("ranges", {}, "ranges of a model are numbers"),
+            ("ranges", {"clips": 10**400, "sample_rates": [], "limits": LIMITS}, "are numbers"),
+            ("ranges", {"clips": "3", "sample_rates": [], "limits": LIMITS}, "are numbers"),
             ("reason", ["x"], "reason cannot be"),
             ("reason", "x" * 10_000, "reason is a text"),
             ("provenance", [], "provenance cannot be"),

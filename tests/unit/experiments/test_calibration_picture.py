@@ -28,6 +28,18 @@ def line(ax, label):
     return next(each for each in ax.lines if str(each.get_label()).startswith(label))
 
 
+def level_lines(ax):
+    """Lines across the picture, at the height of a threshold."""
+    lines = [each for each in ax.lines if str(each.get_label()).endswith("threshold")]
+    return [each for each in lines if len(set(each.get_ydata())) == 1]
+
+
+def upright_lines(ax):
+    """Lines from top to bottom; a dotted one across is the rate."""
+    return [each for each in ax.lines if len(each.get_xdata()) == 2
+            and len(set(each.get_xdata())) == 1]  # fmt: skip
+
+
 def test_lines_are_the_maps_that_score(tmp_path):
     """With all weight on one domain, a clip's score is that domain's line at its distance."""
     model = small_model(config="conf-hard-m0-k1")
@@ -38,8 +50,10 @@ def test_lines_are_the_maps_that_score(tmp_path):
         np.testing.assert_allclose(y, QuantileMap.fit(own[model.clip_domains == code])(x))
     x, y = line(maps, "all normals").get_data()
     np.testing.assert_allclose(y, QuantileMap.fit(own)(x))
-    assert set(line(maps, "threshold").get_ydata()) == {model.threshold}
-    assert set(line(above, "threshold").get_xdata()) == {model.threshold}
+    expected = sorted(model.thresholds.values())
+    assert expected[0] < expected[1]
+    assert sorted(each.get_ydata()[0] for each in level_lines(maps)) == expected
+    assert sorted(each.get_xdata()[0] for each in upright_lines(above)) == expected
     clips = normals(seed=3)[0]
     scored = model.score(clips)
     code = scored.weights.argmax(axis=1)
@@ -54,11 +68,14 @@ def test_lines_are_the_maps_that_score(tmp_path):
 def test_the_shares_above_are_those_of_the_model():
     model = small_model(config="raw-k1", false_alarm_rate=0.2)
     _, above = plot_calibration(model).axes
-    for name, rate in model.leave_one_out_rates().items():
-        drawn = line(above, f"{name}: {rate:.3f} above")
+    for code, name in enumerate(model.domains):
+        own = model.reference_scores[model.reference_domains == code]
+        share = (own > model.thresholds[name]).mean()
+        drawn = line(above, f"{name}: {share:.3f} above")
         x, y = drawn.get_data()
-        at = np.searchsorted(x, model.threshold, side="right") - 1
-        assert y[at] == pytest.approx(rate)
+        at = np.searchsorted(x, model.thresholds[name], side="right") - 1
+        assert y[at] == pytest.approx(share)
+        assert share == pytest.approx(0.2, abs=0.1)  # shrunk toward that of both domains
 
 
 def test_many_domains_with_names_of_any_kind(tmp_path):
