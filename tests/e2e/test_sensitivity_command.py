@@ -84,7 +84,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     assert document["clips"] == {"new": 6, "old": 6}
     assert document["model_sha256"] == MachineModel.load(motor / "motor.daco").sha256
     assert set(document["caught_from_db"]) == {*KINDS, "level", "off", "speed", "white"}
-    assert document["caught_from_db"]["off"] == {"new": 12, "old": 12}
+    assert set(document["caught_from_db"]["off"].values()) == {-6}
     assert len(document["rates"]) == 2 + 10 * 2 * 3
     rows = list(csv.DictReader(rates.read_text().splitlines()))
     assert [row["fault"] for row in rows[:2]] == ["", ""]
