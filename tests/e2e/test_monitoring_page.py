@@ -199,6 +199,50 @@ def test_an_acknowledgement_that_fails_is_taken_back(browser, service):
         expect(page.locator(".alarm.open")).to_have_count(0)
 
 
+def test_an_alarm_is_answered_and_its_clips_say_so(browser, service):
+    raise_alarm(service, "answered")
+    with opened(browser, service, "machines/answered") as page:
+        page.get_by_role("button", name="Acknowledge").click()
+        page.get_by_label("What was it?").select_option("false alarm")
+        page.get_by_label("Your name").fill("Kim")
+        page.locator("dialog").get_by_role("button", name="Acknowledge").click()
+        page.locator(".past-box summary").click()
+        expect(page.locator(".past")).to_contain_text("Acknowledged by Kim, ")
+        expect(page.locator(".past")).to_contain_text(": a false alarm.")
+        page.reload()
+        expect(page.locator(".clip-panel")).to_contain_text("Answered: a false alarm.")
+        page.locator(".clip-panel").get_by_role("button", name="Fault").click()
+        page.get_by_label("Your name").fill("Lee")
+        page.locator("dialog").get_by_role("button", name="Save").click()
+        expect(page.locator(".clip-panel")).to_contain_text("Answered: a fault.")
+        expect(page.locator(".clip-row[aria-current] .tag")).to_have_text("fault")
+        page.locator(".decisions summary").click()
+        expect(page.locator(".decisions")).to_contain_text("from the training recordings only")
+        expect(page.locator(".decisions")).to_contain_text("Faults found: 1 of 1 clip")
+    answers = service.get("/v1/machines/answered/feedback").json()["answers"]
+    assert [each["answered_by"] for each in answers] == ["Lee", "Kim", "Kim", "Kim"]
+
+
+def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser, tmp_path):
+    with (
+        ServiceProcess(tmp_path, "--adapt") as service,
+        opened(browser, service, "machines/press", expected=("status of 404",)) as page,
+    ):
+        service.score(normal(), "press")
+        page.locator(".decisions summary").click()
+        page.get_by_role("button", name="Declare healthy").click()
+        expect(page.locator("dialog")).to_contain_text("a fault would be learned")
+        page.get_by_label("Clips to take as healthy").fill("30")
+        page.get_by_label("Your name").fill("Kim")
+        page.get_by_role("button", name="It is healthy").click()
+        expect(page.locator(".decisions")).to_contain_text("The next 30 clips are taken as healthy")
+        service.score(normal(), "press")
+        expect(page.locator(".decisions")).to_contain_text("The next 29 clips are taken as healthy")
+        page.get_by_role("button", name="Forget what was learned").click()
+        page.get_by_role("button", name="Forget it").click()
+        expect(page.locator(".decisions")).to_contain_text("nothing was learned yet")
+
+
 def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):
     raise_alarm(service, "keyboard")
     with opened(browser, service) as page:
@@ -326,14 +370,14 @@ def test_a_stale_calibration_shows_its_rate_and_its_remedy(browser, service):
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         banner = page.get_by_role("region", name="Calibration")
         expect(banner).to_contain_text(
-            "Calibration is stale: realised false-alarm rate 0.25 at nominal 0.10 "
-            "over the last 200 clips."
+            "which points to the machine: 0.25 of the last 200 clips are anomalous, 0.10 "
+            "expected of a healthy machine."
         )
-        expect(banner).to_contain_text("may also be real faults")
+        expect(banner).to_contain_text("Listen to the flagged clips first: they may be faults.")
         banner.get_by_role("button", name="Copy the command").click()
         expect(page.locator("#polite")).to_have_text("Copied.")
         copied = page.evaluate("navigator.clipboard.readText()")
-        assert copied == "daco update drifting.daco NEW_NORMALS --domain source"
+        assert copied == "daco calibrate drifting.daco NEW_NORMALS --domain source"
 
 
 def test_ten_thousand_clips_are_drawn_as_few_points_without_losing_the_extremes(browser, service):

@@ -61,7 +61,8 @@ class TestScoring:
         assert clip.p_value <= model().false_alarm_rate
         low, high = sorted(model().thresholds.values())
         assert low <= clip.threshold <= high
-        assert clip.reasons[0].startswith("out of range")
+        assert (clip.state, clip.basis) == ("anomalous", model().basis_sentence())
+        assert clip.reasons[0].startswith("far")
         assert clip.model_sha256 == model().sha256
         assert model().clip_names[clip.nearest_index] == clip.nearest
         told = service.get(f"/v1/clips/{clip.id}").json()
@@ -187,8 +188,11 @@ class TestReading:
                 client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"by": "Kim"})
         seen = glance(service, machine)
         assert seen["status"] == "stale"
-        assert "false-alarm rate 1.00 at nominal 0.10" in seen["drift"]["sentence"]
-        assert seen["drift"]["remedy"].startswith(f"daco update {machine}.daco NEW_NORMALS")
+        sentence = "1.00 of the last 32 clips are anomalous, 0.10 expected of a healthy machine"
+        assert sentence in seen["drift"]["sentence"]
+        assert seen["drift"]["points_to"] == "either"
+        assert seen["drift"]["remedy"].startswith(f"daco calibrate {machine}.daco NEW_NORMALS")
+        assert "false-alarm" not in seen["drift"]["sentence"]
 
     @pytest.mark.parametrize(
         ("path", "status"),
@@ -246,7 +250,7 @@ class TestAlarms:
             path = f"/v1/alarms/{number}/acknowledge"
             text = 'Loose belt <b>"tightened"</b>\u00e9'
             said = client.post(path, json={"by": "Kim", "comment": text})
-            saved = schemas.Acknowledged.model_validate(said.json()).alarm
+            saved = schemas.OneAlarm.model_validate(said.json()).alarm
             assert (saved.acknowledged_by, saved.comment) == ("Kim", text)
             assert saved.closed_by == "acknowledgement"
             again = client.post(path, json={"by": "Alex"}).json()["alarm"]
@@ -364,6 +368,11 @@ class TestOperation:
             "/v1/machines/{machine}/normals/{index}/spectrogram.png",
             "/v1/alarms",
             "/v1/alarms/{alarm_id}/acknowledge",
+            "/v1/alarms/{alarm_id}/answer",
+            "/v1/clips/{clip_id}/answer",
+            "/v1/machines/{machine}/feedback",
+            "/v1/machines/{machine}/healthy",
+            "/v1/machines/{machine}/reset",
             "/v1/events",
             "/healthz",
             "/metrics",

@@ -15,7 +15,7 @@ from daco.monitoring.store import NewClip, Store
 NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAMES = (
     *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting"),
-    *("busy-line", "kept-line", "furnished", "unheard"),
+    *("busy-line", "kept-line", "furnished", "unheard", "answered"),
 )
 MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}
 
@@ -68,7 +68,7 @@ def add_clips(service, machine, scores, spacing=60.0):
                 score > threshold,
                 name=f"clip_{row:05}.wav",
                 score=score,
-                p_value=0.5,
+                p_value=0.02 if score > threshold else 0.1 + 0.9 * ((row * 0.618) % 1),
                 threshold=threshold,
                 domain_weights={"source": 0.8, "target": 0.2},
                 nearest=model().clip_names[0],

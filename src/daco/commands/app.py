@@ -16,6 +16,7 @@ from daco.commands.demo import demo
 from daco.commands.download import download
 from daco.commands.embed import embed
 from daco.commands.evaluate import evaluate
+from daco.commands.feedback import feedback
 from daco.commands.fit import fit
 from daco.commands.inject import inject
 from daco.commands.inspect import inspect
@@ -73,6 +74,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     download: "Download weights or a DCASE data set.",
     embed: "Embed recordings: one row of vectors per clip.",
     evaluate: "Compute the official metrics of score files.",
+    feedback: "Say what a clip or an alarm was, and see the realised rates.",
     fit: "Fit a model to normal recordings of a machine.",
     freeze: "Preregister the configuration that a study chose.",
     inject: "Add synthetic faults to normal recordings and embed both.",

@@ -33,6 +33,9 @@ _UPDATES = 10
 def inspect(
     model: ModelLocation,
     as_json: AsJson = False,
+    db: Annotated[
+        str | None, option("Database URL: also show the realised rates, by the answers in it.")
+    ] = None,
     picture: Annotated[
         Path | None, option("Draw the calibration maps: a .svg or .png file.")
     ] = None,
@@ -42,10 +45,13 @@ def inspect(
 
     console = Output()
     loaded = MachineModel.load(model)
+    feedback = [] if db is None else _feedback(db, model, loaded)
     if as_json:
-        print_json(_describe(loaded) | {"bytes": model.stat().st_size})
+        print_json(_describe(loaded) | {"bytes": model.stat().st_size, "feedback": feedback})
     else:
         _show(console, loaded, model)
+        for sentence in feedback:
+            console.write(sentence)
     if picture is not None:
         from daco.experiments.figures.models import plot_calibration
         from daco.experiments.figures.style import save_picture
@@ -53,6 +59,15 @@ def inspect(
         save_picture(plot_calibration(loaded), picture)
         if not as_json:
             console.write(f"calibration maps: {picture}", wrap=False)
+
+
+def _feedback(db: str, file: Location, model: MachineModel) -> list[str]:
+    from daco.commands.feedback import said_about
+    from daco.detector.modelfile import SUFFIX
+    from daco.monitoring.store import Store
+
+    with Store.open(db) as store:
+        return said_about(store, file.name.removesuffix(SUFFIX), model)
 
 
 def _describe(model: MachineModel) -> dict[str, Any]:

@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
-from daco.commands.options import AlarmRuleOption, Database, KeepDays, argument, option
+from daco.commands.options import (
+    AlarmRuleOption,
+    Database,
+    KeepDays,
+    argument,
+    flag,
+    option,
+)
 from daco.errors import InputError, MissingExtraError
 
 
@@ -52,6 +59,9 @@ def serve(
         option("Folder of daco watch whose recordings the page plays; repeat for more."),
     ] = None,
     alarm: AlarmRuleOption = "3/5",
+    adapt: Annotated[
+        bool, flag("--adapt", "Adapt decisions to each machine, slowly, or as a person says.")
+    ] = False,
     workers: Annotated[
         int | None, option("Number of scoring processes. Default: one per core.", min=1)
     ] = None,
@@ -97,6 +107,7 @@ def serve(
         normals=normals,
         watched=tuple(watched or ()),
         rule=AlarmRule.parse(alarm),
+        adapt=adapt,
         workers=workers or usable_cores(),
         max_body=max_body * MEGABYTE,
         buffered_bytes=max(256, max_body) * MEGABYTE,

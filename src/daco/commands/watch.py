@@ -49,6 +49,13 @@ def watch(
     recovery: Annotated[
         int | None, option("Normal clips in a row that end an alarm. Default: n of k/n.")
     ] = None,
+    adapt: Annotated[
+        bool, flag("--adapt", "Adapt decisions to the machine, slowly and within a bound.")
+    ] = False,
+    commission: Annotated[
+        int | None,
+        option("Take the next so many clips as healthy and judge by them; once per model.", min=10),
+    ] = None,
     webhook: Annotated[
         str | None, option("Web address that gets messages about clips and alarms.")
     ] = None,
@@ -95,10 +102,13 @@ def watch(
     cut(1, 1, window, hop)  # reports a mistake in the options before any recording is read
     target = Webhook.parse(webhook, webhook_secret) if webhook else None
     in_use = ModelInUse(model, ScoreOptions(window, hop, aggregate, weights, device))
-    url = db or f"sqlite:///{model.absolute().parent / 'daco.db'}"
+    url = shared.database_of(db, model)
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(url, rule=rule, events=_events(target, tell)))
-        watcher = Watcher(in_use, folder, store, settle=settle)
+        adapt = adapt or commission is not None
+        watcher = Watcher(in_use, folder, store, adapt=adapt, settle=settle)
+        if commission is not None:
+            _commission(errors, in_use, store, commission)
         _introduce(errors, in_use, watcher, store)
         courier = None
         if target is not None:
@@ -267,6 +277,22 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
     errors.write(f"Watching {watcher.folder}", wrap=False)
     errors.write(f"Results in {store.database.label}", wrap=False)
     errors.notes(model.cautions(), "caution")
+
+
+def _commission(errors: Output, in_use: ModelInUse, store: Store, clips: int) -> None:
+    """Declare the machine healthy, unless it was before: a watcher that is restarted goes on."""
+    model, people = in_use.model, store.people
+    state = people.adaptation(in_use.machine)
+    if state is None or state.model_sha256 != model.sha256 or not state.declared_at:
+        state = people.declare_healthy(
+            in_use.machine,
+            clips,
+            "daco watch --commission",
+            model_sha256=model.sha256,
+            rate=model.false_alarm_rate,
+        )
+    left = f"the next {quantity(state.left, 'clip')} are taken as healthy"
+    errors.notes([left if state.left else state.sentence()], "commission")
 
 
 @contextmanager

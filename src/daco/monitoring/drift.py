@@ -1,12 +1,14 @@
-"""Drift: the share of recent clips called anomalous against the model's false-alarm rate.
+"""Drift: recent clips against what the model was calibrated for, in both directions.
 
-When the share is above the rate by more than chance explains, either the calibration no longer fits
-(another microphone, season, product: add normals), or the machine is failing. A person who listens
-can tell the two apart; a number cannot.
+Too many anomalous clips, or clips that all sound closer to the normals than these to each other,
+say that the calibration no longer fits. Some clips far out while the others sound as before point
+to the machine; all clips odder alike may be the surroundings, the microphone or a lasting fault:
+a person who listens can tell these apart, a number cannot.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,9 +28,16 @@ FEWEST = 30
 LEVEL = 0.001
 """Probability below which a count of alarms is not chance; small, as every clip is a new test."""
 
+SHIFT = 0.15
+"""Least change of the share of clips in the calm half of p-values that is a shift of all clips: a
+reference of 25 clips knows that share to about 0.1."""
+
 CAUTION = (
-    "A rising rate may also be real faults: listen to the flagged clips before adding normals."
+    "Listen to the flagged clips first: they may be faults. Only for a machine that somebody knows "
+    "to be healthy, declare it healthy or calibrate with new recordings of it."
 )
+
+_MANY = 0.2  # of recent clips in a state that no score decides on
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,8 @@ class Drift:
     """Recent decisions against the nominal rate.
 
     The bound is the largest share that chance explains: at the nominal rate a larger one has a
-    probability of at most `LEVEL`, by the binomial distribution.
+    probability of at most `LEVEL`, by the binomial distribution. `realised` is the share of
+    anomalous clips, not a false-alarm rate: some of them may be faults.
     """
 
     n: int  #: clips looked at
@@ -54,7 +64,9 @@ class Drift:
     realised: float  #: the share of the clips called anomalous
     bound: float
     by_domain: Mapping[str, DomainDrift]  #: tested at `LEVEL` divided by the number of domains
-    stale: bool  #: the total or a domain is above its bound, on at least `FEWEST` clips
+    #: on at least `FEWEST` clips the total or a domain is above its bound, or all is too quiet
+    stale: bool
+    points_to: str | None  #: ``"machine"``, ``"surroundings"``, ``"either"``; None: no drift
     sentence: str  #: the finding
     remedy: str  #: the command that helps
     caution: str = CAUTION  #: when not to use it
@@ -68,24 +80,28 @@ class Drift:
 
 
 def drift_of(
-    decisions: Sequence[tuple[bool, Mapping[str, float]]],
+    decisions: Sequence[tuple[bool, Mapping[str, float], float]],
     nominal: float,
     *,
     domains: Sequence[str] | Mapping[str, int] = (),
     model: str = "MODEL.daco",
+    not_judged: int = 0,
 ) -> Drift | None:
     """Compare recent decisions of one model with the rate it was calibrated for.
 
     Parameters
     ----------
-    decisions : sequence of (bool, mapping)
-        Whether each clip was called anomalous, and its domain weights.
+    decisions : sequence of (bool, mapping, float)
+        Whether each clip was called anomalous, its domain weights, and its p-value; without clips
+        that somebody called faults.
     nominal : float in (0, 1)
         The model's false-alarm rate.
     domains : sequence of str
         By default those in the weights.
     model : str
         The model's file, for the remedy.
+    not_judged : int
+        Clips of the same time that are out of range or not recorded well.
 
     Returns
     -------
@@ -96,46 +112,93 @@ def drift_of(
     -----
     A threshold from few normals may realise twice its rate from the first day. The bound takes
     the nominal rate as exact, so that such a machine is called stale as well. The remedy is the
-    same: more normals.
+    same: calibrate with more clips of the healthy machine.
 
     Examples
     --------
     >>> from daco.monitoring.drift import drift_of
-    >>> decisions = [(row % 5 == 0, {"source": 0.9, "target": 0.1}) for row in range(200)]
+    >>> p_values = [0.01 if row % 5 == 0 else (row + 0.5) / 200 for row in range(200)]
+    >>> decisions = [(p <= 0.1, {"source": 0.9, "target": 0.1}, p) for p in p_values]
     >>> drift = drift_of(decisions, 0.1, model="press.daco")
-    >>> drift.stale, drift.realised, drift.bound
-    (True, 0.2, 0.17)
-    >>> print(drift.sentence)
-    calibration is stale: realised false-alarm rate 0.20 at nominal 0.10 over the last 200 clips
+    >>> drift.stale, drift.realised, drift.bound, drift.points_to
+    (True, 0.28, 0.17, 'machine')
+    >>> print(drift.sentence)  # doctest: +NORMALIZE_WHITESPACE
+    some clips are far out and the others sound as before, which points to the machine: 0.28 of the
+    last 200 clips are anomalous, 0.10 expected of a healthy machine
     >>> print(drift.remedy)
-    daco update press.daco NEW_NORMALS --domain source
+    daco calibrate press.daco NEW_NORMALS --domain source
     """
     require_rate(nominal)
     if not decisions:
         return None
-    flags = [bool(anomalous) for anomalous, _ in decisions]
-    names = list(domains) or sorted({name for _, weights in decisions for name in weights})
-    of_domain: dict[str, list[bool]] = {name: [] for name in names}
-    for flag, (_, weights) in zip(flags, decisions, strict=True):
+    names = list(domains) or sorted({name for _, weights, _ in decisions for name in weights})
+    of_domain: dict[str, list[tuple[bool, float]]] = {name: [] for name in names}
+    for flag, weights, p_value in decisions:
         if weights:
-            of_domain.setdefault(max(weights, key=lambda name: weights[name]), []).append(flag)
+            domain = max(weights, key=lambda name: weights[name])
+            of_domain.setdefault(domain, []).append((flag, p_value))
     level = LEVEL / max(1, len(of_domain))
-    by_domain = {name: _domain_drift(each, nominal, level) for name, each in of_domain.items()}
-    total = _domain_drift(flags, nominal, LEVEL)
-    assert total.realised is not None
-    assert total.bound is not None
+    flags = {name: [flag for flag, _ in each] for name, each in of_domain.items()}
+    by_domain = {name: _domain_drift(each, nominal, level) for name, each in flags.items()}
+    every = [(flag, p_value) for flag, _, p_value in decisions]
+    total = _domain_drift([flag for flag, _ in every], nominal, LEVEL)
     stale = [name for name, each in by_domain.items() if each.stale]
-    most = max(stale or of_domain, key=lambda name: sum(of_domain[name]), default="DOMAIN")
+    most = max(stale or flags, key=lambda name: sum(flags[name]), default="DOMAIN")
+    only = None if total.stale or not stale else stale[0]
+    shift = _shift(every if only is None else of_domain[only], nominal)
+    quiet = total.n >= FEWEST and shift < 0 and not (total.stale or stale)
+    points_to, words = _finding(total.stale or bool(stale), shift, quiet, not_judged, total.n)
+    part = total if only is None else by_domain[only]
+    where = "" if only is None else f" of domain {only}"
+    share = f"{part.realised:.2f} of the last {part.n} clips{where} are anomalous"
+    allowed = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
     return Drift(
         n=total.n,
         nominal=float(nominal),
-        realised=total.realised,
-        bound=total.bound,
+        realised=total.realised or 0.0,
+        bound=total.bound or 0.0,
         by_domain=by_domain,
-        stale=total.stale or bool(stale),
-        sentence=_sentence(total, nominal, {name: by_domain[name] for name in stale}),
-        remedy=f"daco update {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
+        stale=points_to is not None,
+        points_to=points_to,
+        sentence=f"{words}: {share}, {allowed} expected of a healthy machine",
+        remedy=f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
     )
+
+
+def _shift(clips: Sequence[tuple[bool, float]], nominal: float) -> int:
+    """Whether normal clips are odder than the reference (1), calmer (-1), or alike (0)."""
+    calm = [p_value >= (1 + nominal) / 2 for flag, p_value in clips if not flag]
+    if len(calm) < FEWEST // 2:
+        return 1  # hardly any clip is normal
+    change = sum(calm) / len(calm) - 0.5
+    bound = max(SHIFT, 3.3 * 0.5 / math.sqrt(len(calm)))
+    return 0 if abs(change) <= bound else -1 if change > 0 else 1
+
+
+def _finding(
+    often: bool, shift: int, quiet: bool, not_judged: int, n: int
+) -> tuple[str | None, str]:
+    """What the clips point to, and in words."""
+    if often and shift <= 0:
+        return "machine", (
+            "some clips are far out and the others sound as before, which points to the machine"
+        )
+    if often and not_judged > _MANY * (n + not_judged):
+        return "surroundings", (
+            "clips sound odder alike and many have other levels than the normals, which points to "
+            "the microphone or the surroundings"
+        )
+    if often:
+        return "either", (
+            "clips sound odder alike: the surroundings or the microphone changed, or the machine "
+            "for good"
+        )
+    if quiet:
+        return "either", (
+            "clips sound calmer than the calibration expects, so that faults may be missed: the "
+            "microphone, the surroundings or the way the machine runs changed"
+        )
+    return None, "calibration holds" if n >= FEWEST else f"too few clips to tell, {FEWEST} needed"
 
 
 def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:
@@ -159,20 +222,3 @@ def _domain_drift(flags: Sequence[bool], nominal: float, level: float) -> Domain
         return DomainDrift(0, None, None, stale=False)
     realised, bound = sum(flags) / n, largest_by_chance(n, nominal, level) / n
     return DomainDrift(n, realised, bound, stale=n >= FEWEST and realised > bound)
-
-
-def _sentence(total: DomainDrift, nominal: float, stale: Mapping[str, DomainDrift]) -> str:
-    promised = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
-
-    def rates(part: DomainDrift) -> str:
-        realised = f"realised false-alarm rate {part.realised:.2f} at nominal {promised}"
-        return f"{realised} over the last {part.n} clips"
-
-    if total.stale:
-        return f"calibration is stale: {rates(total)}"
-    if stale:
-        name, part = next(iter(stale.items()))
-        return f"calibration is stale in domain {name}: {rates(part)} of that domain"
-    if total.n < FEWEST:
-        return f"too few clips to hold the calibration against: {total.n}, {FEWEST} are needed"
-    return f"calibration holds: {rates(total)}"

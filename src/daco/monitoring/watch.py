@@ -20,6 +20,7 @@ from daco.detector.verdict import ScoreOptions, Verdict, judge
 from daco.embedding.frontend import Listener
 from daco.errors import AudioError, DacoError, InputError
 from daco.files.hashing import sha256_of_file
+from daco.monitoring.adaptation import Calibration
 from daco.monitoring.arrivals import Arrivals, Listing, ProcessedFile, list_recordings, stamp_of
 from daco.monitoring.store import Addition, NewClip, Store, StoreError
 from daco.monitoring.store.records import KEY, TEXT
@@ -87,6 +88,11 @@ class ModelInUse:
         normals = quantity(len(model), "normal")
         return f"The model has changed: {normals}, judges {model.basis_sentence()}."
 
+    @property
+    def calibration(self) -> Calibration:
+        """What the model in use decides by."""
+        return Calibration(self.model.reference, self.model.false_alarm_rate)
+
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""
         return judge(self.model, self.listener, path, name=name, options=self.options)
@@ -102,6 +108,8 @@ class Watcher:
         With all folders below it. Its resolved path is part of the sources' keys, so that several
         folders of one machine can go to the same store.
     store : Store
+    adapt : bool
+        Adapt decisions to what was learned about the machine (:mod:`daco.monitoring.adaptation`).
     settle : float
         Seconds without a change after which a file is complete.
     clock : callable
@@ -114,12 +122,14 @@ class Watcher:
         folder: Path,
         store: Store,
         *,
+        adapt: bool = False,
         settle: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder. Give the folder of the recordings.")
         self.model, self.folder, self.store = model, folder.resolve(), store
+        self.adapt = adapt
         self._clock = clock
         self._prefix = f"{self.folder.as_posix().rstrip('/')}/"
         self._arrivals = Arrivals(settle, patience=10 * settle, recall=self._recall)
@@ -237,11 +247,12 @@ class Watcher:
                 audio_sha256=sha256,
                 audio_path=key,
                 stamp=stamp,
+                calibration=self.model.calibration if self.adapt else None,
             )
             added = self.store.add(new)
         self._arrivals.record(path, ProcessedFile(stamp, sha256))
         # None: another watcher was faster, or an earlier commit succeeded whose answer was lost.
-        return None if added is None or verdict is None else NewVerdict(verdict, added)
+        return None if added is None else NewVerdict(added.verdict, added)
 
     def _reject(self, path: str, stamp: str, error: Exception) -> UnusableFile:
         reason = error.reason if isinstance(error, DacoError) else str(error)

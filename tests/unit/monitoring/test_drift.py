@@ -13,8 +13,11 @@ from daco.monitoring.drift import FEWEST, LEVEL, drift_of, largest_by_chance
 SOURCE, TARGET = {"source": 0.9, "target": 0.1}, {"source": 0.2, "target": 0.8}
 
 
-def judged(anomalous: int, n: int, weights=SOURCE):
-    return [(row < anomalous, weights) for row in range(n)]
+def judged(anomalous: int, n: int, weights=SOURCE, power=1.0):
+    """Clips whose normals have uniform p-values, or smaller ones for a larger power."""
+    flags = [row < anomalous for row in range(n)]
+    normal = 0.1 + 0.9 * ((np.arange(n) * 0.618) % 1) ** power
+    return [(flag, weights, 0.02 if flag else p) for flag, p in zip(flags, normal, strict=True)]
 
 
 def tail(k: int, n: int, p: float) -> float:
@@ -22,15 +25,37 @@ def tail(k: int, n: int, p: float) -> float:
     return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1, n + 1))
 
 
-def test_a_stale_calibration_is_a_sentence_and_a_remedy():
+def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_false():
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
-    assert drift.stale
-    assert drift.sentence == (
-        "calibration is stale: realised false-alarm rate 0.21 at nominal 0.10 over the last 200 "
-        "clips"
+    assert (drift.stale, drift.points_to) == (True, "machine")
+    assert drift.sentence.endswith(
+        "points to the machine: 0.21 of the last 200 clips are anomalous, "
+        "0.10 expected of a healthy machine"
     )
-    assert drift.remedy == "daco update press.daco NEW_NORMALS --domain source"
-    assert "real faults" in drift.caution
+    assert "false" not in drift.sentence
+
+
+def test_no_remedy_teaches_what_may_be_a_fault():
+    drift = drift_of(judged(42, 200), 0.1, model="press.daco")
+    assert drift.remedy == "daco calibrate press.daco NEW_NORMALS --domain source"
+    assert drift.caution.startswith("Listen to the flagged clips first: they may be faults.")
+    assert "somebody knows to be healthy" in drift.caution
+
+
+def test_clips_that_are_odder_alike_may_be_either_and_levels_tell_more():
+    odder = judged(42, 200, power=3)
+    assert drift_of(odder, 0.1).points_to == "either"
+    assert "or the machine for good" in drift_of(odder, 0.1).sentence
+    assert drift_of(odder, 0.1, not_judged=80).points_to == "surroundings"
+    assert drift_of(judged(195, 200), 0.1).points_to == "either"  # hardly any normal clip is left
+
+
+def test_too_quiet_is_drift_and_few_anomalies_alone_are_not():
+    quiet = drift_of(judged(1, 200, power=0.2), 0.1)
+    assert (quiet.stale, quiet.points_to) == (True, "either")
+    assert quiet.sentence.startswith("clips sound calmer than the calibration expects")
+    assert not drift_of(judged(1, 200), 0.1).stale
+    assert not drift_of(judged(1, 20, power=0.2), 0.1).stale
 
 
 @pytest.mark.parametrize("n", [1, 30, 57, 200])
@@ -68,8 +93,8 @@ def test_a_small_domain_cannot_drift_unseen_in_the_total():
     assert drift.stale
     assert drift.by_domain["target"].stale
     assert not drift.by_domain["source"].stale
-    assert drift.sentence.startswith("calibration is stale in domain target: realised")
-    assert drift.remedy == "daco update 'a b.daco' NEW_NORMALS --domain target"
+    assert "0.50 of the last 40 clips of domain target are anomalous" in drift.sentence
+    assert drift.remedy == "daco calibrate 'a b.daco' NEW_NORMALS --domain target"
 
 
 def test_domains_without_clips_are_named_without_a_rate():

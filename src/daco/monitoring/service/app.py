@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from daco.errors import InputError
-from daco.monitoring.service import routes, scoring
+from daco.monitoring.service import people, routes, scoring
 from daco.monitoring.service.context import run_service
 from daco.monitoring.service.middleware import Guard, Metrics, bounded_protocol
 from daco.monitoring.service.overview import Hub
@@ -62,7 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # their scripts come from other sites; this works offline
         redoc_url=None,
     )
-    for router in (scoring.router, routes.reading, routes.operation):
+    for router in (scoring.router, people.router, routes.reading, routes.operation):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=routes.PAGE / "static"), name="static")
     app.add_exception_handler(StoreError, _store_failed)

@@ -153,7 +153,8 @@ def _description(model: MachineModel) -> dict[str, Any]:
     return {
         "machine": model.machine,
         "config": model.config,
-        "threshold": max(model.thresholds.values()),
+        "thresholds": model.thresholds,
+        "basis": model.basis_sentence(),
         "false_alarm_rate": model.false_alarm_rate,
         "domains": model.domain_sizes,
         "model_sha256": model.sha256,
@@ -162,6 +163,12 @@ def _description(model: MachineModel) -> dict[str, Any]:
         "created": str(model.provenance.get("created", "")) or None,
         "names": model.clip_names,
         "sha256s": model.clip_sha256 or ("",) * len(model),
+        "reference": {
+            "scores": model.reference.scores.tolist(),
+            "clip_domains": model.reference.clip_domains.tolist(),
+            "domains": model.reference.domains,
+            "bounded": model.reference.bounded,
+        },
     }
 
 

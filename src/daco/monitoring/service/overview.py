@@ -19,6 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from daco.detector.ranges import OFF
+from daco.monitoring.adaptation import JUDGED, Adaptation
 from daco.monitoring.drift import WINDOW, Drift, drift_of
 from daco.monitoring.service.recordings import Recordings, find_within
 from daco.monitoring.service.registry import Machine, Registry
@@ -89,6 +91,7 @@ class Overview:
             return []
         summaries = {each.machine: each for each in self.store.machines_summary()}
         day, nothing = self._last_day(), MachineSummary("", 0, 0, 0, None)
+        learned = self.store.people.adaptations() if self._settings.adapt else {}
         machines = []
         for machine in wanted:
             summary = summaries.get(machine.id, nothing)
@@ -100,9 +103,19 @@ class Overview:
                 "open_alarms": summary.open_alarms,
                 "last_24h": day.get(machine.id, {"clips": 0, "anomalous": 0}),
                 "drift": drift.to_dict() if drift else None,
+                "adaptation": self.adaptation(machine, learned.get(machine.id)),
             }
             machines.append(document)
         return machines
+
+    def adaptation(self, machine: Machine, state: Adaptation | None) -> dict[str, Any] | None:
+        """What was learned about a machine, as `schemas.AdaptationInfo`."""
+        if not self._settings.adapt:
+            return None
+        if state is None or state.model_sha256 != machine.model_sha256:
+            state = Adaptation(machine.model_sha256, machine.false_alarm_rate)
+        names = ("left", "is_commissioned", "is_at_bound")
+        return {"sentence": state.sentence(), **{name: getattr(state, name) for name in names}}
 
     def _status(self, summary: MachineSummary, drift: Drift | None) -> str:
         if summary.open_alarms:
@@ -120,13 +133,22 @@ class Overview:
         known = self._drifts.get(machine.id)
         if known is not None and known[0] == key:
             return known[1]
-        judged = [
-            (clip.alarm, clip.domain_weights)
+        recent = [
+            clip
             for clip in self.store.clips(machine.id, WINDOW)
-            if clip.model_sha256 == machine.model_sha256
+            if clip.model_sha256 == machine.model_sha256 and clip.answer != "fault"
+        ]
+        judged = [
+            (clip.alarm, clip.domain_weights, clip.p_value)
+            for clip in recent
+            if clip.state in JUDGED
         ]
         drift = drift_of(
-            judged, machine.false_alarm_rate, domains=machine.domains, model=f"{machine.id}.daco"
+            judged,
+            machine.false_alarm_rate,
+            domains=machine.domains,
+            model=f"{machine.id}.daco",
+            not_judged=sum(clip.state not in (*JUDGED, OFF) for clip in recent),
         )
         self._drifts[machine.id] = (key, drift)
         return drift

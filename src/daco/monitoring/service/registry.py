@@ -19,7 +19,9 @@ from typing import Any
 
 from daco.detector.modelcheck import MAX_FILE
 from daco.detector.modelfile import SUFFIX
+from daco.detector.reference import ReferenceScores
 from daco.errors import DataError
+from daco.monitoring.adaptation import Calibration
 from daco.monitoring.service.schemas import ModelInfo
 from daco.monitoring.service.settings import MACHINE_ID, Settings
 from daco.monitoring.service.workers import ModelServer, ModelServerLostError, WorkerPool
@@ -36,17 +38,26 @@ log = logging.getLogger("daco.monitoring.service")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(ModelInfo):
-    """A machine's model with the names and SHA-256 of its normals."""
+    """A machine's model with the names and SHA-256 of its normals, and what it decides by."""
 
     sample_rate: int | None
+    reference: ReferenceScores = field(repr=False)
     names: tuple[str, ...] = field(repr=False)
     sha256s: tuple[str, ...] = field(repr=False)
 
     @classmethod
     def from_reply(cls, machine: str, reply: dict[str, Any]) -> Machine:
         """The machine of an id from what the model server says of its model."""
-        lists = {name: tuple(reply[name]) for name in ("names", "sha256s")}
-        return cls(id=machine, **reply | lists)
+        parsed: dict[str, Any] = {name: tuple(reply[name]) for name in ("names", "sha256s")}
+        reference = reply["reference"]
+        domains = tuple(reference["domains"])
+        parsed["reference"] = ReferenceScores(**reference | {"domains": domains})
+        return cls(id=machine, **reply | parsed)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the model decides by."""
+        return Calibration(self.reference, self.false_alarm_rate)
 
     @cached_property
     def index_of(self) -> Mapping[str, int]:

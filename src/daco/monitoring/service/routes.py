@@ -13,7 +13,6 @@ from fastapi import Path as PathParameter
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from daco.errors import InputError
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import Service, TheMachine, TheService
 from daco.monitoring.service.middleware import new_session, same_token, session_cookie
@@ -120,26 +119,6 @@ def list_alarms(
     """Alarms, the newest first."""
     page = service.store.alarms(machine, open_only=open_only, limit=limit, before=before)
     return {"alarms": [alarm.to_dict() for alarm in page]}
-
-
-@reading.post(
-    "/v1/alarms/{alarm_id}/acknowledge",
-    response_model=schemas.Acknowledged,
-    responses=failures(400, 403),
-)
-async def acknowledge(
-    service: TheService, alarm_id: RowId, body: schemas.Acknowledgement
-) -> dict[str, Any]:
-    """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
-    store, who = service.store, body.by.strip()
-    if await asyncio.to_thread(store.alarm, alarm_id) is None:
-        raise not_found(f"There is no alarm {alarm_id}.")
-    try:
-        alarm = await asyncio.to_thread(store.acknowledge, alarm_id, who, body.comment)
-    except InputError as error:
-        raise Problem(400, str(error)) from None
-    service.feed.wake()
-    return {"alarm": alarm.to_dict()}
 
 
 @reading.get("/v1/clips/{clip_id}/audio", response_class=FileResponse, responses=_AUDIO)

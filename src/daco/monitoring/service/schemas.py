@@ -13,8 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
 from daco.detector.verdict import Verdict
+from daco.monitoring.adaptation import FEWEST, MOST, Answer
 from daco.monitoring.drift import Drift
+from daco.monitoring.feedback import Rates
 from daco.monitoring.store import StoredAlarm
+from daco.monitoring.store.people import StoredAnswer
 
 RETRY_SECONDS = 1
 
@@ -37,6 +40,8 @@ _CLIP_EXAMPLE: dict[str, Any] = {
     "windows": 3,
     "worst_window": 20.0,
     "model_sha256": "b60d893de481f10018f57a603c10a0a4ac9d06db4f9e8e8e9fe63ca0dbb90d02",
+    "state": "anomalous",
+    "basis": "from 25 new recordings of 12 May 2026",
     "audio_sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "answer": "fault",
     "has_audio": True,
@@ -109,18 +114,29 @@ class LastDay(_Shape):
     anomalous: int
 
 
+class AdaptationInfo(_Shape):
+    """What the service learned about a machine; null where it does not adapt."""
+
+    sentence: str
+    left: int = Field(description="Clips that are still to be taken as healthy.")
+    is_commissioned: bool
+    is_at_bound: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """A machine's model; `id` is the stem of its file, `domains` counts normals per domain.
 
+    `thresholds` are those of clips that belong to one domain alone, `basis` says what they rest on.
     `problem` says why a newer model file is not used.
     """
 
     id: str
     machine: str
     config: str
-    threshold: float
+    thresholds: dict[str, float]
     false_alarm_rate: float
+    basis: str
     domains: dict[str, int]
     model_sha256: str
     backbone: str | None
@@ -139,6 +155,7 @@ class Machine(ModelInfo):
     open_alarms: int
     last_24h: LastDay
     drift: Drift | None
+    adaptation: AdaptationInfo | None
 
 
 class Machines(_Shape):
@@ -164,8 +181,8 @@ class Alarms(_Shape):
     alarms: list[StoredAlarm]
 
 
-class Acknowledged(_Shape):
-    """An alarm after it was acknowledged; the first acknowledgement stays."""
+class OneAlarm(_Shape):
+    """An alarm; the first acknowledgement and the last answer stay."""
 
     alarm: StoredAlarm
 
@@ -175,6 +192,33 @@ class Acknowledgement(_Shape):
 
     by: str = Field(min_length=1, max_length=200, examples=["Kim"])
     comment: str = Field(default="", max_length=4000, examples=["Loose belt, tightened."])
+
+
+class GivenAnswer(Acknowledgement):
+    """What a clip or an alarm was."""
+
+    answer: Answer
+
+
+class Declaration(_Shape):
+    """That the next clips of a machine are those of a healthy one, and who says so."""
+
+    by: str = Field(min_length=1, max_length=200, examples=["Kim"])
+    clips: int = Field(default=100, ge=FEWEST, le=MOST)
+
+
+class Adapted(_Shape):
+    """What the service has learned about a machine."""
+
+    adaptation: AdaptationInfo
+
+
+class Feedback(_Shape):
+    """Realised rates by the answers of people, in words as well, and the last answers."""
+
+    rates: Rates
+    sentences: list[str]
+    answers: list[StoredAnswer]
 
 
 class Health(_Shape):

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -224,15 +225,19 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
         if problem.status in _REFUSED:
             service.metrics.refused.labels(_REFUSED[problem.status]).inc()
         raise
+    known = service.registry.get(machine)
+    adapts = service.settings.adapt and known and known.model_sha256 == verdict.model_sha256
     new = NewClip(
         verdict,
         machine,
         datetime.now(UTC),
         source_key=None if key is None else f"{UPLOADS}{key}",
         audio_sha256=sha256,
-        audio_path=await _keep(service, verdict, sha256, upload.data),
+        calibration=known.calibration if known and adapts else None,
     )
     try:
+        verdict = await asyncio.to_thread(service.store.preview, new) if adapts else verdict
+        new = replace(new, audio_path=await _keep(service, verdict, sha256, upload.data))
         added = await service.writer.add(new)
     except StoreError:
         service.metrics.refused.labels("not stored").inc()
@@ -242,8 +247,9 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
         if clip is None:
             raise Problem(409, "This recording was scored before and is no longer kept.")
         return await asyncio.to_thread(service.overview.clip, clip)
-    service.metrics.count_clip(machine, verdict.alarm)
-    return service.overview.clip(new.stored_as(added.clip_id), alarm_id=added.opened)
+    service.metrics.count_clip(machine, added.verdict.alarm)
+    stored = replace(new, verdict=added.verdict).stored_as(added.clip_id)
+    return service.overview.clip(stored, alarm_id=added.opened)
 
 
 async def _keep(service: Service, verdict: Verdict, sha256: str, data: bytes) -> str | None:

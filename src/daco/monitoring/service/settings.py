@@ -50,6 +50,7 @@ class Settings:
     normals: Path | None = None  #: folder of the normals' recordings, to listen to
     watched: tuple[Path, ...] = ()  #: folders of ``daco watch`` on the same database, likewise
     rule: AlarmRule = field(default_factory=AlarmRule)
+    adapt: bool = False  #: adapt decisions to each machine, see `daco.monitoring.adaptation`
     workers: int = _number(2, 1, 256)  #: processes that decode and score
     max_body: int = _number(32 * MEGABYTE, 1000, 1 << 30)  #: bytes of one upload
     #: checkpoint by name of network, where it was not downloaded

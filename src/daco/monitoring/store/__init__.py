@@ -1,8 +1,8 @@
 """Storage of judged clips and alarms in SQLite or PostgreSQL: ``Store.open`` a URL.
 
 Read `records` (the values), `schema` (the tables), `writing` (one transaction per batch of
-clips), then `store`. SQLAlchemy Core, no ORM. SQLite is for one computer (WAL does not work on
-network drives); PostgreSQL needs its driver, ``pip install "psycopg[binary]"``.
+clips), `people` (what they say), then `store`. SQLAlchemy Core, no ORM. SQLite is for one computer
+(WAL does not work on network drives); PostgreSQL needs ``pip install "psycopg[binary]"``.
 """
 
 from daco.errors import MissingExtraError
@@ -15,9 +15,9 @@ except ImportError:
     ) from None
 
 from daco.monitoring.store.database import StoreError
+from daco.monitoring.store.outbox import CLIP_SCORED, EVENTS, Delivery, Outbox
 from daco.monitoring.store.records import Addition, MachineSummary, NewClip, StoredAlarm, StoredClip
 from daco.monitoring.store.store import Store
-from daco.monitoring.store.writing import CLIP_SCORED, EVENTS, Delivery, Outbox
 
 __all__ = [
     "CLIP_SCORED",

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Select, select
 
 from daco.detector.verdict import Verdict
 from daco.errors import InputError
+from daco.monitoring.adaptation import Calibration
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines
 
 NAME, KEY, TEXT = 4096, 512, 4000
@@ -48,6 +49,8 @@ class NewClip:
     audio_path: str | None = None  #: where the recording can be found
     recorded_at: datetime | None = None  #: when it was made, where that is known
     stamp: str | None = None  #: recognises an unchanged file without reading it
+    #: that of the model, where the decision is to be adapted to the machine
+    calibration: Calibration | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Checked here, so that one bad clip cannot spoil the transaction of many.
@@ -111,11 +114,15 @@ class StoredClip(Verdict):
 
 @dataclass(frozen=True)
 class Addition:
-    """A clip that was stored, the alarm that it opened, and the alarms that it closed."""
+    """A clip that was stored, the alarm that it opened, and the alarms that it closed.
+
+    `verdict` is the one that was stored: the decision may have been adapted.
+    """
 
     clip_id: int
     opened: int | None = None
     recovered: tuple[int, ...] = ()
+    verdict: Verdict = field(kw_only=True, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -145,10 +145,9 @@ answers = sa.Table(
     metadata,
     _id(),
     _machine(),
-    # No foreign keys: what people said outlives the clips and alarms that are pruned.
+    # No foreign keys: what people said stays when clips and alarms are pruned.
     sa.Column("clip_id", _BIG, nullable=False),
     sa.Column("alarm_id", _BIG),
-    sa.Column("anomalous", sa.Boolean, nullable=False),
     sa.Column("answer", sa.Text, nullable=False),
     sa.Column("answered_by", sa.Text, nullable=False),
     sa.Column("comment", sa.Text, nullable=False),

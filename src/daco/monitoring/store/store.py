@@ -9,9 +9,12 @@ from typing import Any, Self
 
 from sqlalchemy import Select, case, delete, exists, func, select, update
 
+from daco.detector.verdict import Verdict
 from daco.errors import InputError
 from daco.monitoring.alarms import AlarmRule
 from daco.monitoring.store.database import Database, chunks, open_database
+from daco.monitoring.store.outbox import EVENTS, RECORDING_UNREADABLE, Outbox, post
+from daco.monitoring.store.people import People, acknowledge
 from daco.monitoring.store.records import (
     ALARMS,
     CLIPS,
@@ -39,12 +42,9 @@ from daco.monitoring.store.schema import (
     sources,
 )
 from daco.monitoring.store.writing import (
-    EVENTS,
-    RECORDING_UNREADABLE,
-    Outbox,
+    adapted_verdict,
     add_clips,
     lock_machine,
-    post,
     save_sources,
 )
 
@@ -128,6 +128,15 @@ class Store:
     def outbox(self) -> Outbox:
         """Messages that are still to be delivered."""
         return Outbox(self.database)
+
+    @property
+    def people(self) -> People:
+        """What people say about clips, alarms and machines."""
+        return People(self.database)
+
+    def preview(self, new: NewClip) -> Verdict:
+        """The verdict on a clip if it was stored now, adapted where it has a calibration."""
+        return adapted_verdict(new, self.people.adaptation(new.machine))
 
     def add(self, new: NewClip) -> Addition | None:
         """Store one clip; None when its source was stored before."""
@@ -298,29 +307,8 @@ class Store:
 
         The first acknowledgement stays; later ones return it unchanged.
         """
-        check_text("name of who acknowledges", who, 200)
-        check_text("comment", comment, TEXT)
-        at = at or datetime.now(UTC)
-        this = alarms.c.id == alarm_id
         with self.database.writing() as connection:
-            (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
-            if alarm is not None:
-                machine = lock_machine(connection, alarm.machine)
-                # Again, now that nobody else can write.
-                (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
-            if alarm is None:
-                raise InputError(f"There is no alarm {alarm_id}.")
-            if alarm.acknowledged_at is not None:
-                return alarm
-            changes = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}
-            if alarm.is_open:
-                changes |= {"closed_at": at, "closed_by": "acknowledgement"}
-                # Clips up to here no longer count: a new alarm needs new clips.
-                own = update(machines).where(machines.c.id == machine.id)
-                after = {**machine.counted_by_kind, alarm.kind: machine.last_clip_id}
-                connection.execute(own.values(counted_by_kind=after))
-            connection.execute(update(alarms).where(this).values(changes))
-            return read_alarms(connection, ALARMS.where(this))[0]
+            return acknowledge(connection, alarm_id, who, comment, at or datetime.now(UTC))
 
     def prune(
         self, keep_days: float, *, machine: str | None = None, now: datetime | None = None

@@ -7,42 +7,38 @@ other: ids grow in the order of commits, and no alarm is opened twice.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import queue
 import threading
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from daco.detector.ranges import ANOMALOUS, NORMAL, STATES
+from daco.detector.verdict import Verdict
+from daco.monitoring.adaptation import JUDGED, Adaptation
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance, counts_for
-from daco.monitoring.store.database import Database, StoreError, chunks
-from daco.monitoring.store.records import ALARMS, Addition, NewClip, iso, read_alarms
-from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines, outbox, sources
-
-CLIP_SCORED = "clip.scored"
-ALARM_OPENED = "alarm.opened"
-ALARM_RECOVERED = "alarm.recovered"
-RECORDING_UNREADABLE = "recording.unreadable"
-EVENTS = (CLIP_SCORED, ALARM_OPENED, ALARM_RECOVERED, RECORDING_UNREADABLE)
-"""Kinds of messages that a store can put into its outbox."""
-
-LONGEST_WAIT = timedelta(hours=1)
-"""Longest wait for the next attempt; a later due time means that the clock was set back."""
+from daco.monitoring.store.database import StoreError, chunks
+from daco.monitoring.store.outbox import ALARM_OPENED, ALARM_RECOVERED, CLIP_SCORED, post
+from daco.monitoring.store.records import ALARMS, Addition, NewClip, read_alarms
+from daco.monitoring.store.schema import (
+    adaptations,
+    alarm_clips,
+    alarms,
+    clips,
+    machines,
+    sources,
+)
 
 MOST_AT_ONCE = 256
 """Clips that a `Writer` commits together."""
 
-_LONGEST_ERROR = 500
 _DIALECTS: dict[str, ModuleType] = {"sqlite": sqlite, "postgresql": postgresql}
 
 _Outcome = Addition | Exception | None
@@ -118,7 +114,10 @@ def add_clips(
         if not indices:
             continue
         fresh = [new[index] for index in indices]
-        ids = list(connection.scalars(_NEW_CLIPS, [clip.row(machine.id) for clip in fresh]))
+        if any(clip.calibration for clip in fresh):
+            fresh, ids = _insert_adapted(connection, machine.id, fresh)
+        else:
+            ids = list(connection.scalars(_NEW_CLIPS, [clip.row(machine.id) for clip in fresh]))
         latest = {  # of two recordings with one key, the later counts
             clip.source_key: {
                 "machine_id": machine.id,
@@ -162,6 +161,63 @@ def _not_stored_yet(
     return fresh
 
 
+def _insert_adapted(
+    connection: Connection, machine: int, fresh: Sequence[NewClip]
+) -> tuple[list[NewClip], list[int]]:
+    """Decide on the clips in their order, each after what the ones before have changed."""
+    state = read_adaptation(connection, machine)
+    decided, ids = [], []
+    for clip in fresh:
+        verdict = adapted_verdict(clip, state)
+        decided.append(replace(clip, verdict=verdict))
+        number = connection.scalars(_NEW_CLIPS, [decided[-1].row(machine)]).one()
+        ids.append(number)
+        if clip.calibration is not None:
+            state = _state_for(clip, state)
+            if verdict.state in JUDGED:
+                state = state.after_clip(
+                    number,
+                    verdict.score,
+                    verdict.domain_weights,
+                    anomalous=verdict.alarm,
+                    at=clip.received_at,
+                )
+    if state is not None:
+        save_adaptation(connection, machine, state)
+    return decided, ids
+
+
+def _state_for(clip: NewClip, state: Adaptation | None) -> Adaptation:
+    """The state of the clip's model: that of a model which has changed since is forgotten."""
+    assert clip.calibration is not None
+    sha256, rate = clip.verdict.model_sha256, clip.calibration.rate
+    known = state is not None and (state.model_sha256, state.rate) == (sha256, rate)
+    return state if state is not None and known else Adaptation(sha256, rate)
+
+
+def adapted_verdict(clip: NewClip, state: Adaptation | None) -> Verdict:
+    """The verdict on a clip after what was learned about its machine."""
+    if clip.calibration is None:
+        return clip.verdict
+    return _state_for(clip, state).adapted(clip.verdict, clip.calibration.reference)
+
+
+def read_adaptation(connection: Connection, machine: int) -> Adaptation | None:
+    """The adaptation of a machine; None where there is none."""
+    state = connection.scalar(
+        select(adaptations.c.state).where(adaptations.c.machine_id == machine)
+    )
+    return None if state is None else Adaptation.from_dict(state)
+
+
+def save_adaptation(connection: Connection, machine: int, state: Adaptation) -> None:
+    """Store the adaptation of a machine."""
+    values = {"model_sha256": state.model_sha256, "state": state.to_dict()}
+    new = _DIALECTS[connection.dialect.name].insert(adaptations)
+    new = new.on_conflict_do_update(index_elements=["machine_id"], set_=values)
+    connection.execute(new, {"machine_id": machine, **values})
+
+
 def _raise_alarms(
     connection: Connection,
     rule: AlarmRule,
@@ -203,7 +259,8 @@ def _raise_alarms(
         if recovered:
             closing = {"closed_at": clip.received_at, "closed_by": "recovery"}
             connection.execute(update(alarms).where(alarms.c.id.in_(recovered)).values(closing))
-        added.append(Addition(number, opened, tuple(sorted(recovered))))
+        closed = tuple(sorted(recovered))
+        added.append(Addition(number, opened, closed, verdict=clip.verdict))
     counts = {"machine": machine.id, "more": len(fresh), "last": ids[-1], "by_kind": counted}
     anomalous = sum(clip.verdict.alarm for clip in fresh)
     connection.execute(_COUNT, {**counts, "more_anomalous": anomalous})
@@ -227,7 +284,7 @@ def _announce(
     }
     messages = []
     for new, each in zip(fresh, outcome, strict=True):
-        if CLIP_SCORED not in events and each == Addition(each.clip_id):
+        if CLIP_SCORED not in events and each.opened is None and not each.recovered:
             continue
         about = {"clip": new.stored_as(each.clip_id).to_dict()}
         of_alarms = [(ALARM_OPENED, each.opened)] if each.opened is not None else []
@@ -236,96 +293,6 @@ def _announce(
         for kind, alarm in of_alarms:
             messages.append((kind, new.received_at, {"alarm": alarm_of[alarm], **about}))
     post(connection, machine, [each for each in messages if each[0] in events])
-
-
-def post(
-    connection: Connection, machine: int, messages: Collection[tuple[str, datetime, dict[str, Any]]]
-) -> None:
-    """Put messages into the outbox, in the transaction of the clips they are about."""
-    rows = [
-        {
-            "machine_id": machine,
-            "key": uuid.uuid4().hex,
-            "kind": kind,
-            "body": json.dumps({"type": kind, "timestamp": iso(at), "data": about}),
-            "created_at": at,
-            "due_at": at,
-        }
-        for kind, at, about in messages
-    ]
-    if rows:
-        connection.execute(insert(outbox), rows)
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A message that was taken: its key, its body, and the number of this attempt."""
-
-    id: int
-    key: str
-    kind: str
-    body: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Outbox:
-    """Messages to deliver, those of one machine or of all, kept until they were delivered.
-
-    Delivery is at least once: a message that was taken and neither delivered nor failed within
-    its time (a kill, a power cut) is due again, with the same key.
-    """
-
-    database: Database
-    machine: str | None = None
-
-    def of(self, machine: str) -> Outbox:
-        """The messages of one machine only."""
-        return Outbox(self.database, machine)
-
-    def pending(self) -> int:
-        """How many are still to be delivered."""
-        query = self._mine(select(func.count()).select_from(outbox))
-        with self.database.reading() as connection:
-            return int(connection.execute(query).scalar_one())
-
-    def take(self, hold: float, now: datetime | None = None) -> Delivery | None:
-        """Take the oldest message that is due, for `hold` seconds; None when nothing is due."""
-        now = now or datetime.now(UTC)
-        due = or_(outbox.c.due_at <= now, outbox.c.due_at > now + LONGEST_WAIT)
-        query = self._mine(select(outbox)).where(due).order_by(outbox.c.id).limit(1)
-        with self.database.reading() as connection:
-            if connection.execute(query).first() is None:  # most often: no writer waits then
-                return None
-        with self.database.writing() as connection:
-            row = connection.execute(query.with_for_update(skip_locked=True, of=outbox)).first()
-            if row is None:
-                return None
-            values = {"attempts": row.attempts + 1, "due_at": now + timedelta(seconds=hold)}
-            connection.execute(update(outbox).where(outbox.c.id == row.id).values(values))
-        return Delivery(row.id, row.key, row.kind, row.body, row.attempts + 1)
-
-    def mark_delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
-        """Mark a message as delivered."""
-        self._update(delivery, delivered_at=now or datetime.now(UTC), last_error=None)
-
-    def put_back(
-        self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
-    ) -> None:
-        """Put a message back, with the reason; it is due again after `wait` seconds."""
-        due = (now or datetime.now(UTC)) + min(timedelta(seconds=wait), LONGEST_WAIT)
-        self._update(delivery, due_at=due, last_error=reason[:_LONGEST_ERROR])
-
-    def _update(self, delivery: Delivery, **values: Any) -> None:
-        with self.database.writing() as connection:
-            connection.execute(update(outbox).where(outbox.c.id == delivery.id).values(values))
-
-    def _mine(self, query: Any) -> Any:
-        query = query.where(outbox.c.delivered_at.is_(None))
-        if self.machine is None:
-            return query
-        mine = select(machines.c.id).where(machines.c.name == self.machine)
-        return query.where(outbox.c.machine_id == mine.scalar_subquery())
 
 
 class Writer:

@@ -1,12 +1,10 @@
-// Alarms: what opened them, and the dialog in which a person answers for one.
+// Alarms: what opened them, and what a person answers.
 
 import { paths, post } from "./api.js";
 import { announce, h, icon, put } from "./dom.js";
-import { alarmsOf, listen, machine as machineOf, refreshMachines, setAlarm } from "./state.js";
+import { ask } from "./people.js";
+import { alarmsOf, listen, machine as machineOf, setAlarm } from "./state.js";
 import { ago, count, when } from "./words.js";
-
-/** Kept while the page is open, so that ten alarms do not ask ten times. */
-let lastName = "";
 
 /** The alarms of one machine, or the open ones of all where `machine` is null. */
 export function alarmSection({ machine, signal }) {
@@ -64,20 +62,20 @@ function row(alarm, withMachine, afterwards) {
     h("div", { class: "alarm-text" },
       h("p", {},
         withMachine && h("b", { class: "alarm-machine" }, known?.machine ?? alarm.machine),
-        `${when(alarm.opened_at)} (`, ago(alarm.opened_at), `), ${count(contributing, "anomalous clip")}. `,
+        `${when(alarm.opened_at)} (`, ago(alarm.opened_at), `), ${count(contributing, "clip")} ${alarm.kind}. `,
         h("a", { href: clip }, "Listen", h("span", { class: "hidden" }, ` to the clip that opened alarm ${alarm.id}`))),
       ending(alarm)),
-    !alarm.acknowledged_at && h("button", {
+    (!alarm.acknowledged_at || (!alarm.answer && alarm.kind === "anomalous")) && h("button", {
       type: "button", class: alarm.closed_at ? "button" : "button primary",
-      onclick: () => acknowledge(alarm, known?.machine ?? alarm.machine, afterwards),
-    }, "Acknowledge"));
+      onclick: () => answer(alarm, known?.machine ?? alarm.machine, afterwards),
+    }, alarm.acknowledged_at ? "Answer" : "Acknowledge"));
 }
 
 function ending(alarm) {
   if (alarm.acknowledged_at) {
     return h("p", { class: "muted" },
       `Acknowledged by ${alarm.acknowledged_by}, ${when(alarm.acknowledged_at)}`,
-      alarm.saving ? ": saving\u2026" : ".",
+      alarm.answer && `: ${alarm.answer === "fault" ? "a fault" : "a false alarm"}`, alarm.saving ? ": saving\u2026" : ".",
       alarm.comment && h("q", { class: "comment" }, alarm.comment));
   }
   if (alarm.closed_at) return h("p", { class: "muted" }, `Recovered by itself, ${when(alarm.closed_at)}; nobody has acknowledged it.`);
@@ -85,39 +83,26 @@ function ending(alarm) {
 }
 
 /** Ask who answers for the alarm. What is shown at once is taken back when the service refuses. */
-function acknowledge(alarm, machineName, afterwards, { comment = "", problem = "" } = {}) {
-  const by = h("input", { id: "ack-by", name: "by", required: true, maxlength: "100", autocomplete: "name", value: lastName });
-  const note = h("textarea", { id: "ack-comment", name: "comment", rows: "3", maxlength: "2000", "aria-describedby": "ack-help" }, comment);
-  const dialog = h("dialog", { class: "dialog", "aria-labelledby": "ack-title" },
-    h("form", { method: "dialog", onsubmit: () => send() },
-      h("h2", { id: "ack-title" }, "Acknowledge the alarm"),
-      h("p", { class: "muted" }, `${machineName}, ${when(alarm.opened_at)}`),
-      problem && h("p", { class: "problem", role: "alert" }, problem),
-      h("label", { for: "ack-by" }, "Your name"), by,
-      h("label", { for: "ack-comment" }, "What was found, what was done"), note,
-      h("p", { class: "muted", id: "ack-help" }, "Kept with the alarm. The machine can raise a new alarm afterwards."),
-      h("div", { class: "actions" },
-        h("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"),
-        h("button", { type: "submit", class: "button primary" }, "Acknowledge"))));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  (lastName ? note : by).focus();
-
-  async function send() {
-    lastName = by.value.trim();
-    const now = new Date().toISOString();
-    const text = note.value.trim();
-    setAlarm({ ...alarm, acknowledged_at: now, acknowledged_by: lastName, comment: text, closed_at: alarm.closed_at ?? now, saving: true });
-    requestAnimationFrame(afterwards);
-    try {
-      const { alarm: saved } = await post(paths.acknowledge(alarm.id), { by: lastName, comment: text });
-      setAlarm(saved);
-      announce("The alarm is acknowledged.");
-      refreshMachines().catch(() => {});
-    } catch (error) {
-      setAlarm(alarm);
-      acknowledge(alarm, machineName, afterwards, { comment: text, problem: `Not saved: ${error.message}` });
-    }
-  }
+function answer(alarm, machineName, afterwards) {
+  const first = !alarm.acknowledged_at;
+  ask({
+    title: first ? "Acknowledge the alarm" : "What was the alarm?", action: first ? "Acknowledge" : "Save",
+    about: `${machineName}, ${when(alarm.opened_at)}`, withAnswer: alarm.kind === "anomalous",
+    help: "Kept with the alarm. Faults are never learned. The machine can raise a new alarm afterwards.",
+    async send({ by, comment, answer: said }) {
+      const now = new Date().toISOString();
+      const taken = first ? { acknowledged_at: now, acknowledged_by: by, comment } : {};
+      setAlarm({ ...alarm, ...taken, closed_at: alarm.closed_at ?? now, saving: true });
+      requestAnimationFrame(afterwards);
+      try {
+        const path = said ? paths.alarmAnswer(alarm.id) : paths.acknowledge(alarm.id);
+        const { alarm: saved } = await post(path, said ? { by, comment, answer: said } : { by, comment });
+        setAlarm(saved);
+        announce("The alarm is acknowledged.");
+      } catch (error) {
+        setAlarm(alarm);
+        throw error;
+      }
+    },
+  });
 }

@@ -38,6 +38,11 @@ export const paths = {
   normalPicture: (id, index) => `v1/machines/${encodeURIComponent(id)}/normals/${index}/spectrogram.png`,
   alarms: () => "v1/alarms",
   acknowledge: (id) => `v1/alarms/${id}/acknowledge`,
+  alarmAnswer: (id) => `v1/alarms/${id}/answer`,
+  clipAnswer: (id) => `v1/clips/${id}/answer`,
+  feedback: (id) => `v1/machines/${encodeURIComponent(id)}/feedback`,
+  healthy: (id) => `v1/machines/${encodeURIComponent(id)}/healthy`,
+  reset: (id) => `v1/machines/${encodeURIComponent(id)}/reset`,
   events: () => "v1/events",
 };
 

@@ -56,10 +56,11 @@ export function createChart({ onSelect }) {
       ...valueAxis(niceTicks(low, high, 5), y, right),
       ...timeAxis(timeTicks(from, to, Math.max(2, (right - MARGIN.left) / 90)), x, right),
       ...domainStrip(points, data.domains, bottom + GAP, right),
-      s("path", { class: "normal-points", d: shown.filter((p) => !p.clip.alarm).map(dot).join("") }),
+      s("path", { class: "normal-points", d: shown.filter((p) => p.clip.state === "normal").map(dot).join("") }),
+      s("path", { class: "other-points", d: shown.filter((p) => !["normal", "anomalous"].includes(p.clip.state)).map(square).join("") }),
       s("path", { class: "threshold", d: thresholdPath(points, threshold, y, right) }),
       s("path", { class: "anomalous-points", d: shown.filter((p) => p.clip.alarm).map(triangle).join("") }),
-      s("text", { class: "threshold-label", x: MARGIN.left + 4, y: y(threshold) - 6 }, `threshold ${thresholdText(threshold)}`),
+      s("text", { class: "threshold-label", x: MARGIN.left + 4, y: y(points[0]?.clip.threshold ?? threshold) - 6 }, "threshold"),
       !clips.length && s("text", { class: "chart-note", x: (MARGIN.left + right) / 2, y: bottom / 2 }, data.note),
       s("g", { class: "chart-cursor" }));
     mark();
@@ -171,6 +172,7 @@ function extent(clips, threshold) {
 }
 
 const dot = ({ x, y }) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`;
+const square = ({ x, y }) => `M${(x - 3).toFixed(1)} ${(y - 3).toFixed(1)}h6v6h-6z`;
 const triangle = ({ x, y }) => `M${x.toFixed(1)} ${(y - 5).toFixed(1)}l4.6 8.4h-9.2z`;
 
 function valueAxis({ ticks, digits }, y, right) {
@@ -193,18 +195,19 @@ function timeAxis({ ticks, step }, x, right) {
   ]);
 }
 
-/** Each clip's own threshold, which steps where the model was updated, and today's at the end. */
+/** Each clip's own threshold, from half-way to the clip before to half-way to the next. */
 function thresholdPath(points, threshold, y, right) {
+  if (!points.length) return `M${MARGIN.left} ${y(threshold)}H${right}`;
   let path = "";
-  let level = null;
-  for (const { x, clip } of points) {
-    if (clip.threshold === level) continue;
-    path += level === null ? `M${MARGIN.left} ${y(clip.threshold)}` : `H${x}V${y(clip.threshold)}`;
-    level = clip.threshold;
-  }
-  if (level === null) path = `M${MARGIN.left} ${y(threshold)}`;
-  else if (level !== threshold) path += `H${points.at(-1).x}V${y(threshold)}`;
-  return `${path}H${right}`;
+  let drawn = MARGIN.left;
+  points.forEach(({ x, clip }, i) => {
+    const level = y(clip.threshold).toFixed(1);
+    const to = i + 1 < points.length ? (x + points[i + 1].x) / 2 : right;
+    if (to - drawn < 2) return;
+    path += `M${drawn.toFixed(1)} ${level}H${to.toFixed(1)}`;
+    drawn = to;
+  });
+  return path;
 }
 
 /** Mean domain weights of the clips of every few pixels, stacked; wider where clips are few. */
@@ -240,7 +243,7 @@ function domainStrip(points, domains, top, right) {
 function tooltipLines(clip) {
   const weights = Object.entries(clip.domain_weights).sort((one, other) => other[1] - one[1]);
   return [
-    h("b", {}, `${clip.alarm ? "\u25b2 anomalous" : "\u25cf normal"}`),
+    h("b", {}, `${{ anomalous: "\u25b2", normal: "\u25cf" }[clip.state] ?? "\u25a1"} ${clip.state}`),
     h("span", {}, `score ${scoreText(clip.score, clip.threshold)}, threshold ${thresholdText(clip.threshold)}`),
     h("span", {}, exactTime(clip.received_at)),
     h("span", { class: "tooltip-name" }, clip.name),
@@ -249,7 +252,7 @@ function tooltipLines(clip) {
 }
 
 function spoken(clip) {
-  const side = clip.alarm ? "anomalous, above" : "normal, not above";
+  const side = `${clip.state}, ${clip.score > clip.threshold ? "above" : "not above"}`;
   return `${exactTime(clip.received_at)}: score ${scoreText(clip.score, clip.threshold)}, ${side} the threshold ${thresholdText(clip.threshold)}`;
 }
 

@@ -3,14 +3,15 @@
 import { paths } from "./api.js";
 import { h, icon, put } from "./dom.js";
 import { TONES } from "./chart.js";
+import { answerRow } from "./people.js";
 import { createPlayer } from "./player.js";
 import { decision, duration, exactTime, leastP, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
 
 const NOT_KEPT = "The recording is not kept. The service keeps those of anomalous clips, or all of them: daco serve --keep-audio all.";
 const NOT_KNOWN = "It is not among the normals of the present model.";
 
-/** The panel of the selected clip. */
-export function createClipPanel() {
+/** The panel of the selected clip; `onAnswer(clip)` is called when somebody said what it was. */
+export function createClipPanel({ onAnswer }) {
   const element = h("section", { class: "clip-panel", "aria-label": "Selected clip" });
   let ends = new AbortController();
   let shown = null;
@@ -26,11 +27,18 @@ export function createClipPanel() {
     const hint = both && h("div", { class: "swap" },
       h("button", { type: "button", class: "button", onclick: swap }, icon("swap"), "Switch to the other sound"),
       h("span", { class: "muted keys" }, "at the same moment; keys: ", h("kbd", {}, "Space"), " plays, ", h("kbd", {}, "X"), " switches"));
+    const answer = h("div", {}, answerRow(clip, answered));
+    function answered(saved) {
+      Object.assign(clip, saved);
+      put(answer, answerRow(clip, answered));
+      onAnswer(clip);
+    }
     put(element,
       h("div", { class: "clip-head" }, h("h2", { tabindex: "-1" }, clip.name), decision(clip)),
       h("p", { class: "muted" }, [exactTime(clip.received_at), duration(clip.seconds)].filter(Boolean).join(" \u00b7 ")),
       verdict(clip, machine),
       reasons(clip),
+      answer,
       h("div", { class: "players", onabsent: () => hint && hint.remove() }, ...players.map((player) => player.element)),
       hint,
       domainBar(clip, machine),
@@ -56,11 +64,12 @@ export function createClipPanel() {
 }
 
 function verdict(clip, machine) {
-  const side = clip.alarm ? "above" : "not above";
+  const side = clip.score > clip.threshold ? "above" : "not above";
   return h("p", { class: "verdict" },
     "Score ", h("b", { class: clip.alarm ? "anomalous" : "" }, scoreText(clip.score, clip.threshold)),
     `, ${side} the threshold ${thresholdText(clip.threshold)}. `,
-    oddness(clip.p_value, leastP(clip.domain_weights, machine.domains)));
+    oddness(clip.p_value, leastP(clip.domain_weights, machine.domains)),
+    clip.basis && h("span", { class: "muted basis" }, ` The threshold comes ${clip.basis}.`));
 }
 
 function reasons(clip) {

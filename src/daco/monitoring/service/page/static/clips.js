@@ -1,7 +1,7 @@
 // The list of clips: newest first, page by page; arrows walk it, Space listens.
 
 import { h, put } from "./dom.js";
-import { clock, count, date, fileName, scoreText } from "./words.js";
+import { clock, count, date, fileName, scoreText, shape } from "./words.js";
 
 const ROWS = 15;
 
@@ -46,12 +46,12 @@ export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
       ? clock(clip.received_at) : `${date(clip.received_at)} ${clock(clip.received_at)}`;
     return h("li", {},
       h("a", { href: linkTo(clip), class: "clip-row", tabindex: "-1", "data-clip": clip.id, "aria-current": chosen ? "true" : null },
-        h("span", { class: clip.alarm ? "triangle" : "dot", "aria-hidden": "true" }),
+        shape(clip),
         h("span", { class: "clip-time" }, time),
         h("span", { class: "clip-score" }, scoreText(clip.score, clip.threshold),
-          h("span", { class: "hidden" }, clip.alarm ? " anomalous" : " normal")),
+          h("span", { class: "hidden" }, ` ${clip.state}`)),
         fileName(clip.name, { class: "clip-name" }),
-        clip.reasons.length > 0 && h("span", { class: "tag" }, clip.reasons[0].split(":")[0])));
+        (clip.answer || clip.reasons.length > 0) && h("span", { class: "tag" }, clip.answer ?? clip.reasons[0].split(":")[0])));
   }
 
   function turn(direction) {

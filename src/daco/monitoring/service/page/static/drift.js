@@ -1,4 +1,4 @@
-// A calibration that no longer holds: what was seen, and the command that mends it.
+// A calibration that no longer holds: what was seen, what it points to, and what to do first.
 
 import { announce, h, icon } from "./dom.js";
 import { count } from "./words.js";
@@ -12,14 +12,14 @@ export function driftBanner({ drift }) {
     h("div", {},
       h("p", {}, h("b", {}, sentence(drift.sentence))),
       h("p", { class: "muted" }, byDomain(drift.by_domain)),
-      h("p", {}, drift.caution, " If the machine is well, its surroundings have changed: record how it sounds now, and add that."),
+      h("p", {}, drift.caution),
       command(drift.remedy)));
 }
 
 function byDomain(domains) {
   const told = Object.entries(domains).filter(([, { n }]) => n > 0);
   if (told.length < 2) return null;
-  return told.map(([name, { n, realised }]) => `${name}: ${realised.toFixed(2)} of ${count(n, "clip")}`).join(" \u00b7 ");
+  return told.map(([name, { n, realised }]) => `${name}: ${realised.toFixed(2)} of ${count(n, "clip")} anomalous`).join(" \u00b7 ");
 }
 
 function command(text) {

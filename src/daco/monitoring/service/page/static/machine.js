@@ -6,9 +6,10 @@ import { createClipPanel } from "./clip.js";
 import { createClipList } from "./clips.js";
 import { coalesced, h, icon, put } from "./dom.js";
 import { driftBanner } from "./drift.js";
+import { decisionSection } from "./people.js";
 import { goTo, linkTo } from "./route.js";
 import { catchUp, fetchClip, historyOf, listen, machine as machineOf, reachBack, refreshAlarms } from "./state.js";
-import { ago, anomalousOf, count, percent, scoreText, statusChip, thresholdText } from "./words.js";
+import { ago, anomalousOf, count, percent, scoreText, statusChip, thresholdsText } from "./words.js";
 
 const HOUR = 3_600_000;
 const REDRAW_EVERY = 250;
@@ -24,7 +25,8 @@ export function mountMachine(root, { route, signal }) {
   const ranges = h("div", { class: "ranges", role: "group", "aria-label": "Range of time" });
   const legend = h("ul", { class: "legend" });
   const reading = h("p", { class: "muted reading" });
-  const panel = createClipPanel();
+  const decisions = decisionSection();
+  const panel = createClipPanel({ onAnswer: () => { list.update({}); decisions.refresh().catch(() => {}); } });
   const list = createClipList({
     linkTo: (clip) => linkTo({ machine: id, clip: clip.id, range: route.range }),
     onSelect: (clip) => select(clip),
@@ -40,7 +42,7 @@ export function mountMachine(root, { route, signal }) {
     h("p", { class: "crumb" }, h("a", { href: "#/" }, icon("back"), "All machines")),
     h("div", { class: "heading" }, title, head),
     alarmSection({ machine: id, signal }),
-    banner,
+    banner, decisions.element,
     h("section", { class: "history", "aria-label": "Score history" },
       h("div", { class: "heading" }, h("h2", {}, "Scores"), ranges),
       chart.element, h("div", { class: "under-chart" }, legend, reading)),
@@ -58,21 +60,23 @@ export function mountMachine(root, { route, signal }) {
     put(head, statusChip(machine.status),
       h("dl", { class: "figures" },
         figure("Last score", machine.last && h("span", { class: machine.last.alarm ? "anomalous" : "" }, scoreText(machine.last.score, machine.last.threshold))),
-        figure("Threshold", thresholdText(machine.threshold)),
+        figure("Threshold", thresholdsText(machine.thresholds)),
         figure("Last heard", machine.last && ago(machine.last.received_at)),
         figure("Last 24 h", day.clips > 0 && anomalousOf(day)),
         figure("False alarms allowed", percent(machine.false_alarm_rate, 1).replace(".0", ""))));
     put(banner,
       machine.problem && h("p", { class: "banner" }, icon("stale"), `A newer model file is not used: ${machine.problem}`),
       driftBanner(machine));
+    decisions.update(machine);
     const domains = Object.entries(machine.domains);
     put(legend,
       h("li", {}, h("span", { class: "dot", "aria-hidden": "true" }), "normal"),
       h("li", {}, h("span", { class: "triangle", "aria-hidden": "true" }), "anomalous"),
+      h("li", {}, h("span", { class: "square", "aria-hidden": "true" }), "not judged"),
       domains.length > 1 && h("li", { class: "muted" }, "domain:"),
       domains.length > 1 && domains.map(([name, n], i) => h("li", { title: count(n, "normal clip") },
         h("i", { class: `swatch tone-${Math.min(i, TONES - 1)}`, "aria-hidden": "true" }), name)));
-    chart.update({ threshold: machine.threshold, domains: domains.length > 1 ? Object.keys(machine.domains) : [] });
+    chart.update({ threshold: Math.max(...Object.values(machine.thresholds)), domains: domains.length > 1 ? Object.keys(machine.domains) : [] });
   }
 
   function drawRanges() {
@@ -170,6 +174,7 @@ export function mountMachine(root, { route, signal }) {
   refreshAlarms(id).catch(() => {});
   panel.say("Choose a clip to look at it and to listen to it.");
   summarise();
+  decisions.element.addEventListener("toggle", () => decisions.refresh().catch(() => {}));
   drawRanges();
   drawHistory();
   load();

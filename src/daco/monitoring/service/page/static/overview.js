@@ -88,7 +88,7 @@ function createCard(machine) {
 
   function draw() {
     const clips = historyOf(shown.id)?.clips.slice(-SPARK_CLIPS) ?? [];
-    put(spark, clips.length > 0 && sparkline(clips, shown.threshold));
+    put(spark, clips.length > 0 && sparkline(clips));
   }
 
   return {
@@ -104,10 +104,10 @@ function createCard(machine) {
   };
 }
 
-function lastScore({ last, threshold }) {
+function lastScore({ last }) {
   return h("p", { class: "score-line" },
     h("b", { class: last.alarm ? "score anomalous" : "score" }, scoreText(last.score, last.threshold)),
-    h("span", {}, `${last.alarm ? "above threshold" : "threshold"} ${thresholdText(threshold)}`));
+    h("span", {}, `${last.alarm ? "above threshold" : "threshold"} ${thresholdText(last.threshold)}`));
 }
 
 function facts(machine) {

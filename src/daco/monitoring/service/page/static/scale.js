@@ -48,7 +48,8 @@ function next(at, step) {
 export function thinned(points, cell = 3) {
   const cells = new Map();
   for (const point of points) {
-    const key = 2 * (Math.floor(point.x / cell) * 4096 + Math.floor(point.y / cell)) + (point.clip.alarm ? 1 : 0);
+    const kind = ["normal", "anomalous"].indexOf(point.clip.state) + 1;
+    const key = 3 * (Math.floor(point.x / cell) * 4096 + Math.floor(point.y / cell)) + kind;
     const kept = cells.get(key);
     if (!kept || point.y < kept.y) cells.set(key, point);
   }

@@ -5,8 +5,9 @@ import { s } from "./dom.js";
 const WIDTH = 220, HEIGHT = 44, PAD = 6;
 export const SPARK_CLIPS = 50;
 
-/** A line of scores, triangles where clips are anomalous, and the threshold dashed. */
-export function sparkline(clips, threshold) {
+/** A line of scores, triangles where clips are anomalous, and the threshold of the last one dashed. */
+export function sparkline(clips) {
+  const { threshold } = clips.at(-1);
   const scores = clips.map((clip) => clip.score);
   const low = Math.min(threshold, ...scores);
   const high = Math.max(threshold, ...scores);

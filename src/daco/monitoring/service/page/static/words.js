@@ -7,7 +7,7 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
 export const STATUS = {
   alarm: { word: "Alarm", help: "an alarm is open", rank: 0 },
-  stale: { word: "Calibration stale", help: "more clips are anomalous than there should be", rank: 1 },
+  stale: { word: "Calibration stale", help: "clips no longer fit the calibration", rank: 1 },
   silent: { word: "No data", help: "nothing was heard lately", rank: 2 },
   ok: { word: "OK", help: "no open alarm", rank: 3 },
 };
@@ -19,11 +19,21 @@ export function statusChip(status) {
     icon(status in STATUS ? status : "silent"), word);
 }
 
-/** The two decisions on a clip, told by shape as in the chart. */
+const SHAPES = { normal: "dot", anomalous: "triangle" };
+
+/** The shape of a clip's state, as in the chart. */
+export const shape = (clip) => h("span", { class: SHAPES[clip.state] ?? "square", "aria-hidden": "true" });
+
+/** The state of a clip. */
 export function decision(clip) {
-  return h("span", { class: clip.alarm ? "decision anomalous" : "decision" },
-    h("span", { class: clip.alarm ? "triangle" : "dot", "aria-hidden": "true" }),
-    clip.alarm ? "anomalous" : "normal");
+  return h("span", { class: clip.alarm ? "decision anomalous" : "decision" }, shape(clip), clip.state);
+}
+
+/** The thresholds of a model by domain, or one where they are the same. */
+export function thresholdsText(thresholds) {
+  const parts = Object.entries(thresholds).map(([name, value]) => [name, thresholdText(value)]);
+  const same = parts.every(([, text]) => text === parts[0][1]);
+  return same ? parts[0][1] : parts.map(([name, text]) => `${name} ${text}`).join(", ");
 }
 
 /** Three significant digits of the machine's scale, so that scores line up in columns. */

@@ -1,0 +1,109 @@
+"""``daco feedback``: what people say about a machine's clips and alarms."""
+
+from __future__ import annotations
+
+import getpass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+from rich.table import Table
+
+from daco.commands import options as shared
+from daco.commands.console import Output, printable
+from daco.commands.options import argument, flag, option
+from daco.errors import InputError
+from daco.text import quantity
+
+if TYPE_CHECKING:
+    from daco.detector.model import MachineModel
+    from daco.monitoring.store import Store
+
+_LISTED = 20
+
+
+class What(StrEnum):
+    """What a clip or an alarm was."""
+
+    false_alarm = "false-alarm"
+    fault = "fault"
+
+
+def feedback(
+    model: shared.ModelPath,
+    what: Annotated[
+        What | None, argument("What it was. Default: list alarms, answers and realised rates.")
+    ] = None,
+    clip: Annotated[int | None, option("Number of the clip that is answered for.", min=1)] = None,
+    alarm: Annotated[
+        int | None, option("Number of the alarm that is answered for, with all its clips.", min=1)
+    ] = None,
+    by: Annotated[str | None, option("Who says so. Default: the user's name.")] = None,
+    comment: Annotated[str, option("What was found, what was done.")] = "",
+    commission: Annotated[
+        int | None, option("Declare the machine healthy for the next so many clips.", min=10)
+    ] = None,
+    reset: Annotated[
+        bool, flag("--reset", "Forget what was learned: the model alone decides again.")
+    ] = False,
+    db: shared.Database = None,
+) -> None:
+    """Say what a clip or an alarm was, or that a machine is healthy, and see the realised rates.
+
+    False alarms move the threshold of daco watch and daco serve with --adapt, as far as clips are
+    anomalous more often than they should be; faults are never learned. The last answer counts.
+
+    Examples: daco feedback press.daco false-alarm --alarm 12 --comment forklift
+    """
+    from daco.detector.model import MachineModel
+    from daco.detector.modelfile import SUFFIX
+    from daco.monitoring.store import Store
+
+    console = Output()
+    if (what is None) != (clip is None and alarm is None) or (clip and alarm):
+        raise InputError("Give what it was, and the number of one clip or of one alarm.")
+    machine, who = model.name.removesuffix(SUFFIX), by or getpass.getuser()
+    loaded = MachineModel.load(model)
+    with Store.open(shared.database_of(db, model)) as store:
+        people = store.people
+        if what is not None:
+            answer = what.value.replace("-", " ")
+            of_machine = store.clip(clip) if clip else store.alarm(alarm or 0)
+            if of_machine is None or of_machine.machine != machine:
+                raise InputError(f"{machine} has no such clip or alarm in {store.database.label}.")
+            if clip is not None:
+                people.answer_clip(clip, answer, who, comment)
+            else:
+                people.answer_alarm(of_machine.id, answer, who, comment)
+        if reset:
+            people.reset(machine)
+        if commission is not None:
+            rate = loaded.false_alarm_rate
+            people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
+        _show(console, store, machine, loaded)
+
+
+def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:
+    for sentence in said_about(store, machine, model):
+        console.write(sentence)
+    waiting = [each for each in store.alarms(machine, limit=1000) if each.answer is None]
+    if waiting:
+        listed = ", ".join(str(each.id) for each in waiting[:_LISTED])
+        console.write(f"{quantity(waiting, 'alarm')} without answer: {listed}.")
+    answers = store.people.answers(machine, _LISTED)
+    if answers:
+        table = Table("when", "clip", "alarm", "answer", "by", "comment", box=None)
+        for each in answers:
+            numbers = [str(each.clip_id), "" if each.alarm_id is None else str(each.alarm_id)]
+            words = map(printable, (each.answer, each.answered_by, each.comment))
+            table.add_row(f"{each.answered_at:%Y-%m-%d %H:%M}", *numbers, *words)
+        console.print(table)
+
+
+def said_about(store: Store, machine: str, model: MachineModel) -> list[str]:
+    """Realised rates of a machine's model by the answers of people, and what was learned."""
+    sentences = store.people.rates(machine, model.sha256).sentences()
+    state = store.people.adaptation(machine)
+    if state is None or state.model_sha256 != model.sha256:
+        return sentences
+    left = f"; the next {quantity(state.left, 'clip')} are taken as healthy" if state.left else ""
+    return [*sentences, f"{state.sentence()}{left}"]

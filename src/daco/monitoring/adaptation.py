@@ -1,0 +1,258 @@
+"""Adaptation: the threshold of one machine follows its surroundings, as fast as a person allows.
+
+A change of surroundings and a lasting fault look alike to a score, so that a person decides. While
+somebody has declared the machine healthy, its clips become the reference that later ones are judged
+against. Otherwise a quantile tracker per domain (adaptive conformal inference) moves the reference
+slowly, within a bound, and never by clips that somebody called faulty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from daco.detector.ranges import ANOMALOUS, NORMAL
+from daco.detector.reference import ReferenceScores
+from daco.detector.verdict import Verdict
+from daco.errors import InputError
+from daco.text import quantity
+
+Answer = Literal["false alarm", "fault"]
+"""What a person says of a clip or an alarm."""
+
+JUDGED = (NORMAL, ANOMALOUS)
+"""States of clips that their scores decide on."""
+
+SLOW, FAST = 0.01, 0.05
+"""Spreads of the reference per clip, times its anomaly less the rate: usually, and while the
+machine is declared healthy, where it falls with the square root of the healthy clips. At SLOW a
+drift of 0.1 spreads in 1,000 clips costs 0.01 of the rate (0.1 / 1000 / SLOW), and a rate that is
+right stays within 0.01 of itself."""
+
+ANSWERED = 0.1
+"""Spreads that one false alarm moves the reference by, where all recent clips were anomalous."""
+
+BOUND = 0.75
+"""Spreads beyond which only a person moves the reference: a fault that lasts and is farther out
+stays anomalous."""
+
+FEWEST, MOST = 10, 500
+"""Clips of a healthy machine that make a reference, and the last of them that are kept."""
+
+_RECENT = 50  # clips over which the present share of anomalous ones is averaged
+_NORMALS_AFTER_FAULT = 5  # in a row, after which a machine called faulty is adapted to again
+
+
+class Calibration(NamedTuple):
+    """What a model decides by: the scores of its normals, and its false-alarm rate."""
+
+    reference: ReferenceScores
+    rate: float
+
+
+class HealthyClip(NamedTuple):
+    """A clip of a machine that was declared healthy."""
+
+    clip: int
+    score: float
+    domain: str
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What was learned about one machine and model since the model was put to use.
+
+    Examples
+    --------
+    >>> from daco.detector.reference import ReferenceScores
+    >>> reference = ReferenceScores(range(1, 100), [0] * 99, ("all",))
+    >>> state = Adaptation("ab12", rate=0.1)
+    >>> state.decide(reference, 95.0, {"all": 1.0})
+    (0.06, 90.0)
+    >>> for clip in range(50):
+    ...     state = state.after_clip(clip, 95.0, {"all": 1.0}, anomalous=True)
+    >>> state.sentence()
+    'threshold moved up by 0.5 spreads of the normals, on 50 clips'
+    """
+
+    model_sha256: str
+    rate: float  #: the model's false-alarm rate
+    shifts: Mapping[str, float] = field(default_factory=dict)  #: by domain, in spreads
+    clips: int = 0  #: that moved them
+    since: str | None = None  #: time of the first of these, ISO 8601
+    healthy: tuple[HealthyClip, ...] = ()  #: the reference, where there are `FEWEST` of them
+    left: int = 0  #: clips that are still to be taken as healthy
+    declared_after: int = 0  #: the last clip before the machine was declared healthy
+    declared_at: str | None = None
+    declared_by: str = ""
+    recent: float | None = None  #: share of anomalous clips lately
+    normals_to_wait: int = 0  #: until clips count again after a fault
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Adaptation:
+        """The adaptation that `to_dict` wrote."""
+        return cls(**{**state, "healthy": tuple(HealthyClip(*each) for each in state["healthy"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    def reference(self, model: ReferenceScores) -> ReferenceScores:
+        """The scores that clips are judged against, made from those of the model.
+
+        A domain without a clip of the healthy machine keeps the model's.
+        """
+        if len(self.healthy) >= FEWEST:
+            code = {name: number for number, name in enumerate(model.domains)}
+            codes = np.array([code[each.domain] for each in self.healthy], np.int32)
+            kept = ~np.isin(model.clip_domains, codes)
+            model = replace(
+                model,
+                scores=np.append(model.scores[kept], [each.score for each in self.healthy]),
+                clip_domains=np.append(model.clip_domains[kept], codes),
+            )
+        return model.shifted(self.shifts)
+
+    def decide(
+        self, model: ReferenceScores, score: float, weights: Mapping[str, float]
+    ) -> tuple[float, float]:
+        """The p-value of a clip, anomalous where that is at most the rate, and its threshold."""
+        reference = self.reference(model)
+        row = [[weights.get(name, 0.0) for name in reference.domains]]
+        p_value = float(reference.p_values([score], row)[0])
+        return p_value, float(reference.thresholds(row, self.rate)[0])
+
+    def adapted(self, verdict: Verdict, model: ReferenceScores) -> Verdict:
+        """A verdict of the model, decided against the adapted reference.
+
+        Those on a machine that is off, out of range or not recorded well stay as they are.
+        """
+        if verdict.state not in JUDGED:
+            return verdict
+        p_value, threshold = self.decide(model, verdict.score, verdict.domain_weights)
+        alarm = p_value <= self.rate
+        first = [] if self.is_commissioned or not verdict.basis else [verdict.basis]
+        return replace(
+            verdict,
+            p_value=p_value,
+            threshold=threshold,
+            alarm=alarm,
+            state=ANOMALOUS if alarm else NORMAL,
+            basis="; ".join([*first, *self._parts()]),
+        )
+
+    def after_clip(
+        self,
+        clip: int,
+        score: float,
+        weights: Mapping[str, float],
+        *,
+        anomalous: bool,
+        at: datetime | None = None,
+    ) -> Adaptation:
+        """The state after a clip that was judged, which nobody has called faulty."""
+        if self.normals_to_wait:
+            waiting = _NORMALS_AFTER_FAULT if anomalous else self.normals_to_wait - 1
+            return replace(self, normals_to_wait=waiting)
+        fast = FAST * math.sqrt(FEWEST / max(FEWEST, len(self.healthy)))
+        step = fast if self.left else SLOW
+        state = self._moved(weights, step * (anomalous - self.rate), at)
+        before = self.rate if self.recent is None else self.recent
+        state = replace(state, recent=before + (anomalous - before) / _RECENT, clips=self.clips + 1)
+        return state._collected(clip, score, weights) if self.left else state
+
+    def _moved(
+        self, weights: Mapping[str, float], step: float, at: datetime | None = None
+    ) -> Adaptation:
+        shifts = dict(self.shifts)
+        for domain, weight in weights.items():
+            before = shifts.get(domain, 0.0)
+            bound = math.inf if self.left else max(BOUND, abs(before))
+            shifts[domain] = min(max(before + step * weight, -bound), bound)
+        return replace(self, shifts=shifts, since=self.since or (None if at is None else _iso(at)))
+
+    def _collected(self, clip: int, score: float, weights: Mapping[str, float]) -> Adaptation:
+        """With one more clip of the healthy machine; enough of them replace those before."""
+        domain = max(weights, key=lambda name: weights[name])
+        healthy = (*self.healthy, HealthyClip(clip, score, domain))
+        present = tuple(each for each in healthy if each.clip > self.declared_after)
+        state = replace(self, left=self.left - 1, healthy=healthy)
+        if len(present) == FEWEST:  # what was learned about the reference before is over
+            state = replace(state, shifts={}, clips=0, since=None)
+        return replace(state, healthy=present[-MOST:]) if len(present) >= FEWEST else state
+
+    def declared_healthy(self, clips: int, by: str, *, after: int, at: datetime) -> Adaptation:
+        """The next clips are taken as healthy, as a person says who knows the machine."""
+        if not FEWEST <= clips <= MOST:
+            raise InputError(
+                f"A machine is declared healthy for {FEWEST} to {MOST} clips. Got {clips!r}."
+            )
+        return replace(
+            self,
+            left=clips,
+            declared_after=after,
+            declared_at=_iso(at),
+            declared_by=by,
+            normals_to_wait=0,
+        )
+
+    def after_answer(
+        self, answer: str, clip: int, weights: Mapping[str, float], *, anomalous: bool
+    ) -> Adaptation:
+        """The state after a person answered for a clip that was adapted to.
+
+        A false alarm moves the reference by what it and the normal clips between false alarms
+        would together: by nothing where clips are as often anomalous as they should be. Answers
+        are given for anomalous clips, and counting these alone would raise the threshold for ever.
+        A fault is taken back, and ends the time in which the machine is healthy.
+        """
+        if answer == "fault":
+            state = replace(self, left=0, normals_to_wait=_NORMALS_AFTER_FAULT)
+            state = replace(state, healthy=tuple(x for x in self.healthy if x.clip != clip))
+            return state._moved(weights, -SLOW * (1 - self.rate)) if anomalous else state
+        share = max(self.recent or 0.0, self.rate)
+        state = replace(self, normals_to_wait=0)
+        return state._moved(weights, ANSWERED * (1 - self.rate / share)) if anomalous else state
+
+    @property
+    def is_commissioned(self) -> bool:
+        """Clips of the machine declared healthy are the reference."""
+        return len(self.healthy) >= FEWEST
+
+    @property
+    def is_at_bound(self) -> bool:
+        """A domain's reference was moved as far as it may without a person."""
+        return any(abs(shift) > 0.95 * BOUND for shift in self.shifts.values())
+
+    def sentence(self) -> str:
+        """What decisions rest on, and how far they were moved."""
+        return "; ".join(self._parts()) or "nothing was learned yet"
+
+    def _parts(self) -> Iterator[str]:
+        if self.is_commissioned:
+            clips, day = quantity(self.healthy, "clip"), _day(self.declared_at, "on")
+            yield f"from {clips} of the machine, declared healthy by {self.declared_by}{day}"
+        if self.clips:
+            most = max(self.shifts.values(), key=abs, default=0.0)
+            moved = f"{'down' if most < 0 else 'up'} by {abs(most):.1f} spreads of the normals"
+            moved = moved if abs(most) >= 0.05 else "by less than 0.1 spreads of the normals"
+            day = _day(self.since, "since")
+            yield f"threshold moved {moved}{day}, on {quantity(self.clips, 'clip')}"
+        if self.is_at_bound:
+            yield "it goes no farther unless a person declares the machine healthy"
+
+
+def _iso(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _day(time: str | None, word: str) -> str:
+    if time is None:
+        return ""
+    day = datetime.fromisoformat(time)
+    return f" {word} {day.day} {day:%B %Y}"

@@ -1,0 +1,115 @@
+"""Realised rates: how often alarms were false and faults were found, by the answers of people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar
+
+from daco.text import quantity
+
+CONFIDENCE = 0.95
+"""Of the intervals."""
+
+
+def wilson_interval(count: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's interval of a share, which holds for few and for rare events as well.
+
+    Parameters
+    ----------
+    count, n : int
+    confidence : float in (0, 1)
+
+    Returns
+    -------
+    (float, float)
+        (0, 1) where `n` is 0.
+
+    Examples
+    --------
+    >>> from daco.monitoring.feedback import wilson_interval
+    >>> low, high = wilson_interval(1, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.018, 0.404)
+    """
+    if n == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, weight = count / n, 1 / (1 + z * z / n)
+    middle = weight * (share + z * z / (2 * n))
+    half = weight * z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Counts of a model's clips by what people answered, and what follows from them.
+
+    Clips that nobody answered for are taken as healthy. Of those that are anomalous, nobody knows:
+    the interval of the false-alarm rate reaches from none of them to all of them.
+
+    Examples
+    --------
+    >>> counts = {("normal", None): 880, ("anomalous", "false alarm"): 90, ("anomalous", None): 20}
+    >>> rates = Rates.from_counts(counts | {("anomalous", "fault"): 9, ("normal", "fault"): 1})
+    >>> for sentence in rates.sentences():
+    ...     print(sentence)
+    false alarms: between 7.5 % and 13.2 % of 990 clips (90 answered, 20 anomalous without answer)
+    faults found: 9 of 10 clips answered as fault, 60 % to 98 %
+    """
+
+    clips: int = 0  #: judged by their scores, and not answered as faults
+    false_alarms: int = 0  #: anomalous, and answered as such
+    unanswered: int = 0  #: anomalous, and nobody answered
+    faults: int = 0  #: answered as faults
+    found: int = 0  #: of these, those that were anomalous
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[tuple[str, str | None], int]) -> Rates:
+        """The rates of clips counted by state and answer."""
+        count = {key: counts.get(key, 0) for key in _CELLS}
+        faults = count["normal", "fault"] + count["anomalous", "fault"]
+        return cls(
+            clips=sum(count.values()) - faults,
+            false_alarms=count["anomalous", "false alarm"],
+            unanswered=count["anomalous", None],
+            faults=faults,
+            found=count["anomalous", "fault"],
+        )
+
+    @property
+    def false_alarm_rate(self) -> tuple[float, float]:
+        """The interval of the share of healthy clips that are anomalous."""
+        low, _ = wilson_interval(self.false_alarms, self.clips)
+        return low, wilson_interval(self.false_alarms + self.unanswered, self.clips)[1]
+
+    @property
+    def detection_rate(self) -> tuple[float, float]:
+        """The interval of the share of faults that are anomalous."""
+        return wilson_interval(self.found, self.faults)
+
+    def sentences(self) -> list[str]:
+        """Both rates in words, or that there is nothing to compute them from."""
+        if not (self.false_alarms or self.faults):
+            waiting = f"{quantity(self.unanswered, 'anomalous clip')} without answer"
+            return [f"no answers yet, so that no rate is known; {waiting}"]
+        low, high = (f"{100 * end:.1f} %" for end in self.false_alarm_rate)
+        left = f", {self.unanswered} anomalous without answer" if self.unanswered else ""
+        healthy = f"{quantity(self.clips, 'clip')} ({self.false_alarms} answered{left})"
+        sentences = [f"false alarms: between {low} and {high} of {healthy}"]
+        if self.faults:
+            low, high = (f"{100 * end:.0f} %" for end in self.detection_rate)
+            answered = f"{self.found} of {quantity(self.faults, 'clip')} answered as fault"
+            sentences.append(f"faults found: {answered}, {low} to {high}")
+        return sentences
+
+
+_CELLS = [
+    (state, answer)
+    for state in ("normal", "anomalous")
+    for answer in (None, "false alarm", "fault")
+]

@@ -1,0 +1,102 @@
+"""Routes for what people say: answers to clips and alarms, and that a machine is healthy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi import Path as PathParameter
+
+from daco.errors import InputError
+from daco.monitoring.service import schemas
+from daco.monitoring.service.context import Service, TheMachine, TheService
+from daco.monitoring.service.schemas import Problem, failures, not_found
+
+RowId = Annotated[int, PathParameter(ge=1, le=2**63 - 1)]
+
+router = APIRouter(tags=["people"], responses=failures(400, 401, 403, 404, 422, 503))
+
+
+@router.post("/v1/alarms/{alarm_id}/acknowledge", response_model=schemas.OneAlarm)
+async def acknowledge(
+    service: TheService, alarm_id: RowId, body: schemas.Acknowledgement
+) -> dict[str, Any]:
+    """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
+    alarm = await _say(service, service.store.acknowledge, alarm_id, body.by, body.comment)
+    return {"alarm": alarm.to_dict()}
+
+
+@router.post("/v1/alarms/{alarm_id}/answer", response_model=schemas.OneAlarm)
+async def answer_alarm(
+    service: TheService, alarm_id: RowId, body: schemas.GivenAnswer
+) -> dict[str, Any]:
+    """Record that an alarm was false or a fault, for all of its clips; it is acknowledged."""
+    alarm = await _say(
+        service, service.store.people.answer_alarm, alarm_id, body.answer, body.by, body.comment
+    )
+    return {"alarm": alarm.to_dict()}
+
+
+@router.post("/v1/clips/{clip_id}/answer", response_model=schemas.OneClip)
+async def answer_clip(
+    service: TheService, clip_id: RowId, body: schemas.GivenAnswer
+) -> dict[str, Any]:
+    """Record that a clip was a false alarm or has a fault; the last answer counts."""
+    clip = await _say(
+        service, service.store.people.answer_clip, clip_id, body.answer, body.by, body.comment
+    )
+    return {"clip": service.overview.clip(clip)}
+
+
+@router.get("/v1/machines/{machine}/feedback", response_model=schemas.Feedback)
+def feedback(service: TheService, machine: TheMachine) -> dict[str, Any]:
+    """The realised rates of the present model, by the answers of people, and these."""
+    people = service.store.people
+    rates = people.rates(machine.id, machine.model_sha256)
+    return {"rates": rates, "sentences": rates.sentences(), "answers": people.answers(machine.id)}
+
+
+@router.post("/v1/machines/{machine}/healthy", response_model=schemas.Adapted)
+async def declare_healthy(
+    service: TheService, machine: TheMachine, body: schemas.Declaration
+) -> dict[str, Any]:
+    """Take the next clips as those of a healthy machine: decisions follow them fast."""
+    _require_adapting(service)
+    state = await asyncio.to_thread(
+        service.store.people.declare_healthy,
+        machine.id,
+        body.clips,
+        body.by.strip(),
+        model_sha256=machine.model_sha256,
+        rate=machine.false_alarm_rate,
+    )
+    return {"adaptation": service.overview.adaptation(machine, state)}
+
+
+@router.post("/v1/machines/{machine}/reset", response_model=schemas.Adapted)
+async def reset(service: TheService, machine: TheMachine) -> dict[str, Any]:
+    """Forget what was learned about a machine: its model alone decides again."""
+    _require_adapting(service)
+    await asyncio.to_thread(service.store.people.reset, machine.id)
+    return {"adaptation": service.overview.adaptation(machine, None)}
+
+
+def _require_adapting(service: Service) -> None:
+    if not service.settings.adapt:
+        raise Problem(400, "The service does not adapt decisions: start it with --adapt.")
+
+
+def _refused(detail: str) -> Problem:
+    return Problem(400, detail)
+
+
+async def _say(service: Service, say: Callable[..., Any], number: int, *words: str) -> Any:
+    try:
+        said = await asyncio.to_thread(say, number, *(word.strip() for word in words))
+    except InputError as error:
+        missing = str(error).startswith("There is no")
+        raise (not_found if missing else _refused)(str(error)) from None
+    service.feed.wake()
+    return said
