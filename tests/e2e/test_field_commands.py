@@ -665,6 +665,10 @@ class TestInspect:
         assert target["expected_rate"] == list(model.expected_rates()["target"])
         assert found["basis"] == model.basis_sentence()
         assert found["bytes"] == (folder / "fan.daco").stat().st_size
+        assert found["ranges"] == model.ranges
+        low, high = found["ranges"]["limits"]["level"]
+        shown = ok("inspect", folder / "fan.daco").stdout
+        assert f"level {low:g} to {high:g} dB of full scale" in " ".join(shown.split())
         assert len(found["provenance"]["selection"]["pool"]) == 9
 
     @pytest.mark.parametrize("suffix", ["svg", "png"])
