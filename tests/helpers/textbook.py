@@ -10,6 +10,7 @@ one-clip domain go beyond the paper, the rule is in the comment beside it.
 from __future__ import annotations
 
 from itertools import combinations
+from statistics import NormalDist
 
 import numpy as np
 
@@ -111,6 +112,16 @@ def calibrated(config, own, scores, weights, codes):
             mapped = (scores - mine.mean()) / (spread + 1e-12)
         total += weight * mapped
     return total
+
+
+def normal_score(own, score):
+    """A score among those of the normals, as a member of a vote counts it."""
+    own = sorted(own)
+    below = sum(value < score for value in own)
+    equal = sum(value == score for value in own)
+    rank = NormalDist().inv_cdf((below + equal / 2 + 0.5) / (len(own) + 1))
+    excess = max(0.0, score - own[-1]) / (own[-1] - float(np.median(own)))
+    return rank + 9 * excess / (9 + excess)
 
 
 def held_out(codes, n_splits, seed):

@@ -70,7 +70,8 @@ def _siblings(nearest: Float64s) -> int:
     steps = np.diff(np.log(np.maximum(nearest, _CLOSEST)), axis=1).mean(axis=0)
     growth = steps * np.arange(1, steps.size + 1)
     gap = int(np.argmax(growth[:limit]))
-    if growth[gap] >= _GAP * min(growth[:3].mean(), _RISE * growth[0]):
+    usual = min(growth[:3].mean(), _RISE * growth[0]) if gap else growth[1:4].mean()
+    if growth[gap] >= _GAP * usual:
         return gap + 1
     smooth = (growth[:-2] + growth[1:-1] + growth[2:]) / 3
     rise = np.flatnonzero(smooth[1:limit] >= _RISE * smooth[0])
