@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from shared_data import shared
 
 import daco
 from daco.detector.model import MachineModel
@@ -39,6 +40,65 @@ def share(p_values, rate) -> float:
 
 def standard_error(rates) -> float:
     return float(np.std(rates, ddof=1) / np.sqrt(len(rates)))
+
+
+class TestRealMachines:
+    """A fan and a bearing at 0.1: 50 healthy and 50 faulty clips of other sessions a domain."""
+
+    FREE = ("logmel_mod", "mod60", "env", "cep")
+    CASES = ((("mn04",), "raw-k1"), (("mn04",), "varmin-K4"), (("mn04",), "conf-soft-m0-k1"),
+             (FREE, "vote"), (("mn04", *FREE), "vote"))  # fmt: skip
+
+    def models(self):
+        """Models, what they score and how they weigh the test clips, and these clips' truth."""
+        for machine in ("fan", "bearing"):
+            folder = shared("real", "embeddings")
+            data = {
+                view: np.load(folder / f"{machine}_{view}.npz") for view in ("mn04", *self.FREE)
+            }
+            vectors = {view: each[each.files[0]].astype(np.float32) for view, each in data.items()}
+            parts = [name.split("/")[-1].split("_") for name in data["mn04"]["file_name"].tolist()]
+            domain, split, label = np.array([part[2:5] for part in parts]).T
+            train = split == "train"
+            codes, faulty = (domain[~train] == "target").astype(int), label[~train] == "anomaly"
+            for views, config in self.CASES:
+                normals = {view: vectors[view][train] for view in views}
+                model = MachineModel.fit(normals, domain[train], machine=machine, config=config)
+                clips = {view: vectors[view][~train] for view in views}
+                examined = model.bank.examine(clips, config)
+                yield model, examined.scores[:, 0], examined.weights, codes, faulty
+
+    def test_commissioned_with_25_clips_a_domain_they_alarm_at_about_the_stated_rate(self):
+        realised, found = [], []
+        for model, scores, weights, codes, faulty in self.models():
+            rng, rates = np.random.default_rng(0), []
+            for _ in range(50):
+                mixed = [rng.permutation(np.flatnonzero(~faulty & (codes == g))) for g in (0, 1)]
+                new = np.concatenate([rows[:25] for rows in mixed])
+                reference = ReferenceScores(
+                    scores[new], codes[new], model.domains, model.reference.bounded
+                )
+                p_values = reference.p_values(scores, weights)
+                left = [share(p_values[rows[25:]], 0.1) for rows in mixed]
+                rates.append([*left, share(p_values[faulty], 0.1)])
+            *domains, detection = np.mean(rates, axis=0)
+            realised += domains
+            found.append(detection)
+        assert np.mean(np.abs(np.array(realised) - 0.1)) < 0.04
+        assert max(realised) < 0.18
+        assert np.mean(found) > 0.3
+
+    def test_from_training_clips_no_rate_is_above_the_range_that_is_expected(self):
+        """Plain leave-one-out scores realise up to .98."""
+        realised = []
+        for model, scores, weights, codes, faulty in self.models():
+            p_values, expected = model.reference.p_values(scores, weights), model.expected_rates()
+            for code, domain in enumerate(model.domains):
+                rate = share(p_values[~faulty & (codes == code)], 0.1)
+                assert rate <= expected[domain][1]
+                realised.append(rate)
+        assert np.mean(np.abs(np.array(realised) - 0.1)) < 0.08
+        assert max(realised) <= 0.25
 
 
 class TestSiblings:
