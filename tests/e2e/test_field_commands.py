@@ -131,6 +131,19 @@ class TestFit:
         ok("fit", root, "--out", tmp_path / "one.daco", "--config", "vote", "--readout", "env")
         assert MachineModel.load(tmp_path / "one.daco").readout == "env"
 
+    def test_it_ends_with_what_would_be_noticed(self, drill, tmp_path):
+        root, _ = drill
+        lines = ok("fit", root, "--out", tmp_path / "m.daco").stdout
+        text = " ".join(lines.split())
+        assert "synthetic faults in 6 recordings, by level relative to the recording:" in text
+        noticed, missed = text.partition(" noticed: ")[2].split(" not noticed up to 0 dB: ")
+        for kind in ("impacts", "tones", "white", "off"):
+            assert (f"{kind} from " in noticed) or (kind in missed)
+        assert "off from " in noticed
+        ok("embed", root, "--out", tmp_path / "e.parquet")
+        text = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco").stdout
+        assert "can be measured in recordings only" in " ".join(text.split())
+
     def test_a_small_bank_says_which_members_do_not_vote(self, drill, tmp_path):
         (tmp_path / "few").mkdir()
         for clip in sorted((drill[0] / "day").iterdir())[:6]:
@@ -305,6 +318,45 @@ class TestScore:
         lines = result.stdout.splitlines()
         (good,) = (line for line in lines if "good.wav" in line)
         assert good.split()[0] == "ok"
+
+    def test_a_recording_outside_the_ranges_is_not_judged(self, drill, tmp_path):
+        root, model = drill
+        wave, _ = soundfile.read(root / "day" / "day00.wav")
+        soundfile.write(tmp_path / "quiet.wav", 0.05 * wave, RATE)
+        noise = np.random.default_rng(0).normal(0, wave.std(), len(wave))
+        soundfile.write(tmp_path / "noise.wav", noise, RATE)
+        soundfile.write(tmp_path / "dead.wav", 0 * wave, RATE)
+        result = ok("score", model, tmp_path, "--json", "--exit-code")
+        found = {each["name"]: each for each in map(json.loads, result.stdout.splitlines())}
+        states = {name: each["state"] for name, each in found.items()}
+        assert states == {
+            "quiet.wav": "off",
+            "noise.wav": "out of range",
+            "dead.wav": "recorder fault",
+        }
+        assert not any(each["alarm"] for each in found.values())
+        assert any(each.startswith("range: ") for each in found["noise.wav"]["reasons"])
+        text = " ".join(ok("score", model, tmp_path).stdout.split())
+        assert "0 of 3 anomalous" in text
+        assert "Not judged, whatever the score: 1 recorder fault, 1 out of range, 1 off." in text
+        rows = list(csv.DictReader(io.StringIO(ok("score", model, tmp_path, "--csv").stdout)))
+        assert {row["name"]: row["state"] for row in rows} == states
+
+    def test_a_table_has_the_levels_of_its_recordings(self, drill, tmp_path):
+        root, model = drill
+        wave, _ = soundfile.read(root / "day" / "day00.wav")
+        soundfile.write(tmp_path / "quiet.wav", 0.05 * wave, RATE)
+        options = ("--readout", "mod+mod60+env+cep")
+        ok("embed", tmp_path, "--out", tmp_path / "new.parquet", *options)
+        result = ok("score", model, tmp_path / "new.parquet", "--json")
+        assert json.loads(result.stdout)["state"] == "off"
+        ok("embed", root, "--out", tmp_path / "normals.parquet", *options)
+        ok("fit", tmp_path / "normals.parquet", "--out", tmp_path / "m.daco", "--readout",
+           "mod+mod60+env+cep")  # fmt: skip
+        ranges = [MachineModel.load(path).ranges for path in (model, tmp_path / "m.daco")]
+        assert ranges[0] == ranges[1]
+        assert ranges[0]["clips"] == 24
+        assert ranges[0]["sample_rates"] == [RATE]
 
     def test_names_that_steer_terminals_are_shown_harmless(self, drill, tmp_path):
         hum(tmp_path / "\x1b[31m[bold]x.wav", 200, 1)
@@ -484,6 +536,23 @@ class TestUpdate:
         )
         more = MachineModel.load(tmp_path / "more.daco")
         assert more.clip_sha256[-1] == sha256_of_file(new)
+
+    def test_louder_normals_must_be_insisted_on_and_widen_the_ranges(self, model, tmp_path):
+        before = MachineModel.load(model)
+        for index in range(6):
+            wave, _ = soundfile.read(hum(tmp_path / "x" / f"{index}.wav", 320, 400 + index))
+            (tmp_path / "loud").mkdir(exist_ok=True)
+            soundfile.write(tmp_path / "loud" / f"loud{index}.wav", 3 * wave, RATE)
+        command = ("update", model, tmp_path / "loud", "--domain", "night")
+        result = CliRunner().invoke(app, list(map(str, command)))
+        assert "6 of 6 new clips sound anomalous" in str(result.exception)
+        ok(*command, "--keep-suspicious")
+        after = MachineModel.load(model).ranges
+        assert after["clips"] == before.ranges["clips"] + 6
+        for name, (low, high) in before.ranges["limits"].items():
+            assert after["limits"][name][0] <= low
+            assert after["limits"][name][1] >= high
+        assert after["limits"]["level"][1] > before.ranges["limits"]["level"][1] + 5
 
     def test_more_normals_of_a_domain(self, model, tmp_path):
         before = MachineModel.load(model)

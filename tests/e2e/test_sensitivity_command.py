@@ -83,8 +83,9 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     document = json.loads(out.read_text())
     assert document["clips"] == {"new": 6, "old": 6}
     assert document["model_sha256"] == MachineModel.load(motor / "motor.daco").sha256
-    assert set(document["caught_from_db"]) == set(KINDS)
-    assert len(document["rates"]) == 2 + 6 * 2 * 3
+    assert set(document["caught_from_db"]) == {*KINDS, "level", "off", "speed", "white"}
+    assert set(document["caught_from_db"]["off"].values()) == {-6}
+    assert len(document["rates"]) == 2 + 10 * 2 * 3
     rows = list(csv.DictReader(rates.read_text().splitlines()))
     assert [row["fault"] for row in rows[:2]] == ["", ""]
     assert [float(row["rate"]) for row in rows] == [row["rate"] for row in document["rates"]]

@@ -138,6 +138,8 @@ def fit(
         )
     fitted = [models[index] for index in sorted(models)]
     _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
+    if len(fitted) == 1:
+        _show_sensitivity(console, errors, fitted[0])
     skipped = (*gathered.skipped, *suspicious_of(fitted, "left_out"))
     show_skipped(console, skipped)
     if kept := suspicious_of(fitted, "kept"):
@@ -209,6 +211,27 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         size = f"{file.stat().st_size / 1000:,.0f} kB"
         console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
         console.notes(model.cautions(), "caution")
+
+
+def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> None:
+    """Which faults the model would notice, in three lines; a sentence where it takes too long."""
+    from daco.embedding.frontend import Listener
+    from daco.synthetic.sensitivity import quick_sensitivity
+
+    if model.frontend is None or "root" not in model.provenance:
+        console.write("Which faults it would notice can be measured in recordings only.")
+    elif any(view.backbone != "logmel" for view in model.frontend.views):
+        console.write("daco sensitivity measures which faults it would notice.")
+    else:
+        try:
+            with interruptible("The model was written."), progress_bars(errors) as report:
+                progress = partial(report, "injecting faults")
+                found = quick_sensitivity(model, Listener(model.frontend), progress)
+        except DacoError as error:
+            console.write(f"Which faults it would notice could not be measured: {error}")
+            return
+        for line in found.summary():
+            console.write(line)
 
 
 def views_in_words(model: MachineModel) -> Iterator[str]:

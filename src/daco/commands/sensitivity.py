@@ -1,4 +1,4 @@
-"""``daco sensitivity``: from which fault level on a model raises its alarm."""
+"""``daco sensitivity``: from which fault level on a model notices it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from daco.commands.options import Location, location_argument, option, require_f
 from daco.errors import InputError
 
 if TYPE_CHECKING:
-    from daco.synthetic.sensitivity import Sensitivity
+    from daco.synthetic.rates import Sensitivity
 
-_COLUMNS = 9
+_COLUMNS = 8
 """Levels that fit beside the names in 80 columns."""
 
 
@@ -48,20 +48,21 @@ def sensitivity(
     """Measure what a model catches: synthetic faults in normal recordings, by kind and level.
 
     A level is that of the fault relative to the recording: at -20 dB a fault has a tenth of its
-    RMS. Recordings that are in the model are scored by the model without them.
+    RMS. Caught is what the score calls anomalous or what is outside the ranges of the normals.
+    Recordings that are in the model are scored by the model without them.
 
     Exit codes: 0 all well, 2 a mistake in the call or the data.
     """
     from daco.data.sources import read_clips
     from daco.detector.model import MachineModel
     from daco.embedding.frontend import Listener
-    from daco.synthetic.faults import KINDS
+    from daco.synthetic.faults import ALL_KINDS
     from daco.synthetic.injection import Plan
     from daco.synthetic.sensitivity import LEVELS, measure_sensitivity, require_frontend
 
     console, errors = Output(), Output(stderr=True)
     decibels = LEVELS if levels is None else _parse_levels(levels)
-    Plan(tuple(fault or KINDS), decibels, seed)  # reports a mistake before any work
+    Plan(tuple(fault or ALL_KINDS), decibels, seed)  # reports a mistake before any work
     require_folder(out, as_csv, picture)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"{picture}: a picture is .svg or .png. Give it one of these endings.")
@@ -77,7 +78,7 @@ def sensitivity(
             loaded,
             table,
             listener,
-            kinds=fault or KINDS,
+            kinds=fault or ALL_KINDS,
             levels=decibels,
             per_domain=per_domain,
             detect=detect,
@@ -93,10 +94,10 @@ def _show(console: Output, result: Sensitivity) -> None:
     console.write(result.machine, style="bold")
     step = -(-len(result.levels) // _COLUMNS)
     shown = list(result.levels)[::-1][::step][::-1]  # every so many, down from the highest
-    headings = ["from", "none", *(f"{level:g}" for level in shown)]
+    headings = ["by", "from", "none", *(f"{level:g}" for level in shown)]
     table = new_table(["fault", "domain"], headings, pad_edge=False, show_edge=True)
     table.columns[0].no_wrap, table.columns[1].overflow = True, "fold"
-    table.columns[3].style = "dim"
+    table.columns[4].style = "dim"
     for kind in result.kinds:
         table.add_section()
         for at, domain in enumerate(result.domains):
@@ -106,6 +107,7 @@ def _show(console: Output, result: Sensitivity) -> None:
             table.add_row(
                 kind if at == 0 else "",
                 escape(printable(domain)),
+                result.noticed_by(kind) if at == 0 else "",
                 "-" if level is None else f"{level:g}",
                 *(f"{100 * rate.share:.0f}" for rate in rates),
             )
@@ -118,9 +120,9 @@ def _show(console: Output, result: Sensitivity) -> None:
         verbs = ("is", "was") if result.in_model == 1 else ("are", "were")
         known = f"; {result.in_model} {verbs[0]} in the model and {verbs[1]} left out of it"
     console.write(
-        "Percent of recordings above the threshold: without a fault, then by fault level in dB "
-        f"relative to the recording; from which level at least {100 * result.detect:g} % are "
-        f"caught. Recordings: {clips}{known}. "
+        "Percent of recordings that are caught, by the score or by the ranges of the normals: "
+        "without a fault, then by fault level in dB relative to the recording; from which level at "
+        f"least {100 * result.detect:g} % are caught. Recordings: {clips}{known}. "
         f"The model's false-alarm rate is {result.false_alarm_rate:g}."
     )
     for sentence in result.sentences():

@@ -29,6 +29,7 @@ MARGIN_DB = 6.0
 MARGIN_DUTY = 30.0
 DUTY, FLATNESS = QUANTITIES.index("duty"), QUANTITIES.index("flatness")
 _LOWEST = -140.0  # dB, of silence
+_LONELY_DB, _ENOUGH = 12.0, 10
 
 
 def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[str, Any]:
@@ -36,7 +37,8 @@ def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[st
 
     A level may lie 6 dB outside the normals', plus their standard deviation (by a factor
     ``1 + 5 / n`` larger for n clips); the duty 30 % below them; the flatness half as far from that
-    of white noise as the flattest of them.
+    of white noise as the flattest of them. Of ten clips or more, a single one that is more than
+    12 dB away from all others does not count.
 
     Parameters
     ----------
@@ -59,7 +61,12 @@ def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[st
     >>> learn_ranges(levels)["limits"]["level"]
     [-47.8, -32.2]
     """
-    values = np.asarray(levels, np.float64)
+    values = np.sort(np.asarray(levels, np.float64), axis=0)
+    if len(values) >= _ENOUGH:
+        inner = values[1:-1]
+        low, high = inner.min(axis=0) - _LONELY_DB, inner.max(axis=0) + _LONELY_DB
+        values[0] = np.where(values[0] < low, inner[0], values[0])
+        values[-1] = np.where(values[-1] > high, inner[-1], values[-1])
     margin = MARGIN_DB + values.std(axis=0) * (1 + 5 / len(values))
     low, high = values.min(axis=0) - margin, values.max(axis=0) + margin
     low[DUTY], high[DUTY] = values[:, DUTY].min() - MARGIN_DUTY, 100

@@ -7,17 +7,27 @@
 - ``modulation``: the sound swells and fades 1 to 15 times a second (looseness, a broken bar);
 - ``resonance``: an equaliser peak (a part that came loose and rings along).
 
-The level is the RMS of the *change* over the RMS of the recording, for all of them.
+What is no fault of the machine, and what a network may not hear at all:
+
+- ``level``: it becomes quieter (a microphone that moved): by half at -6 dB, to a tenth at -0.9 dB;
+- ``off``: it stops, for half of the time at -3 dB, all of it at 0 dB; what remains is a humming
+  hall, 30 dB below the recording;
+- ``white``: white noise over all frequencies (a bad cable, rain);
+- ``speed``: it runs faster or slower, by 6 % at -24 dB, 25 % at -12 dB.
+
+The level is the RMS of the *change* over the RMS of the recording, for all of them but ``speed``,
+whose level is that of the relative change of speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from daco.audio.decode import resample
 from daco.errors import InputError
 from daco.synthetic.sounds import ring
 from daco.validation import Float32s, Float64s
@@ -27,6 +37,9 @@ LEVELS = (-18.0, -10.0, -4.0)
 
 FAR_DB = -20.0
 """A fault at the far microphone, relative to the near one: no room keeps it away from there."""
+
+HALL_DB = -30.0
+"""What is heard of a machine that is off, relative to the recording."""
 
 LOUDEST_DB = 60.0
 
@@ -42,7 +55,7 @@ def inject(
         Of channels, the first is the near microphone, whose RMS counts; all others are far.
     sample_rate : int
     kind : str
-        One of `KINDS`.
+        One of `ALL_KINDS`.
     level_db : float
         20 log10 of the RMS of the change over the RMS of the recording, both around their mean.
         Above -3 dB a modulation passes through zero.
@@ -66,38 +79,42 @@ def inject(
     if not -np.inf < level_db <= LOUDEST_DB:
         raise InputError(f"A fault's level is a number of decibels below 60. Got {level_db!r}.")
     clean = checked_wave(wave)
-    change = fault_signal(clean, sample_rate, kind, rng)
-    return add_fault(clean, change, level_db)
+    (change,) = fault_changes(clean, sample_rate, kind, [level_db], rng)
+    return clean + change
 
 
-def fault_signal(
-    wave: ArrayLike, sample_rate: int, kind: str, rng: np.random.Generator
-) -> Float32s:
-    """What `inject` adds at 0 dB, of the shape of `wave`: one fault for any number of levels."""
-    if kind not in _MAKERS:
-        raise InputError(f"A fault is one of {', '.join(KINDS)}. Got {kind!r} instead.")
+def fault_changes(
+    wave: ArrayLike,
+    sample_rate: int,
+    kind: str,
+    levels_db: Sequence[float],
+    rng: np.random.Generator,
+) -> Iterator[Float32s]:
+    """What `inject` adds at each level, of the shape of `wave`: the same fault at all of them."""
+    if kind not in ALL_KINDS:
+        raise InputError(f"A fault is one of {', '.join(ALL_KINDS)}. Got {kind!r} instead.")
     if not sample_rate > 0:
         raise InputError(f"The sample rate must be a number above 0. Got {sample_rate!r}.")
     clean = checked_wave(wave)
     near = np.atleast_2d(clean)[0].astype(np.float64)
     near -= near.mean()
-    change = np.zeros_like(near)
     wanted = np.sqrt(np.mean(near**2))
-    if len(near) > 1 and wanted > 0:
+    usable = len(near) > 1 and wanted > 0
+    fault = np.zeros_like(near)
+    if usable and kind in _MAKERS:
         fault = _MAKERS[kind](near, int(sample_rate), rng)
         fault = fault - fault.mean()
         level = np.sqrt(np.mean(fault**2))
-        change = fault * (wanted / level) if level > 0 else change
-    if clean.ndim == 1:
-        return change.astype(np.float32)
-    gains = np.full((len(clean), 1), 10 ** (FAR_DB / 20))
+        fault = fault * (wanted / level) if level > 0 else np.zeros_like(near)
+    seed = rng.integers(2**32)
+    gains = np.full((len(np.atleast_2d(clean)), 1), 10 ** (FAR_DB / 20))
     gains[0] = 1
-    return (gains * change).astype(np.float32)
-
-
-def add_fault(wave: Float32s, change: Float32s, level_db: float) -> Float32s:
-    """`wave` with a `fault_signal` at a level."""
-    return wave + np.float32(10 ** (level_db / 20)) * change
+    for level_db in levels_db:
+        change = 10 ** (level_db / 20) * fault
+        if usable and kind in _BY_LEVEL:
+            own = np.random.default_rng(seed)
+            change = _BY_LEVEL[kind](near, int(sample_rate), level_db, own)
+        yield (gains * change).astype(np.float32).reshape(clean.shape)
 
 
 def checked_wave(wave: ArrayLike) -> Float32s:
@@ -186,7 +203,40 @@ _MAKERS: dict[str, Callable[[Float64s, int, np.random.Generator], Float64s]] = {
 }
 
 KINDS = tuple(_MAKERS)
-"""The kinds of faults."""
+"""The kinds of faults of a machine."""
+
+
+def _off(wave: Float64s, rate: int, level_db: float, rng: np.random.Generator) -> Float64s:
+    from scipy import fft
+
+    n = len(wave)
+    length = min(n, round(n * 10 ** (level_db / 10)))
+    first = int(rng.integers(n - length + 1))
+    spectrum = fft.rfft(rng.normal(size=n)) / np.sqrt(1 + np.arange(n // 2 + 1))
+    hum = np.sin(2 * np.pi * 100 * np.arange(n) / rate + rng.uniform(0, 6))
+    hall = fft.irfft(spectrum, n)
+    hall = hall / hall.std() + hum
+    hall *= 10 ** (HALL_DB / 20) * wave.std() / hall.std()
+    change = np.zeros(n)
+    change[first : first + length] = (hall - wave)[first : first + length]
+    return change
+
+
+def _speed(wave: Float64s, rate: int, level_db: float, rng: np.random.Generator) -> Float64s:
+    factor = (1 + 10 ** (level_db / 20)) ** rng.choice([-1, 1])
+    other = resample(wave.astype(np.float32), rate, max(1, round(rate / factor)))[: len(wave)]
+    # What becomes too short goes on with its mirror image.
+    return np.asarray(np.pad(other, (0, len(wave) - len(other)), "reflect") - wave, np.float64)
+
+
+_BY_LEVEL = {"off": _off, "speed": _speed}
+_MAKERS |= {
+    "level": lambda wave, rate, rng: -wave,
+    "white": lambda wave, rate, rng: rng.normal(size=len(wave)),
+}
+
+ALL_KINDS = (*_MAKERS, *_BY_LEVEL)
+"""With those that are no fault of the machine."""
 
 
 def _hertz(rng: np.random.Generator, low: float, high: float, rate: int) -> float:

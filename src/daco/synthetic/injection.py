@@ -24,7 +24,7 @@ from daco.embedding.frontend import decoder_of, embed_equal
 from daco.embedding.provenance import check_readouts, origin_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
-from daco.synthetic.faults import FAR_DB, KINDS, LEVELS, LOUDEST_DB, add_fault, fault_signal
+from daco.synthetic.faults import ALL_KINDS, FAR_DB, KINDS, LEVELS, LOUDEST_DB, fault_changes
 from daco.validation import Float32s, require_whole
 
 PER_DOMAIN = 20
@@ -46,10 +46,10 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(self.kinds))
         object.__setattr__(self, "levels", tuple(sorted({float(each) for each in self.levels})))
-        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        unknown = [kind for kind in self.kinds if kind not in ALL_KINDS]
         if unknown or not self.kinds or len(set(self.kinds)) != len(self.kinds):
             raise InputError(
-                f"Faults are some of {', '.join(KINDS)}, each once. Got {list(self.kinds)!r}."
+                f"Faults are some of {', '.join(ALL_KINDS)}, each once. Got {list(self.kinds)!r}."
             )
         if not self.levels or not all(-np.inf < each <= LOUDEST_DB for each in self.levels):
             raise InputError(
@@ -164,12 +164,10 @@ def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterat
     yield sound.waves
     for kind in plan.kinds:
         # Seeded by the name, so that a recording's faults do not depend on the other recordings.
-        rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), KINDS.index(kind)])
-        change = gain * fault_signal(origin, sound.rate, kind, rng)
-        # Resampling is linear: once for all levels.
-        change = resample(change, sound.rate, decoder.sample_rate or sound.rate, decoder.resampler)
-        for level in plan.levels:
-            yield add_fault(sound.waves, change, level)
+        rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), ALL_KINDS.index(kind)])
+        rates = sound.rate, decoder.sample_rate or sound.rate
+        for change in fault_changes(origin, sound.rate, kind, plan.levels, rng):
+            yield sound.waves + resample(gain * change, *rates, decoder.resampler)
 
 
 def _fault_origin(sound: Sound, policy: int | str) -> tuple[Float32s, np.float32]:

@@ -1,194 +1,47 @@
-"""Sensitivity of a model: the share of faulted recordings above its threshold, by fault level.
+"""Sensitivity of a model: the share of faulted recordings that it notices, by fault level.
 
 Faults are injected into normal recordings of the machine (:mod:`daco.synthetic.injection`). A
-recording that the model holds as a normal is judged by the model without it.
+recording that the model holds as a normal is judged by the model without it; others of the same
+session stay in the bank, so that a fault in a new recording may be noticed at a lower level, and a
+normal one more often called anomalous. Noticed is what the score calls anomalous, and what lies
+outside the ranges of the normals' levels.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import ONE_DOMAIN, ClipTable, machine_title
+from daco.backbones.levels import LEVELS as SOUND
+from daco.backbones.levels import parse_levels
+from daco.data.clips import Clip, ClipTable, machine_title
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.detector.normals import readout_for
+from daco.detector.ranges import check_levels
 from daco.embedding.frontend import Listener
 from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
+from daco.files.remote import parse_location
 from daco.method.bank import NormalBank
 from daco.method.distances import unit_rows
 from daco.method.pseudo_anomalies import SAME, PseudoAnomalies, injected
-from daco.synthetic.faults import KINDS
+from daco.synthetic.faults import ALL_KINDS
 from daco.synthetic.injection import Plan, Progress, choose_recordings, inject_recordings
+from daco.synthetic.rates import DETECT, Sensitivity
 from daco.text import name_list, quantity
 
 LEVELS = tuple(float(level) for level in range(-24, 1, 3))
 """Decibels relative to the recording."""
 
-DETECT = 0.9
-"""The share of recordings that counts as caught."""
+QUICK_KINDS = ("impacts", "tones", "white", "off")
+QUICK_LEVELS = (-18.0, -12.0, -6.0, 0.0)
+"""What `quick_sensitivity` injects: some 2 s without a network."""
 
-CONFIDENCE = 0.95
-FEW = 20
 _AT_ONCE = 10  # of a domain's normals, one in so many is missing from the bank at a time
-
-Counts = NDArray[np.int64]
-
-
-class Rate(NamedTuple):
-    """So many of so many clips, and the interval that 95 % of such counts are drawn from.
-
-    >>> Rate(9, 10).share, [round(end, 2) for end in Rate(10, 10).interval]
-    (0.9, [0.69, 1.0])
-    """
-
-    caught: int
-    clips: int
-
-    @property
-    def share(self) -> float:
-        """The rate itself."""
-        return self.caught / self.clips
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Clopper and Pearson's exact binomial interval."""
-        from scipy.stats import binomtest
-
-        ends = binomtest(self.caught, self.clips).proportion_ci(CONFIDENCE)
-        return float(ends.low), float(ends.high)
-
-    def to_row(self) -> dict[str, Any]:
-        """Counts, share and interval by column."""
-        low, high = self.interval
-        counts = {"caught": self.caught, "clips": self.clips}
-        return {**counts, "rate": self.share, "low": low, "high": high}
-
-
-@dataclass(frozen=True, eq=False)
-class Sensitivity:
-    """Detection rates of a model by kind of fault, domain and (ascending) level.
-
-    ``caught`` counts recordings above the threshold, of shape (kinds, domains, levels),
-    ``false_alarms`` the same recordings without a fault and ``clips`` all of them, by domain.
-    ``detect`` is the share that counts as caught, ``in_model`` how many recordings are among the
-    model's normals and were left out of it, and ``recorded`` what the machine of the recordings is
-    called, where that is not the model's name.
-    """
-
-    machine: str
-    config: str
-    model_sha256: str
-    thresholds: dict[str, float]
-    false_alarm_rate: float
-    kinds: tuple[str, ...]
-    domains: tuple[str, ...]
-    levels: tuple[float, ...]
-    caught: Counts
-    false_alarms: Counts
-    clips: Counts
-    detect: float
-    in_model: int
-    seed: int
-    recorded: tuple[str, ...] = ()
-
-    def rate(self, kind: str, domain: str, level: float) -> Rate:
-        """The detection rate of one fault, domain and level."""
-        at = self.kinds.index(kind), self.domains.index(domain), self.levels.index(level)
-        return Rate(int(self.caught[at]), int(self.clips[at[1]]))
-
-    def false_alarm(self, domain: str) -> Rate:
-        """The share of the same recordings that the model flags without a fault."""
-        at = self.domains.index(domain)
-        return Rate(int(self.false_alarms[at]), int(self.clips[at]))
-
-    def caught_from(self, kind: str, domain: str) -> float | None:
-        """The lowest level from which on the fault is caught at every level; None if at none."""
-        lowest = None
-        for level in reversed(self.levels):
-            if self.rate(kind, domain, level).share < self.detect:
-                break
-            lowest = level
-        return lowest
-
-    def sentences(self) -> Iterator[str]:
-        """One sentence for each kind of fault.
-
-        ``impacts are caught from -12 dB in source, from -6 dB in target.``
-        """
-        top = self.levels[-1]
-        for kind in self.kinds:
-            verb = "are" if kind in ("impacts", "tones") else "is"
-            caught, missed = [], []
-            for domain in self.domains:
-                level = self.caught_from(kind, domain)
-                where = "" if self.domains == (ONE_DOMAIN,) else f" in {domain}"
-                if level is None:
-                    missed.append(f"{self.rate(kind, domain, top).share:.0%}{where}")
-                else:
-                    caught.append(f"from {level:g} dB{where}")
-            text = f"{kind} {verb} caught {', '.join(caught)}" if caught else f"{kind} {verb}"
-            if missed:
-                text += f"{', ' if caught else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
-            yield f"{text}."
-
-    def cautions(self) -> Iterator[str]:
-        """What the numbers do not say."""
-        if self.recorded and not self.in_model:
-            yield (
-                f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
-                "and none of them is in the model: if that is another machine, the rates say "
-                "nothing about the model's."
-            )
-        for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
-            if clips < FEW:
-                low = Rate(clips, clips).interval[0]
-                stand = "recordings stand" if clips > 1 else "recording stands"
-                yield (
-                    f"{clips} {domain} {stand} behind each rate there: even {clips} of {clips} "
-                    f"caught may be a true rate of {low:.2f}."
-                )
-        for domain in self.domains:
-            alarms = self.false_alarm(domain)
-            if alarms.interval[0] > self.false_alarm_rate:
-                yield (
-                    f"{alarms.caught} of {alarms.clips} {domain} recordings are flagged without a "
-                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows for: "
-                    "what is caught there says little."
-                )
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per fault, domain and level; the clean recordings come first, without a fault."""
-        for domain in self.domains:
-            row = self.false_alarm(domain).to_row()
-            yield {"fault": "", "domain": domain, "level_db": None, **row}
-        for kind, domain, level in product(self.kinds, self.domains, self.levels):
-            row = self.rate(kind, domain, level).to_row()
-            yield {"fault": kind, "domain": domain, "level_db": level, **row}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        names = ("machine", "config", "model_sha256", "thresholds", "false_alarm_rate", "detect")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "clips": dict(zip(self.domains, self.clips.tolist(), strict=True)),
-            "in_model": self.in_model,
-            "recorded": list(self.recorded),
-            "seed": self.seed,
-            "caught_from_db": {
-                kind: {domain: self.caught_from(kind, domain) for domain in self.domains}
-                for kind in self.kinds
-            },
-            "sentences": list(self.sentences()),
-            "cautions": list(self.cautions()),
-            "rates": list(self.rows()),
-        }
 
 
 def measure_sensitivity(
@@ -196,7 +49,7 @@ def measure_sensitivity(
     recordings: ClipTable,
     listener: Listener,
     *,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = ALL_KINDS,
     levels: Sequence[float] = LEVELS,
     per_domain: int = 20,
     detect: float = DETECT,
@@ -240,14 +93,16 @@ def detection_rates(
     clean = np.array([not fault for fault in faults.columns["fault"]])
     same = same_recordings(model, anomalies.clean, faults.columns["path"][clean].tolist())
     flagged, clean_flagged = _alarms(model, anomalies, same)
+    outside = _outside(model, faults)
+    flagged, clean_flagged = flagged | outside[~clean], clean_flagged | outside[clean]
     kinds, kind_of = _codes(anomalies.kinds.tolist())
     domains, domain_of = _codes(anomalies.domains.tolist())
     steps = [float(level) for level in faults.columns["level_db"] if level is not None]
     levels, level_of = np.unique(steps, return_inverse=True)
     at = kind_of, domain_of[anomalies.origin], level_of
-    caught, versions = np.zeros((2, len(kinds), len(domains), len(levels)), np.int64)
-    np.add.at(caught, at, flagged)
-    np.add.at(versions, at, 1)
+    caught, ranged, versions = np.zeros((3, len(kinds), len(domains), len(levels)), np.int64)
+    for counts, values in ((caught, flagged), (ranged, outside[~clean]), (versions, 1)):
+        np.add.at(counts, at, values)
     clips = np.bincount(domain_of)
     if (versions != clips[None, :, None]).any():
         raise DataError("The table of faults lacks some versions of some recordings.")
@@ -265,7 +120,30 @@ def detection_rates(
         in_model=sum(bool(len(rows)) for rows in same),
         seed=int(json.loads(faults.metadata.get("faults", "{}")).get("seed", 0)),
         recorded=() if known else tuple(machine_title(*pair) for pair in pairs),
+        by_ranges=ranged,
     )
+
+
+def _outside(model: MachineModel, faults: EmbeddingTable) -> NDArray[np.bool_]:
+    """Whether the levels of each version are outside the ranges."""
+    levels = parse_levels(faults.columns.get(SOUND, ()))
+    if model.ranges is None or levels is None:
+        return np.zeros(len(faults), bool)
+    return np.array([guard is not None for guard in check_levels(model.ranges, levels)])
+
+
+def quick_sensitivity(
+    model: MachineModel, listener: Listener, progress: Progress | None = None
+) -> Sensitivity:
+    """What a model that was fitted on recordings notices, by few of them and few faults."""
+    labels = [model.domains[code] for code in model.clip_domains]
+    clips = [
+        Clip(name, model.machine, domain=domain)
+        for name, domain in zip(model.clip_names, labels, strict=True)
+    ]
+    table = ClipTable(parse_location(model.provenance["root"]), tuple(clips))
+    quick: dict[str, Any] = {"kinds": QUICK_KINDS, "levels": QUICK_LEVELS, "per_domain": 3}
+    return measure_sensitivity(model, table, listener, **quick, progress=progress)
 
 
 def _codes(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.intp]]:

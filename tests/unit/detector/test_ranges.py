@@ -47,6 +47,21 @@ def test_the_margin_is_6_db_and_grows_with_the_spread_and_with_few_clips():
     assert learn_ranges(USUAL[None])["limits"]["level"] == [-46, -34]
 
 
+def test_a_single_odd_normal_of_ten_does_not_set_the_ranges():
+    levels = normals(10)
+    for odd in (-90.0, -5.0):
+        levels[3, :9] = odd
+        learned = learn_ranges(levels)["limits"]
+        clean = learn_ranges(np.delete(levels, 3, axis=0))["limits"]
+        for name in QUANTITIES:
+            assert learned[name] == pytest.approx(clean[name], abs=0.3)
+    levels[4, :9] = levels[3, :9]  # two of them are a condition of the machine
+    assert learn_ranges(levels)["limits"]["level"][1] > -5
+    few = normals(9)
+    few[3, :9] = -90
+    assert learn_ranges(few)["limits"]["level"][0] < -90
+
+
 def test_one_loud_band_is_out_of_range_and_named_with_its_figures():
     guard = one(learn_ranges(normals()), **{"2000_Hz": -20})
     assert guard.state == "out of range"

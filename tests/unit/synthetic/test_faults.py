@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daco.errors import InputError
-from daco.synthetic.faults import FAR_DB, KINDS, add_fault, fault_signal, inject
+from daco.synthetic.faults import ALL_KINDS, FAR_DB, KINDS, fault_changes, inject
 
 RATE = 16000
 
@@ -17,6 +17,10 @@ def recording(seed=0, n=RATE, scale=0.1, offset=0.0):
     rng = np.random.default_rng(seed)
     hum = np.sin(2 * np.pi * 100 * np.arange(n) / RATE)
     return (scale * (hum + 0.3 * rng.normal(size=n)) + offset).astype(np.float32)
+
+
+def fault_signal(clean, rate, kind, rng):
+    return next(fault_changes(clean, rate, kind, [0.0], rng))
 
 
 def level(faulted, clean):
@@ -53,20 +57,20 @@ def test_the_same_generator_gives_the_same_fault_and_another_one_another(kind):
     assert not np.allclose(first, other)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 @pytest.mark.parametrize("clean", [np.zeros(1000, np.float32), np.full(9, 0.2), [0.5]])
 def test_silence_stays_silence(kind, clean):
     faulted = inject(np.asarray(clean), RATE, kind, 0, np.random.default_rng(0))
     assert np.array_equal(faulted, np.asarray(clean, np.float32))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_one_fault_serves_all_levels(kind):
     clean = recording()
-    change = fault_signal(clean, RATE, kind, np.random.default_rng(3))
-    for level_db in (-18, 0):
+    changes = fault_changes(clean, RATE, kind, (-18, 0), np.random.default_rng(3))
+    for level_db, change in zip((-18, 0), changes, strict=True):
         faulted = inject(clean, RATE, kind, level_db, np.random.default_rng(3))
-        assert np.allclose(faulted, add_fault(clean, change, level_db), atol=1e-7)
+        assert np.array_equal(faulted, clean + change)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,3 +166,38 @@ def test_a_resonance_raises_a_band_and_adds_no_other(seed):
 def test_what_cannot_be_injected_is_said(wave, rate, kind, level_db, match):
     with pytest.raises(InputError, match=match):
         inject(wave, rate, kind, level_db, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("level_db", "share"), [(-6.0206, 0.5), (-0.9151, 0.1)])
+def test_a_level_makes_the_recording_quieter(level_db, share):
+    clean = recording()
+    faulted = inject(clean, RATE, "level", level_db, np.random.default_rng(0))
+    assert faulted - faulted.mean() == pytest.approx(share * (clean - clean.mean()), abs=1e-5)
+
+
+def test_a_machine_that_is_off_leaves_a_quiet_hall_for_its_share_of_the_time():
+    clean = recording(n=4 * RATE)
+    for level_db, share in ((-10, 0.1), (-3.0103, 0.5), (0, 1.0), (6, 1.0)):
+        faulted = inject(clean, RATE, "off", level_db, np.random.default_rng(0))
+        changed = faulted != clean
+        assert changed.mean() == pytest.approx(share, abs=0.01)
+        assert np.ptp(np.flatnonzero(changed)) + 1 == changed.sum()  # in one piece
+        assert level(faulted, clean) == pytest.approx(min(0, level_db), abs=0.3)
+    silent = inject(clean, RATE, "off", 0, np.random.default_rng(0))
+    assert 20 * np.log10(silent.std() / clean.std()) == pytest.approx(-30, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_another_speed_moves_all_frequencies(seed):
+    tone = np.sin(2 * np.pi * 1000 * np.arange(2 * RATE) / RATE).astype(np.float32)
+    faulted = inject(tone, RATE, "speed", -20, np.random.default_rng(seed))
+    power = np.abs(np.fft.rfft(faulted * np.hanning(len(tone))))
+    found = np.fft.rfftfreq(len(tone), 1 / RATE)[np.argmax(power)]
+    assert min(abs(found - 1100), abs(found - 1000 / 1.1)) < 1
+    assert faulted.std() == pytest.approx(tone.std(), rel=0.01)
+
+
+def test_white_noise_is_white():
+    power, _, _ = spectrum("white", 0)
+    parts = power[1:].reshape(16, -1).mean(axis=1)
+    assert parts.max() / parts.min() < 2

@@ -12,16 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from daco.backbones.levels import levels_text
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
+from daco.detector.ranges import learn_ranges
 from daco.errors import DataError, NotEnoughClipsError
 from daco.experiments.figures.models import plot_sensitivity
 from daco.method.bank import NormalBank
 from daco.synthetic import sensitivity
+from daco.synthetic.rates import Rate, Sensitivity
 from daco.synthetic.sensitivity import (
-    Rate,
-    Sensitivity,
     detection_rates,
     of_machine,
     same_recordings,
@@ -58,6 +59,31 @@ def test_the_sentences_say_it():
     assert list(mixed.sentences())[1] == (
         "noise is caught from -12 dB in source, not caught up to 0 dB: 10% in target."
     )
+
+
+def test_what_the_ranges_notice_is_said():
+    ranged = np.array([[[0, 0, 0], [0, 0, 0]], [[0, 0, 20], [0, 0, 9]]])
+    caught = [FOUND[0], [[0, 0, 20], [0, 0, 10]]]
+    found = result(caught, by_ranges=ranged)
+    assert [found.noticed_by(kind) for kind in ("impacts", "noise")] == ["score", "ranges"]
+    assert list(found.sentences())[1] == (
+        "noise is caught from 0 dB in source, from 0 dB in target, by the ranges."
+    )
+    rows = {(row["fault"], row["domain"], row["level_db"]): row for row in found.rows()}
+    assert rows["noise", "target", 0.0]["by_ranges"] == 9
+    assert result([FOUND[0], np.zeros((2, 3), int)], by_ranges=ranged).noticed_by("noise") == "-"
+
+
+def test_the_summary_has_three_lines():
+    ranged = np.zeros((2, 2, 3), int)
+    ranged[1, :, 2] = [10, 5]
+    found = result([FOUND[0], [[0, 0, 20], [1, 1, 1]]], by_ranges=ranged)
+    assert found.summary() == [
+        "synthetic faults in 30 recordings, by level relative to the recording:",
+        "noticed: impacts from -6 dB in source (score); impacts from 0 dB in target (score); "
+        "noise from 0 dB in source (both)",
+        "not noticed up to 0 dB: noise in target",
+    ]
 
 
 def test_few_clips_and_too_many_false_alarms_are_said():
@@ -194,6 +220,21 @@ def test_at_most_a_tenth_of_a_domain_is_missing_at_a_time(monkeypatch):
     assert min(size for _, size in sizes) >= 9
     assert sum(40 - source for source, _ in sizes) == 40
     assert sum(10 - target for _, target in sizes) == 10
+
+
+def test_versions_outside_the_ranges_are_caught_whatever_their_score():
+    usual = np.array([*[-40.0] * 9, 100, -5])
+    model = replace(small_model(), ranges=learn_ranges(np.stack([usual] * 20)))
+    table = faults_of(range(50), normals(seed=5)[0], versions=2)
+    quiet = usual - [*[20.0] * 9, 0, 0]
+    levels = [quiet if level == "0" else usual for level in table.columns["level_db"]]
+    columns = {**table.columns, "levels": np.array(levels_text(np.array(levels)), object)}
+    ranged = EmbeddingTable(columns, {"embedding": table.matrix()}, table.metadata)
+    made, plain = detection_rates(model, ranged), detection_rates(model, table)
+    assert made.by_ranges.tolist() == [[[0, 40], [0, 10]]]
+    assert made.caught[0, :, 1].tolist() == [40, 10]
+    assert made.caught[0, :, 0].tolist() == plain.caught[0, :, 0].tolist()
+    assert plain.by_ranges.sum() == 0
 
 
 def test_new_recordings_are_judged_by_the_model_itself():
