@@ -47,6 +47,7 @@ PAGES = (
     "tutorials/library-author.md",
     "how-a-number-gets-here.md",
     "from-ten-recordings-to-an-alarm.md",
+    "operate.md",
     "readouts.md",
     "scorers.md",
     "vote.md",

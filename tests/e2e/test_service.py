@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from service_process import RATE, ServiceProcess, faulty, humming, model, normal, wait_until, wav
 from stores import verdict
 
+from daco.detector.gate import list_normals
 from daco.monitoring.service import schemas
 from daco.monitoring.store import NewClip, Store, StoredAlarm
 
@@ -194,9 +195,28 @@ class TestReading:
         assert seen["drift"]["remedy"].startswith(f"daco calibrate {machine}.daco NEW_NORMALS")
         assert "false-alarm" not in seen["drift"]["sentence"]
 
+    def test_the_normals_of_a_model_come_page_by_page(self, service, machine):
+        path, rows, offset = f"/v1/machines/{machine}/normals", [], 0
+        while offset is not None:
+            answer = service.get(path, params={"limit": 15, "offset": offset}).json()
+            page = schemas.Normals.model_validate(answer)
+            assert page.total == 40
+            rows += page.normals
+            offset = page.next
+        expected = list_normals(model())
+        assert [each.row for each in rows] == [each.row for each in expected]
+        # another process, other threads: float32 products differ in the last bits
+        assert [each.score for each in rows] == pytest.approx(
+            [each.score for each in expected], abs=1e-3
+        )
+        assert service.get(path).json()["next"] == 20
+
     @pytest.mark.parametrize(
         ("path", "status"),
         [
+            ("/v1/machines/nobody/normals", 404),
+            ("/v1/machines/press-0/normals?limit=0", 422),
+            ("/v1/machines/press-0/normals?offset=99", 200),
             ("/v1/clips/999999", 404),
             ("/v1/clips/999999/audio", 404),
             ("/v1/machines/press-0/normals/99/audio", 404),
@@ -364,6 +384,7 @@ class TestOperation:
             "/v1/clips/{clip_id}",
             "/v1/clips/{clip_id}/audio",
             "/v1/clips/{clip_id}/spectrogram.png",
+            "/v1/machines/{machine}/normals",
             "/v1/machines/{machine}/normals/{index}/audio",
             "/v1/machines/{machine}/normals/{index}/spectrogram.png",
             "/v1/alarms",

@@ -14,14 +14,19 @@ Measured here at nominal 0.10:
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from shared_data import shared
 
 import daco
 from daco.detector.model import MachineModel
 from daco.detector.reference import ReferenceScores
 from daco.detector.revision import calibrate_with
 from daco.method.siblings import likely_siblings
+from daco.monitoring.adaptation import Adaptation
 
 pytestmark = pytest.mark.statistical
 
@@ -35,6 +40,65 @@ def share(p_values, rate) -> float:
 
 def standard_error(rates) -> float:
     return float(np.std(rates, ddof=1) / np.sqrt(len(rates)))
+
+
+class TestRealMachines:
+    """A fan and a bearing at 0.1: 50 healthy and 50 faulty clips of other sessions a domain."""
+
+    FREE = ("logmel_mod", "mod60", "env", "cep")
+    CASES = ((("mn04",), "raw-k1"), (("mn04",), "varmin-K4"), (("mn04",), "conf-soft-m0-k1"),
+             (FREE, "vote"), (("mn04", *FREE), "vote"))  # fmt: skip
+
+    def models(self):
+        """Models, what they score and how they weigh the test clips, and these clips' truth."""
+        for machine in ("fan", "bearing"):
+            folder = shared("real", "embeddings")
+            data = {
+                view: np.load(folder / f"{machine}_{view}.npz") for view in ("mn04", *self.FREE)
+            }
+            vectors = {view: each[each.files[0]].astype(np.float32) for view, each in data.items()}
+            parts = [name.split("/")[-1].split("_") for name in data["mn04"]["file_name"].tolist()]
+            domain, split, label = np.array([part[2:5] for part in parts]).T
+            train = split == "train"
+            codes, faulty = (domain[~train] == "target").astype(int), label[~train] == "anomaly"
+            for views, config in self.CASES:
+                normals = {view: vectors[view][train] for view in views}
+                model = MachineModel.fit(normals, domain[train], machine=machine, config=config)
+                clips = {view: vectors[view][~train] for view in views}
+                examined = model.bank.examine(clips, config)
+                yield model, examined.scores[:, 0], examined.weights, codes, faulty
+
+    def test_commissioned_with_25_clips_a_domain_they_alarm_at_about_the_stated_rate(self):
+        realised, found = [], []
+        for model, scores, weights, codes, faulty in self.models():
+            rng, rates = np.random.default_rng(0), []
+            for _ in range(50):
+                mixed = [rng.permutation(np.flatnonzero(~faulty & (codes == g))) for g in (0, 1)]
+                new = np.concatenate([rows[:25] for rows in mixed])
+                reference = ReferenceScores(
+                    scores[new], codes[new], model.domains, model.reference.bounded
+                )
+                p_values = reference.p_values(scores, weights)
+                left = [share(p_values[rows[25:]], 0.1) for rows in mixed]
+                rates.append([*left, share(p_values[faulty], 0.1)])
+            *domains, detection = np.mean(rates, axis=0)
+            realised += domains
+            found.append(detection)
+        assert np.mean(np.abs(np.array(realised) - 0.1)) < 0.04
+        assert max(realised) < 0.18
+        assert np.mean(found) > 0.3
+
+    def test_from_training_clips_no_rate_is_above_the_range_that_is_expected(self):
+        """Plain leave-one-out scores realise up to .98."""
+        realised = []
+        for model, scores, weights, codes, faulty in self.models():
+            p_values, expected = model.reference.p_values(scores, weights), model.expected_rates()
+            for code, domain in enumerate(model.domains):
+                rate = share(p_values[~faulty & (codes == code)], 0.1)
+                assert rate <= expected[domain][1]
+                realised.append(rate)
+        assert np.mean(np.abs(np.array(realised) - 0.1)) < 0.08
+        assert max(realised) <= 0.25
 
 
 class TestSiblings:
@@ -180,3 +244,88 @@ class TestUnknownDomains:
         training, new = (found[basis, 0.1, "target"].mean() for basis in ("training", "new"))
         assert new < training
         assert new < 0.3
+
+
+class TestAdaptation:
+    """A machine whose scores are normal, judged against 200 training clips at a rate of 0.1."""
+
+    SEEDS, RATE, HOURS = range(8), 0.1, datetime(2026, 5, 12, tzinfo=UTC)
+
+    def start(self, rng) -> tuple[Adaptation, ReferenceScores]:
+        return Adaptation("model", self.RATE), ReferenceScores(
+            rng.normal(size=200), [0] * 200, ("all",)
+        )
+
+    def run(self, state, model, scores, first=1) -> tuple[Adaptation, NDArray[np.bool_]]:
+        """Which clips were anomalous, and the state after them."""
+        alarms = np.zeros(len(scores), np.bool_)
+        for i, score in enumerate(scores):
+            p_value = state.reference(model).p_values([score], [[1.0]])[0]
+            alarms[i] = p_value <= self.RATE
+            state = state.after_clip(first + i, score, {"all": 1.0}, anomalous=bool(alarms[i]))
+        return state, alarms
+
+    def healthy(self, state, clips) -> Adaptation:
+        return state.declared_healthy(clips, "anna", after=0, at=self.HOURS)
+
+    def test_a_machine_that_stays_as_it_was_alarms_at_the_stated_rate(self):
+        shares, moved = [], []
+        for seed in self.SEEDS:
+            rng = np.random.default_rng(seed)
+            state, alarms = self.run(*self.start(rng), rng.normal(size=1000))
+            shares.append(alarms[500:].mean())
+            moved.append(abs(state.shifts["all"]))
+        assert np.mean(shares) == pytest.approx(self.RATE, abs=0.02)
+        assert max(moved) < 0.5
+
+    def test_from_eight_of_ten_to_the_stated_rate_while_declared_healthy(self):
+        """New surroundings, 2.1 spreads away: within .03 after 300 clips."""
+        shares, before = [], []
+        for seed in self.SEEDS:
+            rng = np.random.default_rng(seed)
+            state, model = self.start(rng)
+            _, alarms = self.run(state, model, 2.1 + rng.normal(size=20))
+            before.append(alarms.mean())
+            state, _ = self.run(self.healthy(state, 300), model, 2.1 + rng.normal(size=300))
+            assert state.left == 0
+            _, alarms = self.run(state, model, 2.1 + rng.normal(size=300), 301)
+            shares.append(alarms.mean())
+        assert np.mean(before) > 0.7
+        assert np.mean(shares) == pytest.approx(self.RATE, abs=0.03)
+
+    def test_a_step_that_nobody_explains_is_not_learned(self):
+        """The same change without a person: the threshold moves to its bound and no farther."""
+        for seed in self.SEEDS[:3]:
+            rng = np.random.default_rng(seed)
+            state, alarms = self.run(*self.start(rng), 2.1 + rng.normal(size=700))
+            assert state.is_at_bound
+            assert alarms[-200:].mean() > 0.3
+
+    def test_a_fault_that_stays_is_still_anomalous_after_500_clips(self):
+        """It begins after the machine was commissioned, 3 spreads above the normals."""
+        for seed in self.SEEDS[:3]:
+            rng = np.random.default_rng(seed)
+            state, model = self.start(rng)
+            state, _ = self.run(self.healthy(state, 100), model, rng.normal(size=300))
+            _, alarms = self.run(state, model, 3 + rng.normal(size=500), 301)
+            assert alarms[:100].mean() > 0.8
+            assert alarms[-100:].mean() > 0.7
+
+    def test_a_fault_that_grows_slowly_is_not_learned(self):
+        """From 0 to 4 spreads in 800 clips, 0.5 in 100."""
+        for seed in self.SEEDS[:3]:
+            rng = np.random.default_rng(seed)
+            scores = np.linspace(0, 4, 800) + rng.normal(size=800)
+            _, alarms = self.run(*self.start(rng), scores)
+            assert alarms[-100:].mean() > 0.8
+
+    def test_a_slow_drift_of_the_surroundings_stays_near_the_stated_rate(self):
+        """A tenth of a spread in 1,000 clips, 2,000 clips long."""
+        shares = []
+        for seed in self.SEEDS[:4]:
+            rng = np.random.default_rng(seed)
+            drift = np.linspace(0, 0.2, 2000)
+            _, alarms = self.run(*self.start(rng), drift + rng.normal(size=2000))
+            shares.append(alarms[1000:].mean())
+        assert np.mean(shares) == pytest.approx(self.RATE, abs=0.03)
+        assert max(shares) < self.RATE + 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
@@ -45,14 +46,16 @@ def feedback(
     reset: Annotated[
         bool, flag("--reset", "Forget what was learned: the model alone decides again.")
     ] = False,
+    manifest: Annotated[
+        Path | None, option("Write a manifest of the false alarms' recordings, for daco update.")
+    ] = None,
     db: shared.Database = None,
 ) -> None:
     """Say what a clip or an alarm was, or that a machine is healthy, and see the realised rates.
 
     False alarms move the threshold of daco watch and daco serve with --adapt, as far as clips are
     anomalous more often than they should be; faults are never learned. The last answer counts.
-
-    Examples: daco feedback press.daco false-alarm --alarm 12 --comment forklift
+    To add false alarms to the normals, write their manifest and give it to daco update.
     """
     from daco.detector.model import MachineModel
     from daco.detector.modelfile import SUFFIX
@@ -79,7 +82,28 @@ def feedback(
         if commission is not None:
             rate = loaded.false_alarm_rate
             people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
+        if manifest is not None:
+            _write_manifest(console, store, machine, model.parent / "clips", manifest)
         _show(console, store, machine, loaded)
+
+
+def _write_manifest(
+    console: Output, store: Store, machine: str, kept: Path, manifest: Path
+) -> None:
+    """List recordings of false alarms; those of daco serve are in the folder `kept`."""
+    import pandas as pd
+
+    rows = []
+    for clip in store.people.false_alarms(machine):
+        path = kept.absolute() / (clip.audio_path or "")
+        weights = clip.domain_weights
+        if clip.audio_path and path.is_file():
+            domain = max(weights, key=lambda name: weights[name])
+            rows.append({"path": str(path), "machine": machine, "domain": domain})
+    if not rows:
+        raise InputError(f"No recording of a false alarm of {machine} is on this computer.")
+    pd.DataFrame(rows).to_csv(manifest, index=False)
+    console.write(f"{manifest}: {quantity(rows, 'recording')}", wrap=False)
 
 
 def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:

@@ -7,13 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from daco.commands.console import Output, print_json, printable, show_domains
+from daco.commands.console import Output, new_table, print_json, printable, show_domains
 from daco.commands.fit import views_in_words
-from daco.commands.options import AsJson, Location, ModelLocation, option
-from daco.text import name_list
+from daco.commands.options import AsJson, Location, ModelLocation, flag, option
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -28,11 +29,15 @@ _ASSIGNMENTS = {
     "hard": "in the domain that fits best",
 }
 _UPDATES = 10
+_NORMALS = 20
 
 
 def inspect(
     model: ModelLocation,
     as_json: AsJson = False,
+    normals: Annotated[
+        bool, flag("--normals", "List the normals, the most suspicious first; 20, in JSON all.")
+    ] = False,
     db: Annotated[
         str | None, option("Database URL: also show the realised rates, by the answers in it.")
     ] = None,
@@ -41,13 +46,18 @@ def inspect(
     ] = None,
 ) -> None:
     """Show what is in a model: machine, network, normals, configuration, threshold, history."""
+    from daco.detector.gate import list_normals
     from daco.detector.model import MachineModel
 
     console = Output()
     loaded = MachineModel.load(model)
     feedback = [] if db is None else _feedback(db, model, loaded)
     if as_json:
-        print_json(_describe(loaded) | {"bytes": model.stat().st_size, "feedback": feedback})
+        described = _describe(loaded) | {"bytes": model.stat().st_size, "feedback": feedback}
+        listed = {"normal_list": list(map(asdict, list_normals(loaded)))} if normals else {}
+        print_json(described | listed)
+    elif normals:
+        _show_normals(console, loaded)
     else:
         _show(console, loaded, model)
         for sentence in feedback:
@@ -162,6 +172,30 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
         yield "updates", f"{hidden} earlier ones" if hidden else "none"
     for each in updates[-_UPDATES:]:
         yield "update", _update(each)
+
+
+def _show_normals(console: Output, model: MachineModel) -> None:
+    from daco.detector.gate import list_normals
+
+    rows = list_normals(model)
+    table = new_table(["name", "domain"], ["nearest", "score", "p"])
+    if model.sessions:
+        table.add_column("session")
+    table.add_column("remark", overflow="fold")
+    for each in rows[:_NORMALS]:
+        texts = [each.session] * bool(model.sessions) + [each.remark]
+        numbers = [f"{each.nearest_distance:.4g}", f"{each.score:.4g}", f"{each.p_value:.3f}"]
+        cells = [each.name, each.domain, *numbers, *texts]
+        table.add_row(*(escape(printable(cell)) for cell in cells))
+    console.write(model.machine, style="bold")
+    console.print(table)
+    if len(rows) > _NORMALS:
+        console.write(f"and {len(rows) - _NORMALS} more; --json lists all")
+    console.write("nearest: distance to the most similar other normal. score: as of a new clip.")
+    console.write("p: share of the domain's normals that score as high.")
+    if suspicious := [each.name for each in rows if each.remark]:
+        listed = quantity(suspicious, "suspicious normal")
+        console.write(f"{listed}: listen, and remove one with daco update MODEL --remove NAME")
 
 
 def _network(model: MachineModel) -> str:

@@ -7,25 +7,35 @@ silent, clipped, of another rate or length, a copy, or unlike all others is left
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from daco.audio.quality import Quality, length_reasons
+from daco.backbones.levels import CENTRES
 from daco.data.views import Bands, Views
 from daco.detector.model import MachineModel
 from daco.detector.normals import Normals
+from daco.detector.ranges import rate_reasons
 from daco.errors import DataError
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import cosine_distances, equal_views, unit_rows
 from daco.method.pseudo_anomalies import moved_normals
+from daco.method.siblings import likely_siblings, scores_of_normals
 from daco.text import name_list
 from daco.validation import Float64s, Floats, encode_domains
 
-FAR = 2.0
-"""How many times farther than usual the second nearest normal of a clip unlike the others is. On
-two real machines honest normals reach 1.4 with four views and 2.6 with one, rarely."""
+FAR = 2.5
+"""How many times farther than usual the second nearest normal of a clip unlike the others is.
+Honest normals of two real machines reach 1.2 among 1,000; among ten that differ much, 1 of 2,000
+exceeds it in a single view, and none in several."""
+
+FAR_IN_BANDS = 4.0
+"""The same for the levels of its octave bands, which views do not hear. Ten honest normals of ten
+machines reach 2.2 in one of twenty draws, and 4.4 at most; a clip of another machine reaches 5 and
+more where the two sound different."""
 
 FEWEST = 8
 """Normals of a domain, below which nobody can say which one is unlike the others."""
@@ -33,8 +43,10 @@ FEWEST = 8
 MOST = 1 / 3
 """The largest share of a domain's normals that is left out without asking."""
 
+_LEAST = 1e-2  # times, for copies
 _SAMPLE = 512  # normals of a domain whose distances from each other are looked at
 _BLOCK = 1024
+_LARGEST_RATE = 1 << 30
 _LISTED = 10
 _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances between neighbours
 
@@ -67,52 +79,54 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
     >>> suspicious_normals(Normals("fan", X, ("new",) * 10, names, None, {}))[7]
     'copy: of 1.wav'
     """
-    usual = None if known is None or known.frontend is None else known.frontend.seconds
-    found = _bad_recordings(normals, usual) | ({} if known is not None else _copies(normals))
+    found = _bad_recordings(normals, known) | ({} if known is not None else _copies(normals))
     good = np.array([row for row in range(len(normals)) if row not in found], np.intp)
     if len(good):
         X, labels = normals.embeddings[good], [normals.domains[row] for row in good]
         if known is not None:
             X = np.concatenate([X, known.embeddings])
             labels += [known.domains[code] for code in known.clip_domains]
+        told = "times farther from the others than they are from each other"
         for row, times in zip(good.tolist(), oddness(X, labels, normals.bands), strict=False):
             if times > FAR:
-                found[row] = (
-                    f"unlike: {times:.1f} times farther from the others than they are from each "
-                    "other"
-                )
+                found[row] = f"unlike: {times:.1f} {told}"
+        if normals.levels is not None:
+            levels = normals.levels[good, 1 : 1 + len(CENTRES)]
+            shapes = levels - levels.mean(axis=1, keepdims=True)
+            times_in_bands = _times_farther(shapes, labels[: len(good)], cdist)
+            for row, times in zip(good.tolist(), times_in_bands, strict=True):
+                if times > FAR_IN_BANDS:
+                    found.setdefault(row, f"unlike: in its octave bands {times:.1f} {told}")
     return dict(sorted(found.items()))
 
 
-def _bad_recordings(normals: Normals, seconds: float | None) -> dict[int, str]:
-    """Problems of the sound, a rate or a length that is not that of the domain."""
+def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, str]:
+    """Problems of the sound; a rate or length that is not that of the domain, or of the model."""
     views = () if normals.frontend is None else normals.frontend.views
-    heard = max((view.sample_rate for view in views), default=None)
-    by_domain: dict[str, list[Quality]] = {}
-    for domain, quality in zip(normals.domains, normals.qualities, strict=False):
-        if quality is not None:
-            by_domain.setdefault(domain, []).append(quality)
-    overall = Counter(_band(each, heard) for each in chain.from_iterable(by_domain.values()))
-    reasons: dict[int, str] = {}
+    heard = max((view.sample_rate for view in views), default=_LARGEST_RATE)
+    by_domain: dict[str, dict[int, Quality]] = {}
     for row, quality in enumerate(normals.qualities):
-        if quality is None:
-            continue
-        others = by_domain[normals.domains[row]]
-        usual = seconds or float(np.median([each["seconds"] for each in others]))
-        rates = Counter(_band(each, heard) for each in others)
-        rate = max(rates, key=lambda each: (rates[each], overall[each], each))
-        problems = [*quality["reasons"], *length_reasons(quality["seconds"], usual)]
-        if _band(quality, heard) != rate:
-            problems.append(f"rate: {quality['sample_rate']} Hz, the others have {rate} Hz")
-        if problems:
-            reasons[row] = "; ".join(problems)
+        if quality is not None:
+            by_domain.setdefault(normals.domains[row], {})[row] = quality
+    everywhere = Counter(each["sample_rate"] for each in normals.qualities if each is not None)
+    reasons: dict[int, str] = {}
+    for qualities in by_domain.values():
+        seconds = float(np.median([each["seconds"] for each in qualities.values()]))
+        if known is not None and known.frontend is not None:
+            seconds = known.frontend.seconds or seconds
+        counts = Counter(each["sample_rate"] for each in qualities.values())
+        rates = [max(counts, key=lambda rate: (counts[rate], everywhere[rate], rate))]
+        if known is not None and known.ranges is not None:
+            rates = known.ranges["sample_rates"]
+        for row, quality in qualities.items():
+            problems = [
+                *quality["reasons"],
+                *length_reasons(quality["seconds"], seconds),
+                *rate_reasons(quality["sample_rate"], rates, heard),
+            ]
+            if problems:
+                reasons[row] = "; ".join(problems)
     return reasons
-
-
-def _band(quality: Quality, heard: int | None) -> int:
-    """The sample rate as far as a network hears it: what lies above does not count."""
-    rate = quality["sample_rate"]
-    return rate if heard is None else min(rate, heard)
 
 
 def _copies(normals: Normals) -> dict[int, str]:
@@ -138,30 +152,30 @@ def oddness(X: Floats, domains: Sequence[str], bands: Bands = 1) -> Float64s:
     normals that are alike do not hide each other, and one that is near normals of another domain
     is not odd. It is 0 in domains with fewer than `FEWEST` normals.
     """
-    codes = encode_domains(domains, len(X))[1]
     views = bands.split(X) if isinstance(bands, Views) else [X]
-    logs = np.zeros(len(X))
-    for view in views:
-        unit = unit_rows(view)
-        second = np.concatenate([_second(unit, at) for at in range(0, len(unit), _BLOCK)])
-        for code in range(codes.max() + 1):
-            rows = np.flatnonzero(codes == code)
-            some = unit[rows[:: -(-len(rows) // _SAMPLE)]]
-            pairs = cosine_distances(some, some)[np.triu_indices(len(some), 1)]
-            usual = float(np.median(pairs)) if len(pairs) else 0.0
-            ratio = second[rows] / usual if usual > 0 else np.ones(len(rows))
-            logs[rows] += 0.5 * np.log(np.maximum(ratio, 1e-2))
-    few = np.bincount(codes)[codes] < FEWEST
-    return np.asarray(np.where(few, 0.0, np.exp(logs / len(views))))
+    squares = np.array([_times_farther(unit_rows(v), domains, cosine_distances) for v in views])
+    return np.exp(0.5 * np.log(np.maximum(squares, _LEAST)).mean(axis=0)) * (squares[0] > 0)
 
 
-def _second(unit: Floats, start: int) -> Float64s:
-    """Distances of a block of clips to the second nearest other clip, or the nearest of one."""
-    block = unit[start : start + _BLOCK]
-    distances = cosine_distances(block, unit).astype(np.float64)
-    distances[np.arange(len(block)), start + np.arange(len(block))] = np.inf
-    nearest = np.sort(np.partition(distances, min(1, len(unit) - 1), axis=1)[:, :2], axis=1)
-    return np.asarray(np.where(np.isfinite(nearest[:, -1]), nearest[:, -1], nearest[:, 0]))
+def _times_farther(
+    rows: Floats, domains: Sequence[str], distances: Callable[[Floats, Floats], Floats]
+) -> Float64s:
+    """The distance to the second nearest row over the median within the domain; 0 for a few."""
+    codes = encode_domains(domains, len(rows))[1]
+    second, near = np.empty(len(rows)), min(1, len(rows) - 1)
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        found = distances(block, rows)
+        found[np.arange(len(block)), start + np.arange(len(block))] = np.inf
+        second[start : start + len(block)] = np.partition(found, near, axis=1)[:, near]
+    times = np.zeros(len(rows))
+    for code in range(codes.max() + 1):
+        mine = np.flatnonzero(codes == code)
+        some = rows[mine[:: -(-len(mine) // _SAMPLE)]]
+        if len(mine) >= FEWEST:
+            usual = float(np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
+            times[mine] = np.maximum(second[mine] / usual, _LEAST) if usual > 0 else 1.0
+    return times
 
 
 def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
@@ -207,3 +221,60 @@ def require_hearing(model: MachineModel) -> None:
                 "from each other all pass. Some of the normals are unlike the others, or there "
                 "are too few: leave them out, or record more."
             )
+
+
+@dataclass(frozen=True)
+class NormalRow:
+    """A normal of a model among the others.
+
+    ``row`` is its place in the model, ``session`` "" where it is not known. ``score`` is that of
+    a clip that is new to the model, with its session or likely siblings hidden; ``p_value`` the
+    share of its domain's normals that score as high. ``remark`` says why it is suspicious, or "".
+    """
+
+    row: int
+    name: str
+    domain: str
+    session: str
+    nearest_distance: float
+    score: float
+    p_value: float
+    remark: str
+
+
+def list_normals(model: MachineModel) -> list[NormalRow]:
+    """The normals of a model, the most suspicious first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.gate import list_normals
+    >>> from daco.detector.model import MachineModel
+    >>> X = np.random.default_rng(0).normal(size=(20, 16)) + 3
+    >>> X[5] *= -1
+    >>> first = list_normals(MachineModel.fit(X, machine="press", config="raw-k1"))[0]
+    >>> first.name, first.p_value, first.remark.partition(":")[0]
+    ('5', 0.05, 'unlike')
+    """
+    labels = tuple(model.domains[code] for code in model.clip_domains)
+    hashes, sessions = model.clip_sha256, model.sessions or ("",) * len(model)
+    normals = Normals(
+        model.machine, model.embeddings, labels, model.clip_names, None, {}, model.bands, hashes
+    )
+    remarks = {model.clip_names[row]: text for row, text in suspicious_normals(normals).items()}
+    remarks |= model.provenance.get("kept", {})
+    siblings = likely_siblings(model.bank)
+    scores = scores_of_normals(model.bank, model.config, siblings, model.sessions)
+    p_values = np.empty(len(model))
+    for code in range(len(model.domains)):
+        mine = model.clip_domains == code
+        below = np.searchsorted(np.sort(scores[mine]), scores[mine], side="left")
+        p_values[mine] = (mine.sum() - below) / mine.sum()
+    nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
+    numbers = zip(nearest.tolist(), scores.tolist(), p_values.tolist(), strict=True)
+    texts = zip(model.clip_names, labels, sessions, strict=True)
+    listed = [
+        NormalRow(row, *text, *figures, str(remarks.get(text[0], "")))
+        for row, (text, figures) in enumerate(zip(texts, numbers, strict=True))
+    ]
+    return sorted(listed, key=lambda each: (not each.remark, each.p_value, -each.nearest_distance))

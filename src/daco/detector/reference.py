@@ -145,7 +145,7 @@ class ReferenceScores:
 
     def _threshold(self, weights: Float64s, rate: float) -> float:
         scores, at, above = self._steps
-        last = int((_mixed(at, weights) > rate).sum()) - 1  # at the first every p-value is 1
+        last = max(int((_mixed(at, weights) > rate).sum()) - 1, 0)  # the first has p-value 1
         low = float(scores[last])
         if _mixed(above[last], weights) <= rate:
             return low
@@ -353,6 +353,7 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _day(when: str | None) -> str:
     try:
-        return f" of {datetime.fromisoformat(when or ''):%-d %B %Y}"
+        day = datetime.fromisoformat(when or "")
     except ValueError:
         return ""
+    return f" of {day.day} {day:%B %Y}"

@@ -107,7 +107,7 @@ class Adaptation:
 
         A domain without a clip of the healthy machine keeps the model's.
         """
-        if len(self.healthy) >= FEWEST:
+        if self.is_commissioned:
             code = {name: number for number, name in enumerate(model.domains)}
             codes = np.array([code[each.domain] for each in self.healthy], np.int32)
             kept = ~np.isin(model.clip_domains, codes)
@@ -161,20 +161,20 @@ class Adaptation:
             return replace(self, normals_to_wait=waiting)
         fast = FAST * math.sqrt(FEWEST / max(FEWEST, len(self.healthy)))
         step = fast if self.left else SLOW
-        state = self._moved(weights, step * (anomalous - self.rate), at)
+        state = self._moved(weights, step * (anomalous - self.rate), bounded=not self.left)
         before = self.rate if self.recent is None else self.recent
-        state = replace(state, recent=before + (anomalous - before) / _RECENT, clips=self.clips + 1)
+        recent = before + (anomalous - before) / _RECENT
+        since = self.since or (None if at is None else _iso(at))
+        state = replace(state, recent=recent, clips=self.clips + 1, since=since)
         return state._collected(clip, score, weights) if self.left else state
 
-    def _moved(
-        self, weights: Mapping[str, float], step: float, at: datetime | None = None
-    ) -> Adaptation:
+    def _moved(self, weights: Mapping[str, float], step: float, *, bounded: bool) -> Adaptation:
         shifts = dict(self.shifts)
         for domain, weight in weights.items():
             before = shifts.get(domain, 0.0)
-            bound = math.inf if self.left else max(BOUND, abs(before))
+            bound = max(BOUND, abs(before)) if bounded else math.inf
             shifts[domain] = min(max(before + step * weight, -bound), bound)
-        return replace(self, shifts=shifts, since=self.since or (None if at is None else _iso(at)))
+        return replace(self, shifts=shifts)
 
     def _collected(self, clip: int, score: float, weights: Mapping[str, float]) -> Adaptation:
         """With one more clip of the healthy machine; enough of them replace those before."""
@@ -214,10 +214,11 @@ class Adaptation:
         if answer == "fault":
             state = replace(self, left=0, normals_to_wait=_NORMALS_AFTER_FAULT)
             state = replace(state, healthy=tuple(x for x in self.healthy if x.clip != clip))
-            return state._moved(weights, -SLOW * (1 - self.rate)) if anomalous else state
-        share = max(self.recent or 0.0, self.rate)
-        state = replace(self, normals_to_wait=0)
-        return state._moved(weights, ANSWERED * (1 - self.rate / share)) if anomalous else state
+            step = -SLOW * (1 - self.rate)
+        else:
+            state = replace(self, normals_to_wait=0)
+            step = ANSWERED * (1 - self.rate / max(self.recent or 0.0, self.rate))
+        return state._moved(weights, step * anomalous, bounded=False)
 
     @property
     def is_commissioned(self) -> bool:

@@ -15,21 +15,10 @@ CONFIDENCE = 0.95
 
 
 def wilson_interval(count: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Wilson's interval of a share, which holds for few and for rare events as well.
+    """Wilson's interval of a share `count / n`, which holds for few and for rare events as well.
 
-    Parameters
-    ----------
-    count, n : int
-    confidence : float in (0, 1)
+    It is (0, 1) where `n` is 0.
 
-    Returns
-    -------
-    (float, float)
-        (0, 1) where `n` is 0.
-
-    Examples
-    --------
-    >>> from daco.monitoring.feedback import wilson_interval
     >>> low, high = wilson_interval(1, 10)
     >>> round(low, 3), round(high, 3)
     (0.018, 0.404)

@@ -44,7 +44,7 @@ class TestRecordings:
             ({"reasons": ["silent: -inf dB of full scale"]}, "silent: -inf dB of full scale"),
             ({"seconds": 1.0}, "short: 1 s, the normals have 10 s"),
             ({"seconds": 21.0}, "long: 21 s, the normals have 10 s; cut it into windows"),
-            ({"sample_rate": 8000}, "rate: 8000 Hz, the others have 16000 Hz"),
+            ({"sample_rate": 8000}, "rate: 8000 Hz, the normals have 16000 Hz"),
             (
                 {"reasons": ["clipped: 2.0%"], "seconds": 2.0},
                 "clipped: 2.0%; short: 2 s, the normals have 10 s",
@@ -57,7 +57,7 @@ class TestRecordings:
     def test_rates_above_that_of_the_network_do_not_matter(self):
         assert suspicious_normals(machine({43: {"sample_rate": 48000}})) == {}
         own = machine({43: {"sample_rate": 48000}}, frontend=None)
-        assert suspicious_normals(own) == {43: "rate: 48000 Hz, the others have 16000 Hz"}
+        assert suspicious_normals(own) == {43: "rate: 48000 Hz, the normals have 16000 Hz"}
 
     def test_each_domain_has_its_own_usual_rate_and_length(self):
         other = {row: {"sample_rate": 8000, "seconds": 2.0} for row in range(40, 50)}
@@ -67,7 +67,7 @@ class TestRecordings:
 
     def test_of_two_clips_with_two_rates_that_of_the_machine_is_usual(self):
         made = machine({49: {"sample_rate": 8000}}).take(np.r_[0:40, 48, 49])
-        assert suspicious_normals(made) == {41: "rate: 8000 Hz, the others have 16000 Hz"}
+        assert suspicious_normals(made) == {41: "rate: 8000 Hz, the normals have 16000 Hz"}
 
     def test_clips_of_unknown_quality_are_judged_by_their_vectors(self):
         made = replace(machine({43: {"seconds": 1.0}}), qualities=())

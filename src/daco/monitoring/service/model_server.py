@@ -21,7 +21,7 @@ import socket
 import sys
 import tempfile
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +31,7 @@ import numpy as np
 
 from daco.audio.formats import AudioLimits
 from daco.audio.microphones import needs_both
+from daco.detector.gate import list_normals
 from daco.detector.model import MachineModel
 from daco.detector.verdict import judge, verdict_of
 from daco.embedding.frontend import Frontend, Listener
@@ -202,6 +203,8 @@ def _do(
         detector = detectors.get(job["machine"])
         if detector is None:
             return {"unknown": True}, b""
+        if job["do"] == "normals":
+            return {"normals": [asdict(each) for each in list_normals(detector.model)]}, b""
         if detector.listener is None:
             raise AudioError("the model was fitted on embeddings and cannot score recordings.")
         verdict = judge(detector.model, detector.listener, data, name=job["name"], limits=limits)

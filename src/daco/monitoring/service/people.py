@@ -12,7 +12,7 @@ from fastapi import Path as PathParameter
 from daco.errors import InputError
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import Service, TheMachine, TheService
-from daco.monitoring.service.schemas import Problem, failures, not_found
+from daco.monitoring.service.schemas import Problem, failures
 
 RowId = Annotated[int, PathParameter(ge=1, le=2**63 - 1)]
 
@@ -88,15 +88,11 @@ def _require_adapting(service: Service) -> None:
         raise Problem(400, "The service does not adapt decisions: start it with --adapt.")
 
 
-def _refused(detail: str) -> Problem:
-    return Problem(400, detail)
-
-
 async def _say(service: Service, say: Callable[..., Any], number: int, *words: str) -> Any:
     try:
         said = await asyncio.to_thread(say, number, *(word.strip() for word in words))
     except InputError as error:
         missing = str(error).startswith("There is no")
-        raise (not_found if missing else _refused)(str(error)) from None
+        raise Problem(404 if missing else 400, str(error)) from None
     service.feed.wake()
     return said

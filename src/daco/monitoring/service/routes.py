@@ -135,6 +135,24 @@ async def clip_picture(service: TheService, clip_id: RowId, theme: Theme = "ligh
     return await _picture(service, path, theme, rate, _CACHED)
 
 
+@reading.get("/v1/machines/{machine}/normals", response_model=schemas.Normals)
+async def list_normals(
+    service: TheService,
+    machine: TheMachine,
+    limit: PageSize = 20,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> dict[str, Any]:
+    """A page of the model's normals, the most suspicious first.
+
+    `row` is that of `/normals/{index}`; `p_value` the share of the domain's normals that score as
+    high as this one; `remark` says what is suspicious. `daco update --remove` removes one.
+    """
+    rows = await service.pool.normals(machine.id)
+    end = offset + limit
+    page = rows[offset:end]
+    return {"normals": page, "total": len(rows), "next": end if end < len(rows) else None}
+
+
 @reading.get(
     "/v1/machines/{machine}/normals/{index}/audio", response_class=FileResponse, responses=_AUDIO
 )

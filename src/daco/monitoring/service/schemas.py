@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
+from daco.detector.gate import NormalRow
 from daco.detector.verdict import Verdict
 from daco.monitoring.adaptation import FEWEST, MOST, Answer
 from daco.monitoring.drift import Drift
@@ -173,6 +174,14 @@ class History(_Shape):
 
     clips: list[Clip]
     next: int | None = Field(description="The `before` of the next page; null at the end.")
+
+
+class Normals(_Shape):
+    """A page of a model's normals, the most suspicious first."""
+
+    normals: list[NormalRow]
+    total: int
+    next: int | None = Field(description="The `offset` of the next page; null at the end.")
 
 
 class Alarms(_Shape):

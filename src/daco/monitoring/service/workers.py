@@ -219,6 +219,16 @@ class WorkerPool:
             raise not_found(f"There is no picture: {reply.get('error', 'drawing it failed.')}")
         return png
 
+    async def normals(self, machine: str) -> list[dict[str, Any]]:
+        """The normals of a machine's model, the most suspicious first."""
+        try:
+            reply, _ = await self._run({"do": "normals", "machine": machine}, b"")
+        except WorkerLostError:
+            raise Problem(504, "Comparing the normals took too long.") from None
+        if "normals" not in reply:
+            raise not_found(f"There is no machine {machine!r} any more.")
+        return list(reply["normals"])
+
     async def _run(self, job: dict[str, Any], data: bytes) -> Reply:
         """The reply of the next free worker; busy if too many jobs wait, or this one too long."""
         if self.is_full:

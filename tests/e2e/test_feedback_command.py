@@ -1,0 +1,79 @@
+"""daco feedback, daco watch --adapt and daco inspect --db, on recordings that are watched."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from command_line import refused, run, said
+from watched import record, save_model
+
+from daco.detector.model import MachineModel
+from daco.monitoring.store import Store
+
+
+@pytest.fixture
+def plant(tmp_path):
+    save_model(tmp_path / "press.daco")
+    for seed in range(12):
+        record(tmp_path / "in" / f"clip_{seed:02}.wav", seed, fault=seed in (9, 10, 11))
+    return tmp_path
+
+
+def watch(plant, *options):
+    folders = (plant / "press.daco", plant / "in")
+    return run("watch", *folders, "--once", "--settle", 0, "--alarm", "3/5", *options)
+
+
+def test_an_alarm_is_answered_and_the_rates_are_shown(plant):
+    watch(plant)
+    told = said("feedback", plant / "press.daco")
+    assert "no answers yet" in told
+    assert "1 alarm without answer: 1." in told
+    words = ("--alarm", 1, "--by", "Kim", "--comment", "bearing 2")
+    told = said("feedback", plant / "press.daco", "fault", *words)
+    assert "faults found: 3 of 3 clips answered as fault, 44 % to 100 %" in told
+    assert "bearing 2" in told
+    with Store.open(f"sqlite:///{plant}/daco.db") as store:
+        assert {clip.answer for clip in store.clips("press") if clip.alarm} == {"fault"}
+    told = run("inspect", plant / "press.daco", "--db", f"sqlite:///{plant}/daco.db", "--json")
+    assert "faults found: 3 of 3" in json.loads(told.stdout)["feedback"][1]
+
+
+def test_recordings_of_false_alarms_become_normals_on_request(plant):
+    watch(plant)
+    (plant / "in" / "clip_11.wav").unlink()
+    list_ = plant / "false.csv"
+    run("feedback", plant / "press.daco", "false-alarm", "--alarm", 1, "--manifest", list_)
+    table = pd.read_csv(list_)
+    assert [path.rpartition("/")[2] for path in table.path] == ["clip_09.wav", "clip_10.wav"]
+    domain = table.domain[0]
+    run("update", plant / "press.daco", list_, "--domain", domain, "--keep-suspicious")
+    assert len(MachineModel.load(plant / "press.daco")) == 24 + (table.domain == domain).sum()
+
+
+def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
+    told = " ".join(watch(plant, "--commission", 10).stderr.split())
+    assert "the next 10 clips are taken as healthy" in told
+    told = " ".join(watch(plant, "--commission", 10).stderr.split())
+    assert "from 10 clips of the machine, declared healthy by daco watch" in told
+    assert "declared healthy" not in said("feedback", plant / "press.daco", "--reset")
+    told = said("feedback", plant / "press.daco", "--commission", 20, "--by", "Kim")
+    assert "the next 20 clips are taken as healthy" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("fault",), "one clip or of one alarm"),
+        (("--clip", 1), "Give what it was"),
+        (("fault", "--clip", 1, "--alarm", 1), "one clip or of one alarm"),
+        (("fault", "--clip", 99), "press has no such clip or alarm"),
+        (("--manifest", "false.csv"), "No recording of a false alarm"),
+        (("--commission", 501), "10 to 500 clips"),
+    ],
+)
+def test_mistakes_are_named(plant, options, message):
+    watch(plant)
+    assert message in str(refused("feedback", plant / "press.daco", *options))

@@ -1,0 +1,203 @@
+"""Bad normals on the command line: ``fit``, ``inspect --normals``, ``update --remove`` and back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from daco.commands.app import app
+from daco.detector.model import MachineModel
+from daco.errors import DataError, InputError
+from daco.synthetic.factory import synth_factory
+
+RATE = 16000
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
+
+
+def ok(*arguments, code=0):
+    result = run(*arguments)
+    assert result.exit_code == code, (result.output, result.exception)
+    return " ".join(result.output.split())
+
+
+@pytest.fixture(scope="module")
+def factory(tmp_path_factory):
+    """A bearing with 12 source and 10 target normals, and a valve."""
+    root = tmp_path_factory.mktemp("factory")
+    sizes = {"n_source": 12, "n_target": 10, "n_test": 4, "seconds": 3, "workers": 1}
+    synth_factory(root, machines=["bearing", "valve"], **sizes)
+    return root / "dev_data" / "raw"
+
+
+@pytest.fixture
+def bearing(factory, tmp_path):
+    """Its normals alone, and the path of one of the target domain."""
+    shutil.copytree(factory / "bearing" / "train", tmp_path / "bearing" / "train")
+    return tmp_path / "bearing", sorted((tmp_path / "bearing" / "train").glob("*target*"))[4]
+
+
+@pytest.fixture(scope="module")
+def clean(factory, tmp_path_factory):
+    root = tmp_path_factory.mktemp("clean")
+    shutil.copytree(factory / "bearing" / "train", root / "bearing" / "train")
+    ok("fit", root / "bearing", "--out", root / "bearing.daco")
+    return root / "bearing.daco"
+
+
+@pytest.fixture
+def model(clean, tmp_path):
+    return shutil.copy(clean, tmp_path / "bearing.daco")
+
+
+def spoil(path, kind, factory):
+    """Replace a recording by a bad one."""
+    wave, _ = soundfile.read(path)
+    if kind == "other":
+        shutil.copy(sorted((factory / "valve" / "train").glob("*target*"))[0], path)
+    elif kind == "low":
+        soundfile.write(path, wave[::2], RATE // 2)
+    else:
+        made = {
+            "silent": 0 * wave,
+            "short": wave[:RATE],
+            "clipped": np.clip(wave / wave.std(), -1, 1),
+        }
+        soundfile.write(path, made[kind], RATE)
+
+
+KINDS = {
+    "silent": "silent: -inf dB of full scale",
+    "short": "short: 1 s, the normals have 3 s",
+    "low": "rate: 8000 Hz, the normals have 16000 Hz",
+    "clipped": "clipped: ",
+    "other": "unlike: in its octave bands",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit_leaves_out_a_bad_normal_and_names_it(factory, bearing, tmp_path, kind):
+    folder, path = bearing
+    spoil(path, kind, factory)
+    said = ok("fit", folder, "--out", tmp_path / "m.daco", code=4)
+    assert "1 recording left out:" in said
+    assert f"{path.name}: {KINDS[kind]}" in said
+    model = MachineModel.load(tmp_path / "m.daco")
+    assert model.domain_sizes == {"source": 12, "target": 9}
+    assert not any(path.name in name for name in model.clip_names)
+
+
+def test_a_folder_of_good_normals_and_its_table_lose_none(factory, bearing, tmp_path):
+    folder, path = bearing
+    ok("fit", folder, "--out", tmp_path / "m.daco", "--keep-embeddings", tmp_path / "k.parquet")
+    assert len(MachineModel.load(tmp_path / "m.daco")) == 22
+    spoil(path, "short", factory)
+    ok("embed", folder, "--out", tmp_path / "e.parquet")
+    said = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "t.daco", code=4)
+    assert f"{path.name}: {KINDS['short']}" in said  # the table knows as much as the recordings
+
+
+def test_a_person_may_insist(factory, bearing, tmp_path):
+    folder, path = bearing
+    spoil(path, "short", factory)
+    said = ok("fit", folder, "--out", tmp_path / "m.daco", "--keep-suspicious")
+    assert f"1 suspicious normal kept: train/{path.name} (short: 1 s" in said
+    assert len(MachineModel.load(tmp_path / "m.daco")) == 22
+    listed = ok("inspect", tmp_path / "m.daco", "--normals", "--json")
+    assert json.loads(listed)["normal_list"][0]["remark"] == KINDS["short"]
+
+
+def test_more_than_a_third_is_an_error(factory, bearing, tmp_path):
+    folder, _ = bearing
+    for path in sorted((folder / "train").glob("*target*"))[:4]:
+        spoil(path, "silent", factory)
+    result = run("fit", folder, "--out", tmp_path / "m.daco")
+    assert isinstance(result.exception, DataError)
+    assert "4 of 10 normals of target are suspicious" in str(result.exception)
+    assert "--keep-suspicious" in str(result.exception)
+    assert not (tmp_path / "m.daco").exists()
+
+
+def test_normals_are_listed_with_the_most_suspicious_first(model):
+    shown = run("inspect", model, "--normals").stdout
+    assert "and 2 more; --json lists all" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    rows = json.loads(run("inspect", model, "--normals", "--json").stdout)["normal_list"]
+    assert len(rows) == 22
+    assert {row["row"] for row in rows} == set(range(22))
+    assert [row["p_value"] for row in rows] == sorted(row["p_value"] for row in rows)
+    loaded = MachineModel.load(model)
+    for row in rows:
+        assert loaded.clip_names[row["row"]] == row["name"]
+        assert loaded.domains[loaded.clip_domains[row["row"]]] == row["domain"]
+        others = np.delete(loaded.embeddings, row["row"], axis=0)[:, : loaded.bands.sizes[0]]
+        own = loaded.embeddings[row["row"], : loaded.bands.sizes[0]]
+        cosines = others @ own / np.linalg.norm(others, axis=1) / np.linalg.norm(own)
+        assert row["nearest_distance"] == pytest.approx(1 - cosines.max(), abs=1e-5)
+
+
+def test_a_normal_is_removed_and_comes_back(model):
+    before = MachineModel.load(model)
+    content, name = model.read_bytes(), before.clip_names[15]
+    said = ok("update", model, "--remove", name, "--remove", before.clip_names[0])
+    assert "2 normals removed, 20 in all" in said
+    assert "bearing.daco.previous: daco update --undo restores it" in said
+    after = MachineModel.load(model)
+    assert name not in after.clip_names
+    assert after.domain_sizes == {"source": 11, "target": 9}
+    assert after.provenance["updates"][-1]["names"] == [name, before.clip_names[0]]
+    assert model.with_name("bearing.daco.previous").read_bytes() == content
+    changed = model.read_bytes()
+    assert "22 normals" in ok("update", model, "--undo")
+    assert model.read_bytes() == content
+    ok("update", model, "--undo")  # and forward again
+    assert model.read_bytes() == changed
+
+
+def test_what_cannot_be_removed_or_undone_changes_nothing(model, tmp_path):
+    content = model.read_bytes()
+    everything = [f"--remove={name}" for name in MachineModel.load(model).clip_names]
+    for arguments, error in (
+        (["--remove", "nothing.wav"], InputError),
+        (everything, InputError),
+        (["--undo"], DataError),
+        ([], InputError),
+        (["--undo", "--remove", "x"], InputError),
+        ([tmp_path, "--remove", "x"], InputError),
+        ([tmp_path], InputError),  # of which domain?
+        (["--domain", "target"], InputError),
+    ):
+        assert isinstance(run("update", model, *arguments).exception, error), arguments
+    assert model.read_bytes() == content
+    assert not model.with_name("bearing.daco.previous").exists()
+
+
+def test_update_leaves_out_a_bad_normal_and_keeps_the_model_before(factory, model, tmp_path):
+    content = model.read_bytes()
+    synth_factory(
+        tmp_path, machines=["bearing"], n_source=4, n_target=4, n_test=4, seconds=3, seed=0,
+        workers=1,
+    )  # fmt: skip
+    new = tmp_path / "dev_data" / "raw" / "bearing" / "test"
+    for path in new.glob("*anomaly*"):
+        path.unlink()
+    for number, path in enumerate(sorted(new.glob("*"))):
+        wave, _ = soundfile.read(path)
+        for part in range(3):
+            name = f"section_00_target_train_normal_9{number}{part}0_x.wav"
+            soundfile.write(new / name, np.roll(wave, part * RATE), RATE)
+        path.unlink()
+    bad = sorted(new.glob("*"))[0]
+    spoil(bad, "low", factory)
+    options = ("--domain", "target")
+    said = ok("update", model, new, *options, "--out", tmp_path / "m.daco", code=4)
+    assert f"{bad.name}: rate: 8000 Hz, the normals have 16000 Hz" in said
+    assert model.read_bytes() == content
+    assert not (tmp_path / "m.daco.previous").exists()
