@@ -114,14 +114,17 @@ class Guard(NamedTuple):
     reason: str
 
 
-def check_levels(ranges: Mapping[str, Any], levels: ArrayLike) -> list[Guard | None]:
-    """For each clip None, or why it cannot be judged.
+def check_levels(
+    ranges: Mapping[str, Any] | None, levels: ArrayLike | None, count: int
+) -> list[Guard | None]:
+    """For each of so many clips None, or why it cannot be judged.
 
     Parameters
     ----------
-    ranges : dict
-        Of a model.
-    levels : (n, Q)
+    ranges : dict or None
+        Of a model. Without ranges or levels all clips can be judged.
+    levels : (count, Q) or None
+    count : int
 
     Examples
     --------
@@ -130,9 +133,11 @@ def check_levels(ranges: Mapping[str, Any], levels: ArrayLike) -> list[Guard | N
     >>> normal = np.array([*[-40.0] * 9, 100, -5])
     >>> ranges = learn_ranges(np.stack([normal] * 20))
     >>> quiet = normal - [*[20.0] * 9, 0, 0]
-    >>> [guard and guard.state for guard in check_levels(ranges, [normal, quiet])]
+    >>> [guard and guard.state for guard in check_levels(ranges, [normal, quiet], 2)]
     [None, 'off']
     """
+    if ranges is None or levels is None:
+        return [None] * count
     low, high = np.array([ranges["limits"][name] for name in QUANTITIES]).T
     guards: list[Guard | None] = []
     for row in np.asarray(levels, np.float64):
