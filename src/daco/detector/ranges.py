@@ -30,6 +30,7 @@ MARGIN_DUTY = 30.0
 DUTY, FLATNESS = QUANTITIES.index("duty"), QUANTITIES.index("flatness")
 _LOWEST = -140.0  # dB, of silence
 _LONELY_DB, _ENOUGH = 12.0, 10
+_LARGEST = 1e9
 
 
 def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[str, Any]:

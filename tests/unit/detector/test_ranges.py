@@ -112,6 +112,8 @@ def test_ranges_are_plain_json_that_is_checked():
         "x",
         {**ranges, "more": 1},
         {**ranges, "clips": "20"},
+        {**ranges, "clips": 10**400},
+        {**ranges, "clips": True},
         {**ranges, "sample_rates": [None]},
         {**ranges, "limits": {**ranges["limits"], "level": [1]}},
         {**ranges, "limits": {**ranges["limits"], "level": [1, float("nan")]}},
