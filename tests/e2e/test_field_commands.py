@@ -135,11 +135,9 @@ class TestFit:
         root, _ = drill
         lines = ok("fit", root, "--out", tmp_path / "m.daco").stdout
         text = " ".join(lines.split())
-        assert "synthetic faults in 6 recordings, by level relative to the recording:" in text
-        noticed, missed = text.partition(" noticed: ")[2].split(" not noticed up to 0 dB: ")
-        for kind in ("impacts", "tones", "white", "off"):
-            assert (f"{kind} from " in noticed) or (kind in missed)
-        assert "off from " in noticed
+        assert "In 6 recordings with synthetic faults, impacts are " in text
+        assert "tones are " in text
+        assert "off is caught from " in text
         ok("embed", root, "--out", tmp_path / "e.parquet")
         text = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco").stdout
         assert "can be measured in recordings only" in " ".join(text.split())
@@ -667,6 +665,10 @@ class TestInspect:
         assert target["expected_rate"] == list(model.expected_rates()["target"])
         assert found["basis"] == model.basis_sentence()
         assert found["bytes"] == (folder / "fan.daco").stat().st_size
+        assert found["ranges"] == model.ranges
+        low, high = found["ranges"]["limits"]["level"]
+        shown = ok("inspect", folder / "fan.daco").stdout
+        assert f"level {low:g} to {high:g} dB of full scale" in " ".join(shown.split())
         assert len(found["provenance"]["selection"]["pool"]) == 9
 
     @pytest.mark.parametrize("suffix", ["svg", "png"])

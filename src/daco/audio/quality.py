@@ -88,6 +88,8 @@ def parse_quality(text: Any) -> Quality | None:
         given = json.loads(text)
         rate, seconds = int(given["sample_rate"]), float(given["seconds"])
         reasons = list(map(str, given["reasons"]))
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
+        return None
+    if rate < 1 or not 0 < seconds < float("inf"):
         return None
     return Quality(sample_rate=rate, seconds=seconds, reasons=reasons)

@@ -230,8 +230,10 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
         except DacoError as error:
             console.write(f"Which faults it would notice could not be measured: {error}")
             return
-        for line in found.summary():
-            console.write(line)
+        first, *others = found.sentences()
+        clips = quantity(int(found.clips.sum()), "recording")
+        for sentence in (f"In {clips} with synthetic faults, {first}", *others):
+            console.write(sentence)
 
 
 def views_in_words(model: MachineModel) -> Iterator[str]:

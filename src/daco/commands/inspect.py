@@ -110,6 +110,7 @@ def _describe(model: MachineModel) -> dict[str, Any]:
         "false_alarm_rate": model.false_alarm_rate,
         "basis": model.basis_sentence(),
         "reach": model.reach,
+        "ranges": None if model.ranges is None else dict(model.ranges),
         "cautions": list(model.cautions()),
         "provenance": dict(model.provenance),
     }
@@ -166,6 +167,12 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
     yield "judges", f"for {rate}, {model.basis_sentence()}"
     yield "far", f"farther than {model.reach:.4g} from every normal"
+    if model.ranges is not None:
+        low, high = model.ranges["limits"]["level"]
+        yield "range", f"level {low:g} to {high:g} dB of full scale; --json has those of bands"
+    for key, title in (("left_out", "left out"), ("kept", "suspicious")):
+        if isinstance(listed := origin.get(key), dict):
+            yield title, name_list(f"{name} ({reason})" for name, reason in listed.items())
     updates = origin.get("updates", [])
     hidden = origin.get("earlier_updates", 0) + max(0, len(updates) - _UPDATES)
     if hidden or not updates:

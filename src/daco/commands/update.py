@@ -140,9 +140,7 @@ def newcomers(model: MachineModel, clips: Normals) -> Newcomers:
     from daco.method.distances import equal_views
 
     scored = model.score(clips.embeddings)
-    outside = [False] * len(clips)
-    if model.ranges is not None and clips.levels is not None:
-        outside = [guard is not None for guard in check_levels(model.ranges, clips.levels)]
+    guards = check_levels(model.ranges, clips.levels, len(clips))
     known = {row.tobytes() for row in equal_views(model.embeddings, model.bands)}
     unit = equal_views(clips.embeddings, model.bands)
     own = model.bank.leave_one_out("raw-k1")[:, 0]
@@ -160,7 +158,7 @@ def newcomers(model: MachineModel, clips: Normals) -> Newcomers:
             nearest = model.clip_names[scored.nearest[at]]
             new.similar.append(f"{name} is closer to {nearest} than any two normals: a copy of it?")
         seen.add(content)
-        if scored.alarms[at] or outside[at]:
+        if scored.alarms[at] or guards[at]:
             new.anomalous.append(name)
         new.rows.append(at)
     return new

@@ -262,7 +262,8 @@ def list_normals(model: MachineModel) -> list[NormalRow]:
         model.machine, model.embeddings, labels, model.clip_names, None, {}, model.bands, hashes
     )
     remarks = {model.clip_names[row]: text for row, text in suspicious_normals(normals).items()}
-    remarks |= model.provenance.get("kept", {})
+    if isinstance(kept := model.provenance.get("kept"), dict):
+        remarks |= kept
     siblings = likely_siblings(model.bank)
     scores = scores_of_normals(model.bank, model.config, siblings, model.sessions)
     p_values = np.empty(len(model))

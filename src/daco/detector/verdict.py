@@ -22,7 +22,6 @@ from daco.detector.ranges import (
     OFF,
     OUT_OF_RANGE,
     RECORDER_FAULT,
-    Guard,
     check_levels,
     rate_reasons,
 )
@@ -282,9 +281,7 @@ def _guarded(
     A recording is off where most windows are. It is out of range where as many windows are as
     count for the score, or most of them, unless those that can be judged are anomalous.
     """
-    guards: list[Guard | None] = [None] * windows
-    if model.ranges is not None and levels is not None:
-        guards = check_levels(model.ranges, levels)
+    guards = check_levels(model.ranges, levels, windows)
     found = [guard for guard in guards if guard is not None]
     states = Counter(guard.state for guard in found)
     most = windows // 2 + 1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.data.clips import ONE_DOMAIN
-from daco.text import name_list, quantity
+from daco.text import name_list
 
 DETECT = 0.9
 """The share of recordings that counts as caught."""
@@ -73,22 +73,20 @@ class Sensitivity:
     domains: tuple[str, ...]
     levels: tuple[float, ...]
     caught: Counts
+    by_ranges: Counts
     false_alarms: Counts
     clips: Counts
     detect: float
     in_model: int
     seed: int
     recorded: tuple[str, ...] = ()
-    by_ranges: Counts | None = None
 
     def noticed_by(self, kind: str) -> str:
         """``score``, ``ranges`` or ``both``: what notices nine of ten that are; ``-`` if none."""
         at = self.kinds.index(kind)
-        caught = int(self.caught[at].sum())
-        by_ranges = 0 if self.by_ranges is None else int(self.by_ranges[at].sum())
-        if not caught:
+        share = self.by_ranges[at].sum() / max(1, self.caught[at].sum())
+        if not self.caught[at].any():
             return "-"
-        share = by_ranges / caught
         return "score" if share <= 1 - DETECT else "ranges" if share >= DETECT else "both"
 
     def rate(self, kind: str, domain: str, level: float) -> Rate:
@@ -132,25 +130,6 @@ class Sensitivity:
             how = {"ranges": ", by the ranges", "both": ", by score or ranges"}
             yield f"{text}{how.get(self.noticed_by(kind), '') if caught else ''}."
 
-    def summary(self) -> list[str]:
-        """Three lines: how it was measured, what is noticed, and what is not."""
-        noticed, missed = [], []
-        for kind in self.kinds:
-            lowest = {domain: self.caught_from(kind, domain) for domain in self.domains}
-            for level in sorted({each for each in lowest.values() if each is not None}):
-                names = [domain for domain in self.domains if lowest[domain] == level]
-                where = "" if len(names) == len(self.domains) else f" in {name_list(names)}"
-                noticed.append(f"{kind} from {level:g} dB{where} ({self.noticed_by(kind)})")
-            names = [domain for domain in self.domains if lowest[domain] is None]
-            where = "" if len(names) == len(self.domains) else f" in {name_list(names)}"
-            missed += [f"{kind}{where}"] if names else []
-        clips = quantity(int(self.clips.sum()), "recording")
-        return [
-            f"synthetic faults in {clips}, by level relative to the recording:",
-            f"noticed: {'; '.join(noticed) or 'none'}",
-            f"not noticed up to {self.levels[-1]:g} dB: {'; '.join(missed) or 'none'}",
-        ]
-
     def cautions(self) -> Iterator[str]:
         """What the numbers do not say."""
         if self.recorded and not self.in_model:
@@ -183,8 +162,7 @@ class Sensitivity:
             yield {"fault": "", "domain": domain, "level_db": None, **row}
         for kind, domain, level in product(self.kinds, self.domains, self.levels):
             at = self.kinds.index(kind), self.domains.index(domain), self.levels.index(level)
-            ranges = {"by_ranges": 0 if self.by_ranges is None else int(self.by_ranges[at])}
-            row = self.rate(kind, domain, level).to_row() | ranges
+            row = self.rate(kind, domain, level).to_row() | {"by_ranges": int(self.by_ranges[at])}
             yield {"fault": kind, "domain": domain, "level_db": level, **row}
 
     def to_dict(self) -> dict[str, Any]:

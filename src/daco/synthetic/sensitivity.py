@@ -37,8 +37,11 @@ from daco.text import name_list, quantity
 LEVELS = tuple(float(level) for level in range(-24, 1, 3))
 """Decibels relative to the recording."""
 
-QUICK_KINDS = ("impacts", "tones", "white", "off")
-QUICK_LEVELS = (-18.0, -12.0, -6.0, 0.0)
+QUICK: dict[str, Any] = {
+    "kinds": ("impacts", "tones", "off"),
+    "levels": (-18.0, -12.0, -6.0, 0.0),
+    "per_domain": 3,
+}
 """What `quick_sensitivity` injects: some 2 s without a network."""
 
 _AT_ONCE = 10  # of a domain's normals, one in so many is missing from the bank at a time
@@ -93,7 +96,8 @@ def detection_rates(
     clean = np.array([not fault for fault in faults.columns["fault"]])
     same = same_recordings(model, anomalies.clean, faults.columns["path"][clean].tolist())
     flagged, clean_flagged = _alarms(model, anomalies, same)
-    outside = _outside(model, faults)
+    guards = check_levels(model.ranges, parse_levels(faults.columns.get(SOUND, ())), len(faults))
+    outside = np.array([guard is not None for guard in guards])
     flagged, clean_flagged = flagged | outside[~clean], clean_flagged | outside[clean]
     kinds, kind_of = _codes(anomalies.kinds.tolist())
     domains, domain_of = _codes(anomalies.domains.tolist())
@@ -114,36 +118,24 @@ def detection_rates(
         domains=domains,
         levels=tuple(levels.tolist()),
         caught=caught,
+        by_ranges=ranged,
         false_alarms=np.bincount(domain_of, weights=clean_flagged).astype(int),
         clips=clips,
         detect=detect,
         in_model=sum(bool(len(rows)) for rows in same),
         seed=int(json.loads(faults.metadata.get("faults", "{}")).get("seed", 0)),
         recorded=() if known else tuple(machine_title(*pair) for pair in pairs),
-        by_ranges=ranged,
     )
-
-
-def _outside(model: MachineModel, faults: EmbeddingTable) -> NDArray[np.bool_]:
-    """Whether the levels of each version are outside the ranges."""
-    levels = parse_levels(faults.columns.get(SOUND, ()))
-    if model.ranges is None or levels is None:
-        return np.zeros(len(faults), bool)
-    return np.array([guard is not None for guard in check_levels(model.ranges, levels)])
 
 
 def quick_sensitivity(
     model: MachineModel, listener: Listener, progress: Progress | None = None
 ) -> Sensitivity:
     """What a model that was fitted on recordings notices, by few of them and few faults."""
-    labels = [model.domains[code] for code in model.clip_domains]
-    clips = [
-        Clip(name, model.machine, domain=domain)
-        for name, domain in zip(model.clip_names, labels, strict=True)
-    ]
-    table = ClipTable(parse_location(model.provenance["root"]), tuple(clips))
-    quick: dict[str, Any] = {"kinds": QUICK_KINDS, "levels": QUICK_LEVELS, "per_domain": 3}
-    return measure_sensitivity(model, table, listener, **quick, progress=progress)
+    named = zip(model.clip_names, model.clip_domains, strict=True)
+    clips = tuple(Clip(name, model.machine, domain=model.domains[at]) for name, at in named)
+    table = ClipTable(parse_location(model.provenance["root"]), clips)
+    return measure_sensitivity(model, table, listener, **QUICK, progress=progress)
 
 
 def _codes(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.intp]]:

@@ -36,7 +36,7 @@ def result(caught, clips=(20, 10), **options):
     defaults = {
         **{"kinds": ("impacts", "noise"), "domains": ("source", "target"), "levels": LEVELS},
         **{"caught": np.array(caught), "false_alarms": np.array([2, 1]), "clips": np.array(clips)},
-        **{"detect": 0.9, "in_model": 30, "seed": 0},
+        **{"detect": 0.9, "in_model": 30, "seed": 0, "by_ranges": np.zeros((2, 2, 3), int)},
     }
     return Sensitivity("press", "raw-k1", "0" * 64, 1.0, 0.1, **(defaults | options))
 
@@ -72,18 +72,6 @@ def test_what_the_ranges_notice_is_said():
     rows = {(row["fault"], row["domain"], row["level_db"]): row for row in found.rows()}
     assert rows["noise", "target", 0.0]["by_ranges"] == 9
     assert result([FOUND[0], np.zeros((2, 3), int)], by_ranges=ranged).noticed_by("noise") == "-"
-
-
-def test_the_summary_has_three_lines():
-    ranged = np.zeros((2, 2, 3), int)
-    ranged[1, :, 2] = [10, 5]
-    found = result([FOUND[0], [[0, 0, 20], [1, 1, 1]]], by_ranges=ranged)
-    assert found.summary() == [
-        "synthetic faults in 30 recordings, by level relative to the recording:",
-        "noticed: impacts from -6 dB in source (score); impacts from 0 dB in target (score); "
-        "noise from 0 dB in source (both)",
-        "not noticed up to 0 dB: noise in target",
-    ]
 
 
 def test_few_clips_and_too_many_false_alarms_are_said():

@@ -170,7 +170,7 @@ def plot_sensitivity(result: Sensitivity) -> Figure:
     label = "fault level, dB relative to the recording"
     figure.text(0.5, (inches["bottom"] - 0.34) / height, label, ha="center", va="center")
     title = (
-        f"{shorten(result.machine)}: recordings with a synthetic fault above the threshold for a "
+        f"{shorten(result.machine)}: recordings with a synthetic fault that are caught, at a "
         f"false-alarm rate of {result.false_alarm_rate:g}"
     )
     left = inches["left"] / TEXT_WIDTH
