@@ -149,7 +149,8 @@ def drift_of(
     points_to, words = _finding(total.stale or bool(stale), shift, total.n, not_judged)
     part = total if only is None else by_domain[only]
     where = "" if only is None else f" of domain {only}"
-    share = f"{part.realised or 0:.2f} of the last {part.n} clips{where} are anomalous"
+    judged = "judged clips" if not_judged else "clips"
+    share = f"{part.realised or 0:.2f} of the last {part.n} {judged}{where} are anomalous"
     allowed = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
     return Drift(
         n=total.n,
