@@ -92,6 +92,9 @@ def test_fit_leaves_out_a_bad_normal_and_names_it(factory, bearing, tmp_path, ki
     model = MachineModel.load(tmp_path / "m.daco")
     assert model.domain_sizes == {"source": 12, "target": 9}
     assert not any(path.name in name for name in model.clip_names)
+    said = ok("inspect", tmp_path / "m.daco")
+    assert "left out" in said
+    assert KINDS[kind].partition(":")[0] in said
 
 
 def test_a_folder_of_good_normals_and_its_table_lose_none(factory, bearing, tmp_path):

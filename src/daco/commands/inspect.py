@@ -170,6 +170,9 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     if model.ranges is not None:
         low, high = model.ranges["limits"]["level"]
         yield "range", f"level {low:g} to {high:g} dB of full scale; --json has those of bands"
+    for key, title in (("left_out", "left out"), ("kept", "suspicious")):
+        if isinstance(listed := origin.get(key), dict):
+            yield title, name_list(f"{name} ({reason})" for name, reason in listed.items())
     updates = origin.get("updates", [])
     hidden = origin.get("earlier_updates", 0) + max(0, len(updates) - _UPDATES)
     if hidden or not updates:

@@ -231,7 +231,7 @@ def _clip_lines(now: str, scored: NewVerdict, width: int | None) -> Iterator[Tex
     """One line for a scored recording, and one for every reason to mistrust the score."""
     verdict = scored.verdict
     sign = ">" if verdict.score > verdict.threshold else "<="
-    decision, style = _DECISIONS.get(verdict.state, (verdict.state, "yellow"))
+    decision, style = _DECISIONS.get(verdict.state, (f"{verdict.state:<7}", "yellow"))
     head = f" {verdict.score:>7.4g} {sign:>2} {verdict.threshold:<7.4g} "
     name, nearest = printable(verdict.name), printable(verdict.nearest)
     if width is not None:
