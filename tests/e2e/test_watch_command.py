@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,9 @@ from typer.testing import CliRunner
 from watched import RATE, record, save_model, sound
 
 from daco.commands.app import app
+from daco.detector.model import MachineModel
+from daco.detector.ranges import learn_ranges
+from daco.embedding.frontend import Listener
 from daco.errors import DacoError
 from daco.monitoring.store import Store
 
@@ -77,6 +81,29 @@ def running(plant, *options, end=signal.SIGTERM, env=None):
 
 def names(url):
     return [row["name"] for row in rows(url, "daco_clips")]
+
+
+def test_clips_that_cannot_be_judged_open_alarms_of_their_own_kind(plant):
+    model = MachineModel.load(plant / "press.daco")
+    listener = Listener(model.frontend)
+    waves = [sound(10_000 + i) for i in range(24)]
+    levels = np.concatenate([listener.embed_waveform(each, RATE).levels for each in waves])
+    replace(model, ranges=learn_ranges(levels, [RATE])).save(plant / "press.daco")
+    for number, gain in enumerate([1, 0.01, 0.01, 0, 0.01]):
+        soundfile.write(plant / "inbox" / f"{number}.wav", gain * waves[number], RATE)
+        os.utime(plant / "inbox" / f"{number}.wav", (number, number))
+    result = run(plant, "--once", "--db", database(plant))
+    assert result.exit_code == 0, result.output
+    text = result.output
+    assert text.count(" off  ") == 3
+    assert " recorder fault " in text
+    assert "off: level -5" in text
+    assert "ALARM 1 of press, 3 of the last 5 clips off" in text
+    assert "5 clips, 0 anomalous, 3 off, 1 recorder fault, 1 alarm" in " ".join(text.split())
+    with Store.open(database(plant)) as store:
+        assert [(alarm.kind, alarm.clip_ids) for alarm in store.alarms()] == [("off", (2, 3, 5))]
+        states = [clip.state for clip in store.clips("press")][::-1]
+        assert states == ["normal", "off", "off", "recorder fault", "off"]
 
 
 def test_once_judges_what_is_there_and_says_it_in_80_columns(plant):
@@ -213,6 +240,9 @@ WARM = """
 import os, random, select, signal, sys, tempfile, time
 import typer.main
 from daco.commands.app import app
+from daco.detector.model import MachineModel
+from daco.detector.ranges import learn_ranges
+from daco.embedding.frontend import Listener
 
 command = typer.main.get_command(app)
 

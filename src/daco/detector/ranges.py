@@ -30,6 +30,7 @@ MARGIN_DUTY = 30.0
 DUTY, FLATNESS = QUANTITIES.index("duty"), QUANTITIES.index("flatness")
 _LOWEST = -140.0  # dB, of silence
 _LONELY_DB, _ENOUGH = 12.0, 10
+_LARGEST = 1e9
 
 
 def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[str, Any]:
@@ -37,8 +38,8 @@ def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[st
 
     A level may lie 6 dB outside the normals', plus their standard deviation (by a factor
     ``1 + 5 / n`` larger for n clips); the duty 30 % below them; the flatness half as far from that
-    of white noise as the flattest of them. Of ten clips or more, a single one that is more than
-    12 dB away from all others does not count.
+    of white noise as the flattest of them. Of ten clips or more, a single one whose level is more
+    than 12 dB below or above all others does not count.
 
     Parameters
     ----------
@@ -61,19 +62,18 @@ def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[st
     >>> learn_ranges(levels)["limits"]["level"]
     [-47.8, -32.2]
     """
-    values = np.sort(np.asarray(levels, np.float64), axis=0)
-    if len(values) >= _ENOUGH:
-        inner = values[1:-1]
-        low, high = inner.min(axis=0) - _LONELY_DB, inner.max(axis=0) + _LONELY_DB
-        values[0] = np.where(values[0] < low, inner[0], values[0])
-        values[-1] = np.where(values[-1] > high, inner[-1], values[-1])
+    values = np.asarray(levels, np.float64)
+    count, values = len(values), values[np.argsort(values[:, 0], kind="stable")]
+    if count >= _ENOUGH:
+        gaps = np.diff(values[:, 0]) > _LONELY_DB
+        values = values[int(gaps[0]) : count - int(gaps[-1])]
     margin = MARGIN_DB + values.std(axis=0) * (1 + 5 / len(values))
     low, high = values.min(axis=0) - margin, values.max(axis=0) + margin
     low[DUTY], high[DUTY] = values[:, DUTY].min() - MARGIN_DUTY, 100
     low[FLATNESS], high[FLATNESS] = _LOWEST, values[:, FLATNESS].max() / 2
     pairs = np.stack([low, high], axis=1).round(1).tolist()
     limits = dict(zip(QUANTITIES, pairs, strict=True))
-    return {"clips": len(values), "sample_rates": sorted(set(sample_rates)), "limits": limits}
+    return {"clips": count, "sample_rates": sorted(set(sample_rates)), "limits": limits}
 
 
 def widen_ranges(
