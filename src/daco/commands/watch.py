@@ -107,9 +107,9 @@ def watch(
         store = stack.enter_context(Store.open(url, rule=rule, events=_events(target, tell)))
         adapt = adapt or commission is not None
         watcher = Watcher(in_use, folder, store, adapt=adapt, settle=settle)
-        if commission is not None:
-            _commission(errors, in_use, store, commission)
         _introduce(errors, in_use, watcher, store)
+        if adapt:
+            _show_learned(errors, in_use, store, commission)
         courier = None
         if target is not None:
             outbox = store.outbox.of(in_use.machine)
@@ -279,20 +279,18 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
     errors.notes(model.cautions(), "caution")
 
 
-def _commission(errors: Output, in_use: ModelInUse, store: Store, clips: int) -> None:
-    """Declare the machine healthy, unless it was before: a watcher that is restarted goes on."""
+def _show_learned(errors: Output, in_use: ModelInUse, store: Store, clips: int | None) -> None:
+    """Show what was learned about the machine, and declare it healthy unless it was before."""
     model, people = in_use.model, store.people
     state = people.adaptation(in_use.machine)
-    if state is None or state.model_sha256 != model.sha256 or not state.declared_at:
-        state = people.declare_healthy(
-            in_use.machine,
-            clips,
-            "daco watch --commission",
-            model_sha256=model.sha256,
-            rate=model.false_alarm_rate,
-        )
-    left = f"the next {quantity(state.left, 'clip')} are taken as healthy"
-    errors.notes([left if state.left else state.sentence()], "commission")
+    known = state is not None and state.model_sha256 == model.sha256
+    if clips is not None and not (known and state and state.declared_at):
+        who, sha256, rate = "daco watch --commission", model.sha256, model.false_alarm_rate
+        state = people.declare_healthy(in_use.machine, clips, who, model_sha256=sha256, rate=rate)
+        known = True
+    if state is not None and known:
+        left = f"the next {quantity(state.left, 'clip')} are taken as healthy"
+        errors.notes([left if state.left else state.sentence()], "adapted")
 
 
 @contextmanager

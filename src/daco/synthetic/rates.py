@@ -56,8 +56,8 @@ class Rate(NamedTuple):
 class Sensitivity:
     """Detection rates of a model by kind of fault, domain and (ascending) level.
 
-    ``caught`` counts recordings that are noticed, of shape (kinds, domains, levels), ``by_ranges``
-    those of them whose levels are outside the ranges, whatever their score,
+    ``caught`` counts recordings that are noticed, of shape (kinds, domains, levels), ``by_score``
+    those that the score calls anomalous and ``by_ranges`` those outside the ranges,
     ``false_alarms`` the same recordings without a fault and ``clips`` all of them, by domain.
     ``detect`` is the share that counts as caught, ``in_model`` how many recordings are among the
     model's normals and were left out of it, and ``recorded`` what the machine of the recordings is
@@ -73,6 +73,7 @@ class Sensitivity:
     domains: tuple[str, ...]
     levels: tuple[float, ...]
     caught: Counts
+    by_score: Counts
     by_ranges: Counts
     false_alarms: Counts
     clips: Counts
@@ -82,12 +83,12 @@ class Sensitivity:
     recorded: tuple[str, ...] = ()
 
     def noticed_by(self, kind: str) -> str:
-        """``score``, ``ranges`` or ``both``: what notices nine of ten that are; ``-`` if none."""
+        """``score``, ``ranges`` or ``both``: what notices most at the highest level."""
         at = self.kinds.index(kind)
-        share = self.by_ranges[at].sum() / max(1, self.caught[at].sum())
-        if not self.caught[at].any():
-            return "-"
-        return "score" if share <= 1 - DETECT else "ranges" if share >= DETECT else "both"
+        most = max(1, self.caught[at, :, -1].sum()) / 2
+        ways = {"score": self.by_score, "ranges": self.by_ranges}
+        names = [name for name, counts in ways.items() if counts[at, :, -1].sum() >= most]
+        return "both" if len(names) > 1 else names[0] if names else "-"
 
     def rate(self, kind: str, domain: str, level: float) -> Rate:
         """The detection rate of one fault, domain and level."""
@@ -158,8 +159,8 @@ class Sensitivity:
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row per fault, domain and level; the clean recordings come first, without a fault."""
         for domain in self.domains:
-            row = self.false_alarm(domain).to_row() | {"by_ranges": 0}
-            yield {"fault": "", "domain": domain, "level_db": None, **row}
+            row = self.false_alarm(domain).to_row()
+            yield {"fault": "", "domain": domain, "level_db": None, **row, "by_ranges": None}
         for kind, domain, level in product(self.kinds, self.domains, self.levels):
             at = self.kinds.index(kind), self.domains.index(domain), self.levels.index(level)
             row = self.rate(kind, domain, level).to_row() | {"by_ranges": int(self.by_ranges[at])}

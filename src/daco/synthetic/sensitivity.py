@@ -98,14 +98,16 @@ def detection_rates(
     flagged, clean_flagged = _alarms(model, anomalies, same)
     guards = check_levels(model.ranges, parse_levels(faults.columns.get(SOUND, ())), len(faults))
     outside = np.array([guard is not None for guard in guards])
-    flagged, clean_flagged = flagged | outside[~clean], clean_flagged | outside[clean]
+    clean_flagged = clean_flagged | outside[clean]
     kinds, kind_of = _codes(anomalies.kinds.tolist())
     domains, domain_of = _codes(anomalies.domains.tolist())
     steps = [float(level) for level in faults.columns["level_db"] if level is not None]
     levels, level_of = np.unique(steps, return_inverse=True)
     at = kind_of, domain_of[anomalies.origin], level_of
-    caught, ranged, versions = np.zeros((3, len(kinds), len(domains), len(levels)), np.int64)
-    for counts, values in ((caught, flagged), (ranged, outside[~clean]), (versions, 1)):
+    all_counts = np.zeros((4, len(kinds), len(domains), len(levels)), np.int64)
+    caught, by_score, by_ranges, versions = all_counts
+    outside = outside[~clean]
+    for counts, values in zip(all_counts, (flagged | outside, flagged, outside, 1), strict=True):
         np.add.at(counts, at, values)
     clips = np.bincount(domain_of)
     if (versions != clips[None, :, None]).any():
@@ -118,7 +120,8 @@ def detection_rates(
         domains=domains,
         levels=tuple(levels.tolist()),
         caught=caught,
-        by_ranges=ranged,
+        by_score=by_score,
+        by_ranges=by_ranges,
         false_alarms=np.bincount(domain_of, weights=clean_flagged).astype(int),
         clips=clips,
         detect=detect,
