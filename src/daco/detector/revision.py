@@ -62,7 +62,7 @@ def add_normals(
     count, labels = len(new), [model.domains[code] for code in model.clip_domains]
     known, added = model.sessions, parse_sessions(sessions, count)
     if calibrate:
-        added = tuple(f"{when} {len(model)} {1 + row % 2}" for row in range(count))
+        added = tuple(f"{when} {len(model)} {1 + (2 * row >= count)}" for row in range(count))
         before = zip(labels, known or ("",) * len(model), strict=True)
         known = tuple("" if label == domain else name for label, name in before)
     hashes = model.clip_sha256, tuple(clip_sha256)

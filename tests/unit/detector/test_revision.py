@@ -134,7 +134,7 @@ class TestAddingAndCalibrating:
         model = add_normals(
             small_model(config=config), night, "target", names_of(12), calibrate=True
         )
-        halves = [f"half {row % 2}" for row in range(12)]
+        halves = [f"half {row // 6}" for row in range(12)]
         fresh = MachineModel.fit(
             np.vstack([X, night]),
             [*domains, *["target"] * 12],
@@ -237,8 +237,8 @@ class TestCalibrating:
         }
         assert calibrated.basis["source"] == model.basis["source"]
         assert calibrated.basis_sentence() == (
-            "source from the training recordings only: expect more alarms; "
-            "target from 12 new recordings of 12 May 2026"
+            "source: from the training recordings only: expect more alarms; "
+            "target: from 12 new recordings of 12 May 2026"
         )
         (record,) = calibrated.provenance["updates"]
         assert (record["action"], record["clips"]) == ("calibrated", {"target": 12})
