@@ -107,9 +107,9 @@ def watch(
         store = stack.enter_context(Store.open(url, rule=rule, events=_events(target, tell)))
         adapt = adapt or commission is not None
         watcher = Watcher(in_use, folder, store, adapt=adapt, settle=settle)
-        if commission is not None:
-            _commission(errors, in_use, store, commission)
         _introduce(errors, in_use, watcher, store)
+        if adapt:
+            _introduce_adaptation(errors, in_use, store, commission)
         courier = None
         if target is not None:
             outbox = store.outbox.of(in_use.machine)
@@ -279,20 +279,19 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
     errors.notes(model.cautions(), "caution")
 
 
-def _commission(errors: Output, in_use: ModelInUse, store: Store, clips: int) -> None:
-    """Declare the machine healthy, unless it was before: a watcher that is restarted goes on."""
-    model, people = in_use.model, store.people
-    state = people.adaptation(in_use.machine)
-    if state is None or state.model_sha256 != model.sha256 or not state.declared_at:
-        state = people.declare_healthy(
-            in_use.machine,
-            clips,
-            "daco watch --commission",
-            model_sha256=model.sha256,
-            rate=model.false_alarm_rate,
-        )
-    left = f"the next {quantity(state.left, 'clip')} are taken as healthy"
-    errors.notes([left if state.left else state.sentence()], "commission")
+def _introduce_adaptation(
+    errors: Output, in_use: ModelInUse, store: Store, commission: int | None
+) -> None:
+    """Say what was learned; declare the machine healthy, unless that was done for this model."""
+    from daco.monitoring.adaptation import for_model
+
+    machine, people = in_use.machine, store.people
+    sha256, rate = in_use.model.sha256, in_use.model.false_alarm_rate
+    state = for_model(people.adaptation(machine), sha256, rate)
+    if commission is not None and not state.declared_at:
+        who = "daco watch --commission"
+        state = people.declare_healthy(machine, commission, who, model_sha256=sha256, rate=rate)
+    errors.notes([state.sentence()], "adapted")
 
 
 @contextmanager
