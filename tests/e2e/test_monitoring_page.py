@@ -216,9 +216,11 @@ def test_an_alarm_is_answered_and_its_clips_say_so(browser, service):
         page.locator("dialog").get_by_role("button", name="Save").click()
         expect(page.locator(".clip-panel")).to_contain_text("Answered: a fault.")
         expect(page.locator(".clip-row[aria-current] .tag")).to_have_text("fault")
-        page.locator(".decisions summary").click()
-        expect(page.locator(".decisions")).to_contain_text("from the training recordings only")
-        expect(page.locator(".decisions")).to_contain_text("Faults found: 1 of 1 clip")
+        page.get_by_text("What decisions rest on").click()
+        expect(page.locator(".decisions").first).to_contain_text(
+            "from the training recordings only"
+        )
+        expect(page.locator(".decisions").first).to_contain_text("Faults found: 1 of 1 clip")
     answers = service.get("/v1/machines/answered/feedback").json()["answers"]
     assert [each["answered_by"] for each in answers] == ["Lee", "Kim", "Kim", "Kim"]
 
@@ -229,18 +231,22 @@ def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser
         opened(browser, service, "machines/press", expected=("status of 404",)) as page,
     ):
         service.score(normal(), "press")
-        page.locator(".decisions summary").click()
+        page.get_by_text("What decisions rest on").click()
         page.get_by_role("button", name="Declare healthy").click()
         expect(page.locator("dialog")).to_contain_text("a fault would be learned")
         page.get_by_label("Clips to take as healthy").fill("30")
         page.get_by_label("Your name").fill("Kim")
         page.get_by_role("button", name="It is healthy").click()
-        expect(page.locator(".decisions")).to_contain_text("the next 30 clips are taken as healthy")
+        expect(page.locator(".decisions").first).to_contain_text(
+            "the next 30 clips are taken as healthy"
+        )
         service.score(normal(), "press")
-        expect(page.locator(".decisions")).to_contain_text("the next 29 clips are taken as healthy")
+        expect(page.locator(".decisions").first).to_contain_text(
+            "the next 29 clips are taken as healthy"
+        )
         page.get_by_role("button", name="Forget what was learned").click()
         page.get_by_role("button", name="Forget it").click()
-        expect(page.locator(".decisions")).to_contain_text("nothing was learned yet")
+        expect(page.locator(".decisions").first).to_contain_text("nothing was learned yet")
 
 
 def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):
@@ -378,6 +384,18 @@ def test_a_stale_calibration_shows_its_rate_and_its_remedy(browser, service):
         expect(page.locator("#polite")).to_have_text("Copied.")
         copied = page.evaluate("navigator.clipboard.readText()")
         assert copied == "daco calibrate drifting.daco NEW_NORMALS --domain source"
+
+
+def test_the_normals_are_listed_with_the_command_that_removes_one(browser, service):
+    with opened(browser, service, "machines/answered") as page:
+        page.get_by_text("Normals of the model").click()
+        expect(page.locator(".normals tbody tr")).to_have_count(20)
+        page.get_by_role("button", name="Show more").click()
+        expect(page.locator(".normals tbody tr")).to_have_count(40)
+        page.get_by_role("button", name="Remove").first.click()
+        name = page.locator(".normals tbody td").first.inner_text().strip()
+        expect(page.locator(".decisions .command")).to_contain_text("daco update answered.daco")
+        expect(page.locator(".decisions .command")).to_contain_text(name)
 
 
 def test_ten_thousand_clips_are_drawn_as_few_points_without_losing_the_extremes(browser, service):

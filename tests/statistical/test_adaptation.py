@@ -137,6 +137,9 @@ def test_answered_false_alarms_lower_a_rate_that_is_too_high_and_no_other():
     too_many = answer_everything(plant, 0.6, 600)
     assert too_many[:50].mean() > 0.18
     assert abs(too_many[300:].mean() - RATE) <= 0.05
+    far_too_many = answer_everything(Plant(2), HEALTHY_SPREADS, 300)  # beyond what clips may move
+    assert far_too_many[:20].mean() > 0.5
+    assert far_too_many[200:].mean() < 0.25
     plant = Plant(3)
     # Answers are given for anomalous clips only: counted alone, they would mute the model.
     assert abs(answer_everything(plant, 0.0, 2000)[500:].mean() - RATE) <= 0.03

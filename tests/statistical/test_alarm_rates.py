@@ -43,7 +43,7 @@ def standard_error(rates) -> float:
 
 
 class TestRealMachines:
-    """A fan and a bearing at 0.1: 50 healthy and 50 faulty clips of other sessions a domain."""
+    """A fan and a bearing at 0.1: 50 healthy and 50 faulty test clips a domain."""
 
     FREE = ("logmel_mod", "mod60", "env", "cep")
     CASES = ((("mn04",), "raw-k1"), (("mn04",), "varmin-K4"), (("mn04",), "conf-soft-m0-k1"),

@@ -8,7 +8,8 @@ On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
   readers and CSV agree on (a Parquet map becomes a list of pairs in one and a struct in another);
 - ``embedding``: the default readout, a fixed-size list of float32;
 - ``embedding.<readout>``: every further readout;
-- ``audio_sha256``: the hash of each recording, in tables that ``daco embed`` made;
+- ``audio_sha256``, ``quality``, ``levels``: the hash of each recording, its format and problems,
+  and how loud it is, in tables that ``daco embed`` made;
 - metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
   ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
   apart: a vector is then so many equal parts, one after the other), precision, channel,

@@ -108,6 +108,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _examine(self, X: Clips) -> tuple[Float64s, Float64s]:
         """Scores and domain weights."""
+        require_rate(self.false_alarm_rate)  # may have changed since the fit
         detector = self._fitted()
         found = detector.bank_.examine(self._embeddings(X, reset=False), detector.config_)
         return found.scores[:, 0], found.weights
@@ -209,6 +210,7 @@ class DACo(_Detector):
         self.domains_ = bank.domains
         self.reference_ = reference
         self._sessions = tuple(sessions)
+        self._new = np.zeros((0, bank.dim)), np.zeros(0, np.int32)
         self._warn_of_floor()
         return self
 
@@ -220,15 +222,19 @@ class DACo(_Detector):
         X : (k, D), or {view: (k, D)}
         domains : k labels, optional
             None: each clip counts for the domain that it fits best. A domain without a new clip
-            keeps the reference scores of `fit`.
+            keeps its reference scores.
         """
         scores, weights = self._examine(X)
         codes = weights.argmax(axis=1)
         if domains is not None:
             codes = match_domains(domains, self.domains_, len(scores), "domains")
-        rows = self._embeddings(X, reset=False)
-        new = (rows, codes.astype(np.int32))
-        self.reference_ = reference_for(self.bank_, self.config_, self._sessions, new)
+        rows = join_views(self._embeddings(X, reset=False), self.bank_.bands)[0]
+        if not self.bank_.nearest(rows)[1].all():
+            raise InputError("Clips of the bank are not new to it. Calibrate with others.")
+        kept = ~np.isin(self._new[1], codes)
+        new_codes = np.concatenate([self._new[1][kept], codes]).astype(np.int32)
+        self._new = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype), new_codes
+        self.reference_ = reference_for(self.bank_, self.config_, self._sessions, self._new)
         self._warn_of_floor()
         return self
 

@@ -112,13 +112,9 @@ class AlarmState:
 
 
 def counts_for(kind: str, state: str) -> bool:
-    """Whether a clip of this state is among those that an alarm of this kind is decided by.
+    """Whether clips of this state count for alarms of this kind, which is a state, too.
 
-    An alarm's kind is a state of clips. Whether the machine is faulty depends on clips that could
-    be judged: those of a machine that was off say neither that it is faulty nor that it is not.
-
-    >>> counts_for("anomalous", "off"), counts_for("off", "normal")
-    (False, True)
+    For a fault of the machine only those that could be judged do, as anomalous or as normal.
     """
     return kind != ANOMALOUS or state in (NORMAL, ANOMALOUS)
 

@@ -129,7 +129,7 @@ def drift_of(
     daco calibrate press.daco NEW_NORMALS --domain source
     """
     require_rate(nominal)
-    if not decisions:
+    if not decisions and not not_judged:
         return None
     names = list(domains) or sorted({name for _, weights, _ in decisions for name in weights})
     of_domain: dict[str, list[tuple[bool, float]]] = {name: [] for name in names}
@@ -146,11 +146,11 @@ def drift_of(
     most = max(stale or flags, key=lambda name: sum(flags[name]), default="DOMAIN")
     only = None if total.stale or not stale else stale[0]
     shift = _shift(every if only is None else of_domain[only], nominal)
-    quiet = total.n >= FEWEST and shift < 0 and not (total.stale or stale)
-    points_to, words = _finding(total.stale or bool(stale), shift, quiet, not_judged, total.n)
+    points_to, words = _finding(total.stale or bool(stale), shift, total.n, not_judged)
     part = total if only is None else by_domain[only]
     where = "" if only is None else f" of domain {only}"
-    share = f"{part.realised:.2f} of the last {part.n} clips{where} are anomalous"
+    judged = "judged clips" if not_judged else "clips"
+    share = f"{part.realised or 0:.2f} of the last {part.n} {judged}{where} are anomalous"
     allowed = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
     return Drift(
         n=total.n,
@@ -175,25 +175,24 @@ def _shift(clips: Sequence[tuple[bool, float]], nominal: float) -> int:
     return 0 if abs(change) <= bound else -1 if change > 0 else 1
 
 
-def _finding(
-    often: bool, shift: int, quiet: bool, not_judged: int, n: int
-) -> tuple[str | None, str]:
+def _finding(often: bool, shift: int, n: int, not_judged: int) -> tuple[str | None, str]:
     """What the clips point to, and in words."""
+    clips = n + not_judged
+    if clips >= FEWEST and not_judged > _MANY * clips:
+        return "surroundings", (
+            f"{not_judged} of the last {clips} clips have other levels than the normals, which "
+            "points to the microphone or the surroundings"
+        )
     if often and shift <= 0:
         return "machine", (
             "some clips are far out and the others sound as before, which points to the machine"
-        )
-    if often and not_judged > _MANY * (n + not_judged):
-        return "surroundings", (
-            "clips sound odder alike and many have other levels than the normals, which points to "
-            "the microphone or the surroundings"
         )
     if often:
         return "either", (
             "clips sound odder alike: the surroundings or the microphone changed, or the machine "
             "for good"
         )
-    if quiet:
+    if n >= FEWEST and shift < 0:
         return "either", (
             "clips sound calmer than the calibration expects, so that faults may be missed: the "
             "microphone, the surroundings or the way the machine runs changed"

@@ -2,16 +2,22 @@
 
 import numpy as np
 import pytest
+import soundfile
 
 from daco.backbones.levels import (
     CENTRES,
     LEVELS,
     QUANTITIES,
+    level_network,
     levels_text,
     parse_levels,
     sound_levels,
 )
-from daco.embedding.frontend import Frontend, Listener
+from daco.backbones.logmel import LogMel
+from daco.data.clips import Clip, ClipTable
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
+from daco.embedding.frontend import Frontend, Listener, embed_waves
 
 RATE = 16_000
 
@@ -125,3 +131,29 @@ def test_windows_of_a_recording_have_the_levels_of_what_they_contain():
     assert recording.levels == pytest.approx(sound_levels(wave.reshape(2, -1), RATE), abs=1e-3)
     assert LEVELS not in listener.readouts
     assert recording.embeddings.shape == (2, 112)
+
+
+def test_a_file_its_bytes_a_stream_and_a_table_have_the_same_levels(tmp_path):
+    path = tmp_path / "press" / "a.wav"
+    path.parent.mkdir()
+    noise = 0.01 * np.random.default_rng(0).normal(size=2 * 48_000)
+    soundfile.write(path, noise, 48_000, subtype="PCM_16")
+    listener = Listener(Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None))
+    levels = listener.embed(path).levels
+    assert np.array_equal(listener.embed(path.read_bytes()).levels, levels)
+    with path.open("rb") as stream:
+        assert np.array_equal(listener.embed(stream).levels, levels)
+    table = ClipTable(tmp_path, (Clip("press/a.wav", "press"),))
+    embed_clips(table, listener.net, tmp_path / "e.parquet", readouts=["mod", "cep"])
+    read = EmbeddingTable.read(tmp_path / "e.parquet")
+    # int16 samples or float32, and two decimals in the column
+    assert parse_levels(read.columns[LEVELS]) == pytest.approx(levels, abs=0.02)
+    assert read.readouts == ("mod", "cep")
+
+
+def test_of_several_networks_the_order_does_not_matter():
+    low, high = LogMel(8000), LogMel(16_000)
+    assert level_network([low, high]) is level_network([high, low]) is low
+    wave = 0.01 * np.random.default_rng(0).normal(size=(1, 2, RATE)).astype(np.float32)
+    near = embed_waves(high, [wave], ["mod", LEVELS], "residual-c0.5")[LEVELS]
+    assert np.array_equal(near, sound_levels(wave[:, 0], RATE))

@@ -152,11 +152,18 @@ def test_calibrating_takes_scores_of_new_clips_and_leaves_other_domains(data):
         detector.reference_.scores[~source], before.scores[before.clip_domains == 1]
     )
     assert len(detector.bank_) == 110  # nothing entered the bank
+    detector.calibrate(X[201::2], ["target"] * 10)  # the clips of source stay
+    assert detector.reference_.kinds == {"source": "new", "target": "new"}
+    assert detector.reference_.sizes == {"source": 30, "target": 10}
+    with pytest.raises(InputError, match="not new to it"):
+        detector.calibrate(X[:4], ["source"] * 4)
+    fresh = detector.fit(X[::2], domains=domains[::2])
+    assert fresh.reference_.kinds == {"source": "training", "target": "training"}
     guessed = detector.calibrate(X[1::2]).reference_.sizes
     codes = detector.domain_weights(X[1::2]).argmax(axis=1)
     assert guessed == {"source": sum(codes == 0), "target": sum(codes == 1)}
     with pytest.raises(InputError, match="night"):
-        detector.calibrate(X[:2], ["night", "source"])
+        detector.calibrate(X[1:4:2], ["night", "source"])
 
 
 def test_parameters_changed_after_fit_wait_for_the_next_fit(data):

@@ -46,7 +46,11 @@ def test_clips_that_are_odder_alike_may_be_either_and_levels_tell_more():
     odder = judged(42, 200, power=3)
     assert drift_of(odder, 0.1).points_to == "either"
     assert "or the machine for good" in drift_of(odder, 0.1).sentence
-    assert drift_of(odder, 0.1, not_judged=80).points_to == "surroundings"
+    levels = drift_of(odder, 0.1, not_judged=80)
+    assert levels.points_to == "surroundings"
+    assert levels.sentence.startswith("80 of the last 280 clips have other levels than the normals")
+    assert drift_of([], 0.1, not_judged=80).points_to == "surroundings"
+    assert not drift_of([], 0.1, not_judged=8).stale
     assert drift_of(judged(195, 200), 0.1).points_to == "either"  # hardly any normal clip is left
 
 

@@ -21,8 +21,9 @@ from daco.errors import DataError, NotEnoughClipsError
 from daco.experiments.figures.models import plot_sensitivity
 from daco.method.bank import NormalBank
 from daco.synthetic import sensitivity
-from daco.synthetic.rates import Rate, Sensitivity
 from daco.synthetic.sensitivity import (
+    Rate,
+    Sensitivity,
     detection_rates,
     of_machine,
     same_recordings,
@@ -36,7 +37,8 @@ def result(caught, clips=(20, 10), **options):
     defaults = {
         **{"kinds": ("impacts", "noise"), "domains": ("source", "target"), "levels": LEVELS},
         **{"caught": np.array(caught), "false_alarms": np.array([2, 1]), "clips": np.array(clips)},
-        **{"detect": 0.9, "in_model": 30, "seed": 0, "by_ranges": np.zeros((2, 2, 3), int)},
+        **{"detect": 0.9, "in_model": 30, "seed": 0},
+        **{"by_score": np.array(caught), "by_ranges": np.zeros((2, 2, 3), int)},
     }
     return Sensitivity("press", "raw-k1", "0" * 64, 1.0, 0.1, **(defaults | options))
 
@@ -61,17 +63,20 @@ def test_the_sentences_say_it():
     )
 
 
-def test_what_the_ranges_notice_is_said():
-    ranged = np.array([[[0, 0, 0], [0, 0, 0]], [[0, 0, 20], [0, 0, 9]]])
-    caught = [FOUND[0], [[0, 0, 20], [0, 0, 10]]]
-    found = result(caught, by_ranges=ranged)
-    assert [found.noticed_by(kind) for kind in ("impacts", "noise")] == ["score", "ranges"]
+def test_what_notices_a_fault_is_said():
+    scored = np.array([FOUND[0], [[0, 0, 3], [0, 0, 0]]])
+    ranged = np.array([[[0, 0, 12], [0, 0, 9]], [[0, 0, 20], [0, 0, 9]]])
+    caught = [FOUND[0], [[0, 0, 20], [0, 0, 9]]]
+    found = result(caught, by_score=scored, by_ranges=ranged)
+    assert [found.noticed_by(kind) for kind in ("impacts", "noise")] == ["both", "ranges"]
     assert list(found.sentences())[1] == (
         "noise is caught from 0 dB in source, from 0 dB in target, by the ranges."
     )
     rows = {(row["fault"], row["domain"], row["level_db"]): row for row in found.rows()}
     assert rows["noise", "target", 0.0]["by_ranges"] == 9
-    assert result([FOUND[0], np.zeros((2, 3), int)], by_ranges=ranged).noticed_by("noise") == "-"
+    nothing = np.zeros((2, 2, 3), int)
+    assert result(nothing).noticed_by("noise") == "-"
+    assert result(FOUND).noticed_by("impacts") == "score"
 
 
 def test_few_clips_and_too_many_false_alarms_are_said():

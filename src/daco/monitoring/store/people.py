@@ -128,17 +128,16 @@ class People:
             rows = connection.execute(query.group_by(last.c.state, last.c.answer))
             return Rates.from_counts({(state, answer): n for state, answer, n in rows})
 
-    def adaptations(self) -> dict[str, Adaptation]:
-        """What was learned about machines, by their names."""
+    def adaptations(self, *names: str) -> dict[str, Adaptation]:
+        """What was learned about these machines, or about all, by their names."""
         query = select(machines.c.name, adaptations.c.state).join_from(adaptations, machines)
+        query = query.where(machines.c.name.in_(names)) if names else query
         with self.database.reading() as connection:
             return {name: Adaptation.from_dict(state) for name, state in connection.execute(query)}
 
     def adaptation(self, machine: str) -> Adaptation | None:
         """What was learned about a machine; None where nothing was."""
-        with self.database.reading() as connection:
-            number = connection.scalar(select(machines.c.id).where(machines.c.name == machine))
-            return None if number is None else read_adaptation(connection, number)
+        return self.adaptations(machine).get(machine)
 
     def declare_healthy(
         self, machine: str, clips: int, by: str, *, model_sha256: str, rate: float

@@ -36,6 +36,7 @@ export const paths = {
   clipPicture: (id) => `v1/clips/${id}/spectrogram.png`,
   normalAudio: (id, index) => `v1/machines/${encodeURIComponent(id)}/normals/${index}/audio`,
   normalPicture: (id, index) => `v1/machines/${encodeURIComponent(id)}/normals/${index}/spectrogram.png`,
+  normals: (id) => `v1/machines/${encodeURIComponent(id)}/normals`,
   alarms: () => "v1/alarms",
   acknowledge: (id) => `v1/alarms/${id}/acknowledge`,
   alarmAnswer: (id) => `v1/alarms/${id}/answer`,

@@ -70,7 +70,7 @@ function verdict(clip, machine) {
     "Score ", h("b", { class: clip.alarm ? "anomalous" : "" }, scoreText(clip.score, clip.threshold)),
     `, ${side} the threshold ${thresholdText(clip.threshold)}. `,
     oddness(clip.p_value, leastP(clip.domain_weights, machine.domains)),
-    clip.basis && h("span", { class: "muted basis" }, ` The threshold comes ${clip.basis}.`));
+    clip.basis && h("span", { class: "muted basis" }, ` Threshold: ${clip.basis}.`));
 }
 
 function reasons(clip) {

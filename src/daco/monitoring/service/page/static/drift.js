@@ -22,7 +22,8 @@ function byDomain(domains) {
   return told.map(([name, { n, realised }]) => `${name}: ${realised.toFixed(2)} of ${count(n, "clip")} anomalous`).join(" \u00b7 ");
 }
 
-function command(text) {
+/** A command, and a button that copies it. */
+export function command(text) {
   const button = h("button", { type: "button", class: "button", "aria-label": "Copy the command", onclick: copy }, icon("copy"), "Copy");
   async function copy() {
     try {

@@ -6,6 +6,7 @@ import { createClipPanel } from "./clip.js";
 import { createClipList } from "./clips.js";
 import { coalesced, h, icon, put } from "./dom.js";
 import { driftBanner } from "./drift.js";
+import { normalsSection } from "./normals.js";
 import { decisionSection } from "./people.js";
 import { goTo, linkTo } from "./route.js";
 import { catchUp, fetchClip, historyOf, listen, machine as machineOf, reachBack, refreshAlarms } from "./state.js";
@@ -42,7 +43,7 @@ export function mountMachine(root, { route, signal }) {
     h("p", { class: "crumb" }, h("a", { href: "#/" }, icon("back"), "All machines")),
     h("div", { class: "heading" }, title, head),
     alarmSection({ machine: id, signal }),
-    banner, decisions.element,
+    banner, decisions.element, normalsSection(id),
     h("section", { class: "history", "aria-label": "Score history" },
       h("div", { class: "heading" }, h("h2", {}, "Scores"), ranges),
       chart.element, h("div", { class: "under-chart" }, legend, reading)),
