@@ -22,7 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from daco.detector.ranges import ANOMALOUS, NORMAL, STATES
 from daco.detector.verdict import Verdict
-from daco.monitoring.adaptation import JUDGED, Adaptation
+from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance, counts_for
 from daco.monitoring.store.database import StoreError, chunks
 from daco.monitoring.store.outbox import ALARM_OPENED, ALARM_RECOVERED, CLIP_SCORED, post
@@ -176,7 +176,8 @@ def _insert_adapted(
     number = connection.scalars(_NEW_CLIPS, [clip.row(machine)]).one()
     if verdict.state in JUDGED:
         alarms_now = connection.execute(_STILL_OPEN, {"machine": machine})
-        state = _state_for(clip, state).after_clip(
+        assert clip.calibration is not None
+        state = for_model(state, verdict.model_sha256, clip.calibration.rate).after_clip(
             number,
             verdict.score,
             verdict.domain_weights,
@@ -188,19 +189,12 @@ def _insert_adapted(
     return [clip], [number]
 
 
-def _state_for(clip: NewClip, state: Adaptation | None) -> Adaptation:
-    """The state of the clip's model: that of a model which has changed since is forgotten."""
-    assert clip.calibration is not None
-    sha256, rate = clip.verdict.model_sha256, clip.calibration.rate
-    known = state is not None and (state.model_sha256, state.rate) == (sha256, rate)
-    return state if state is not None and known else Adaptation(sha256, rate)
-
-
 def adapted_verdict(clip: NewClip, state: Adaptation | None) -> Verdict:
     """The verdict on a clip after what was learned about its machine."""
     if clip.calibration is None:
         return clip.verdict
-    return _state_for(clip, state).adapted(clip.verdict, clip.calibration.reference)
+    state = for_model(state, clip.verdict.model_sha256, clip.calibration.rate)
+    return state.adapted(clip.verdict, clip.calibration.reference)
 
 
 def read_adaptation(connection: Connection, machine: int) -> Adaptation | None:
