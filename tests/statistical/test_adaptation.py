@@ -27,8 +27,8 @@ class Plant:
         scores = [PLACE[name] + SPREAD[name] * self.rng.normal(size=n) for name, n in sizes.items()]
         codes = np.repeat([0, 1], list(sizes.values()))
         self.model = ReferenceScores(np.concatenate(scores), codes, ("source", "target"))
-        self.state = Adaptation("ab12", RATE)
-        self.clip = 0
+        self.state, self.alarm = Adaptation("ab12", RATE), AlarmState()
+        self.clip, self.answers = 0, False
 
     def declare_healthy(self, clips):
         self.state = self.state.declared_healthy(clips, "Kim", after=self.clip, at=DAY)
@@ -46,7 +46,11 @@ class Plant:
         row = [[weights["source"], weights["target"]]]
         anomalous = bool(self.state.reference(self.model).p_values([score], row)[0] <= RATE)
         self.clip += 1
-        self.state = self.state.after_clip(self.clip, score, weights, anomalous=anomalous)
+        is_open = self.alarm.is_open and not self.answers
+        self.state = self.state.after_clip(
+            self.clip, score, weights, anomalous=anomalous, alarm_is_open=is_open
+        )
+        self.alarm, _ = advance(AlarmRule(3, 5), self.alarm, Decision(self.clip, anomalous))
         return anomalous, weights
 
 
@@ -94,6 +98,15 @@ def test_a_fault_that_stays_is_still_alarmed_after_500_clips(seed, size):
     plant = Plant(seed)
     plant.hear([0.0] * 300)
     heard = plant.hear([size] * 600)
+    assert opens_and_stays(heard)
+    assert heard[500:].mean() > 0.9 * heard[:100].mean() - 0.05  # hardly less than at first
+
+
+def test_a_fault_whose_alarms_nobody_minds_is_not_learned_beyond_the_bound():
+    """An acknowledged alarm is closed: as if somebody acknowledged every one at once."""
+    plant = Plant(0)
+    plant.answers = True
+    heard = plant.hear([2.0] * 600)
     assert opens_and_stays(heard)
     assert heard[500:].mean() > 0.35
     assert max(plant.state.shifts.values()) <= BOUND

@@ -3,7 +3,7 @@
 A change of surroundings and a lasting fault look alike to a score, so that a person decides. While
 somebody has declared the machine healthy, its clips become the reference that later ones are judged
 against. Otherwise a quantile tracker per domain (adaptive conformal inference) moves the reference
-slowly, within a bound, and never by clips that somebody called faulty.
+slowly, within a bound, and not by clips of an open alarm or that somebody called faulty.
 """
 
 from __future__ import annotations
@@ -156,19 +156,27 @@ class Adaptation:
         weights: Mapping[str, float],
         *,
         anomalous: bool,
+        alarm_is_open: bool = False,
         at: datetime | None = None,
     ) -> Adaptation:
-        """The state after a clip that was judged, which nobody has called faulty."""
+        """The state after a clip that was judged, which nobody has called faulty.
+
+        While an alarm is open, a person is asked, and only the share of anomalous clips is
+        followed. That does not change the rate in the long run: whether an alarm is open follows
+        from earlier clips alone.
+        """
         if self.normals_to_wait:
             waiting = _NORMALS_AFTER_FAULT if anomalous else self.normals_to_wait - 1
             return replace(self, normals_to_wait=waiting)
+        before = self.rate if self.recent is None else self.recent
+        state = replace(self, recent=before + (anomalous - before) / _RECENT)
+        if alarm_is_open and not self.left:
+            return state
         fast = FAST * math.sqrt(FEWEST / max(FEWEST, len(self.healthy)))
         step = fast if self.left else SLOW
-        state = self._moved(weights, step * (anomalous - self.rate), bounded=not self.left)
-        before = self.rate if self.recent is None else self.recent
-        recent = before + (anomalous - before) / _RECENT
+        state = state._moved(weights, step * (anomalous - self.rate), bounded=not self.left)
         since = self.since or (None if at is None else _iso(at))
-        state = replace(state, recent=recent, clips=self.clips + 1, since=since)
+        state = replace(state, clips=self.clips + 1, since=since)
         return state._collected(clip, score, weights) if self.left else state
 
     def _moved(self, weights: Mapping[str, float], step: float, *, bounded: bool) -> Adaptation:
@@ -231,7 +239,7 @@ class Adaptation:
                 state = replace(state, normals_to_wait=0)
         moves[str(clip)] = step * anomalous
         state = replace(state, moves=dict([*moves.items()][-MOST:]))
-        return state._moved(weights, step * anomalous, bounded=False)
+        return state._moved(weights, step * anomalous, bounded=answer == "fault")
 
     @property
     def is_commissioned(self) -> bool:
