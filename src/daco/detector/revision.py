@@ -59,6 +59,10 @@ def add_normals(
         Stored with the time and the counts.
     """
     new, when = _rows(model, X), timestamp()
+    if calibrate and len(new) < 2:
+        raise InputError(
+            "One new clip cannot be halved: calibrate with two clips or more, 25 if you can."
+        )
     count, labels = len(new), [model.domains[code] for code in model.clip_domains]
     known, added = model.sessions, parse_sessions(sessions, count)
     if calibrate:
@@ -66,13 +70,20 @@ def add_normals(
         before = zip(labels, known or ("",) * len(model), strict=True)
         known = tuple("" if label == domain else name for label, name in before)
     hashes = model.clip_sha256, tuple(clip_sha256)
-    replaced = np.array([model.domains[code] == domain for code in model.new_domains], np.bool_)
+    in_bank = {row.tobytes() for row in new}
+    stays = np.array(
+        [
+            row.tobytes() not in in_bank and not (calibrate and model.domains[code] == domain)
+            for row, code in zip(model.new_embeddings, model.new_domains, strict=True)
+        ],
+        np.bool_,
+    )
     return _revise(
         model,
         np.concatenate([model.embeddings, new]),
         [*labels, *[domain] * count],
         {"action": "added", "domain": domain, "clips": count, "when": when, **(note or {})},
-        new=_new_clips(model, ~replaced if calibrate else slice(None)),
+        new=_new_clips(model, stays),  # what is in the bank has distance 0
         when={domain: when} if calibrate else None,
         clip_names=(*model.clip_names, *parse_names(clip_names, count)),
         clip_sha256=_joined(*hashes, len(model), count),
@@ -123,6 +134,7 @@ def calibrate_with(
     domains: Domains | None = None,
     clip_names: Sequence[str] | None = None,
     *,
+    ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
     """The model judging by new normals, which are not in its bank and do not enter it.
@@ -135,8 +147,8 @@ def calibrate_with(
         None: each clip counts for the domain that it fits best. New clips replace earlier ones
         of the same domain; the reference scores of other domains stay.
     clip_names : k texts, optional
-    note : mapping, optional
-        Stored with the time and the counts.
+    ranges, note : mapping, optional
+        As of `add_normals`.
 
     Examples
     --------
@@ -176,6 +188,7 @@ def calibrate_with(
             (*other_names, *names),
         ),
         when=dict.fromkeys(counts, when),
+        ranges=model.ranges if ranges is None else ranges,
     )
 
 
