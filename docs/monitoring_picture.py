@@ -58,7 +58,7 @@ def main() -> None:
             if "daco watch" in block.code:
                 spread("sqlite:///daco.db")
             if "daco serve" in block.code:
-                photograph(f"http://127.0.0.1:{os.environ['PORT']}/#/machines/motor/clips/16")
+                photograph(f"http://127.0.0.1:{os.environ['PORT']}/#/machines/motor/clips/18")
                 return
 
 

@@ -90,7 +90,7 @@ def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
         after.reference_scores[after.reference_domains == 0],
         before.reference_scores[before.reference_domains == 0],
     )
-    assert "day from the training recordings only" in after.basis_sentence()
+    assert "day: from the training recordings only" in after.basis_sentence()
     again = new_recordings(tmp_path / "again", (0, 5), first=300) / "night"
     ok("calibrate", tmp_path / "out.daco", again, "--domain", "night")
     assert MachineModel.load(tmp_path / "out.daco").reference.sizes["night"] == 5

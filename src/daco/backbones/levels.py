@@ -104,11 +104,7 @@ def level_network(networks: Sequence[Backbone]) -> Backbone:
 
 
 def levels_text(levels: Float32s) -> list[str]:
-    """The levels of each clip as text, for a column of a table.
-
-    >>> levels_text(np.array([[-38.9, 100]], np.float32))
-    ['-38.90 100.00']
-    """
+    """The levels of each clip as text, for a column of a table."""
     return [" ".join(f"{value:.2f}" for value in row) for row in levels.tolist()]
 
 

@@ -182,7 +182,7 @@ def _show(
         alarms = sum(verdict.alarm for verdict in verdicts)
         console.write(
             f"{alarms} of {len(verdicts)} anomalous: p is at most {model.false_alarm_rate:g}, the "
-            f"false-alarm rate. It rests on scores {model.basis_sentence()}."
+            f"false-alarm rate ({model.basis_sentence()})."
         )
         others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
         if others:

@@ -15,7 +15,7 @@ from daco.commands.options import Location, location_argument, option, require_f
 from daco.errors import InputError
 
 if TYPE_CHECKING:
-    from daco.synthetic.rates import Sensitivity
+    from daco.synthetic.sensitivity import Sensitivity
 
 _COLUMNS = 8
 """Levels that fit beside the names in 80 columns."""

@@ -108,6 +108,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _examine(self, X: Clips) -> tuple[Float64s, Float64s]:
         """Scores and domain weights."""
+        require_rate(self.false_alarm_rate)  # may have changed since the fit
         detector = self._fitted()
         found = detector.bank_.examine(self._embeddings(X, reset=False), detector.config_)
         return found.scores[:, 0], found.weights

@@ -349,7 +349,7 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
             + ("half of them" if day else "session"),
             TRAINING: "from the training recordings only: expect more alarms",
         }[kind]
-        sentences.append(sentence if len(alike) == 1 else f"{name_list(names)} {sentence}")
+        sentences.append(sentence if len(alike) == 1 else f"{name_list(names)}: {sentence}")
     return "; ".join(sentences)
 
 

@@ -66,24 +66,21 @@ def add_normals(
     count, labels = len(new), [model.domains[code] for code in model.clip_domains]
     known, added = model.sessions, parse_sessions(sessions, count)
     if calibrate:
-        added = tuple(f"{when} {len(model)} {1 + row % 2}" for row in range(count))
+        added = tuple(f"{when} {len(model)} {1 + (2 * row >= count)}" for row in range(count))
         before = zip(labels, known or ("",) * len(model), strict=True)
         known = tuple("" if label == domain else name for label, name in before)
     hashes = model.clip_sha256, tuple(clip_sha256)
-    in_bank = {row.tobytes() for row in new}
-    stays = np.array(
-        [
-            row.tobytes() not in in_bank and not (calibrate and model.domains[code] == domain)
-            for row, code in zip(model.new_embeddings, model.new_domains, strict=True)
-        ],
-        np.bool_,
-    )
+    added_rows = {row.tobytes() for row in new}  # clips cannot be in the bank and new to it
+    stays = [row.tobytes() not in added_rows for row in model.new_embeddings]
+    if calibrate:
+        codes = zip(stays, model.new_domains.tolist(), strict=True)
+        stays = [stay and model.domains[code] != domain for stay, code in codes]
     return _revise(
         model,
         np.concatenate([model.embeddings, new]),
         [*labels, *[domain] * count],
         {"action": "added", "domain": domain, "clips": count, "when": when, **(note or {})},
-        new=_new_clips(model, stays),  # what is in the bank has distance 0
+        new=_new_clips(model, np.array(stays, np.bool_)),
         when={domain: when} if calibrate else None,
         clip_names=(*model.clip_names, *parse_names(clip_names, count)),
         clip_sha256=_joined(*hashes, len(model), count),

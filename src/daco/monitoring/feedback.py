@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import ClassVar
 
+from daco.detector.ranges import ANOMALOUS, NORMAL
+from daco.monitoring.adaptation import JUDGED
 from daco.text import quantity
 
 CONFIDENCE = 0.95
@@ -60,15 +63,11 @@ class Rates:
     @classmethod
     def from_counts(cls, counts: Mapping[tuple[str, str | None], int]) -> Rates:
         """The rates of clips counted by state and answer."""
-        count = {key: counts.get(key, 0) for key in _CELLS}
-        faults = count["normal", "fault"] + count["anomalous", "fault"]
-        return cls(
-            clips=sum(count.values()) - faults,
-            false_alarms=count["anomalous", "false alarm"],
-            unanswered=count["anomalous", None],
-            faults=faults,
-            found=count["anomalous", "fault"],
-        )
+        judged = Counter({key: n for key, n in counts.items() if key[0] in JUDGED})
+        found = judged[ANOMALOUS, "fault"]
+        faults = found + judged[NORMAL, "fault"]
+        false_alarms, unanswered = judged[ANOMALOUS, "false alarm"], judged[ANOMALOUS, None]
+        return cls(judged.total() - faults, false_alarms, unanswered, faults, found)
 
     @property
     def false_alarm_rate(self) -> tuple[float, float]:
@@ -95,10 +94,3 @@ class Rates:
             answered = f"{self.found} of {quantity(self.faults, 'clip')} answered as fault"
             sentences.append(f"faults found: {answered}, {low} to {high}")
         return sentences
-
-
-_CELLS = [
-    (state, answer)
-    for state in ("normal", "anomalous")
-    for answer in (None, "false alarm", "fault")
-]

@@ -207,8 +207,8 @@ class TestTheBasis:
         old = {"kind": TRAINING, "clips": 40, "when": None}
         sentence = basis_in_words({"day": old, "late": old, "night": new})
         assert sentence == (
-            "day, late from the training recordings only: expect more alarms; "
-            "night from 1 new recording"
+            "day, late: from the training recordings only: expect more alarms; "
+            "night: from 1 new recording"
         )
 
     def test_of_sessions_it_says_what_was_hidden(self):

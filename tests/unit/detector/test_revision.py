@@ -134,7 +134,7 @@ class TestAddingAndCalibrating:
         model = add_normals(
             small_model(config=config), night, "target", names_of(12), calibrate=True
         )
-        halves = [f"half {row % 2}" for row in range(12)]
+        halves = [f"half {row // 6}" for row in range(12)]
         fresh = MachineModel.fit(
             np.vstack([X, night]),
             [*domains, *["target"] * 12],
@@ -237,8 +237,8 @@ class TestCalibrating:
         }
         assert calibrated.basis["source"] == model.basis["source"]
         assert calibrated.basis_sentence() == (
-            "source from the training recordings only: expect more alarms; "
-            "target from 12 new recordings of 12 May 2026"
+            "source: from the training recordings only: expect more alarms; "
+            "target: from 12 new recordings of 12 May 2026"
         )
         (record,) = calibrated.provenance["updates"]
         assert (record["action"], record["clips"]) == ("calibrated", {"target": 12})
@@ -256,6 +256,16 @@ class TestCalibrating:
         )
         assert_same_decisions(again, direct, clips)
         assert_same_after_loading(again, clips)
+
+    def test_clips_that_enter_the_bank_are_no_longer_new_to_it(self, model, clips, night):
+        first = calibrate_with(model, night, ["target"] * 12, names_of(12))
+        fewer = add_normals(first, night[:5], "target", names_of(5, "n"))
+        assert fewer.reference.sizes["target"] == 7
+        assert fewer.new_names == tuple(names_of(12)[5:])
+        none = add_normals(first, night, "target", names_of(12, "n"))
+        assert none.basis["target"]["kind"] == "training"
+        direct = add_normals(model, night, "target", names_of(12, "n"))
+        assert_same_decisions(none, direct, clips)
 
     def test_without_domains_each_clip_counts_where_it_fits_best(self, model, clips):
         weights = model.score(clips).weights

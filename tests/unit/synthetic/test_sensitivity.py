@@ -21,8 +21,9 @@ from daco.errors import DataError, NotEnoughClipsError
 from daco.experiments.figures.models import plot_sensitivity
 from daco.method.bank import NormalBank
 from daco.synthetic import sensitivity
-from daco.synthetic.rates import Rate, Sensitivity
 from daco.synthetic.sensitivity import (
+    Rate,
+    Sensitivity,
     detection_rates,
     of_machine,
     same_recordings,

@@ -26,12 +26,12 @@ from daco.experiments.figures.style import (
 )
 from daco.method.calibration import QuantileMap
 from daco.method.config import ScoreConfig
-from daco.synthetic.rates import CONFIDENCE
+from daco.synthetic.sensitivity import CONFIDENCE
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.synthetic.rates import Sensitivity
+    from daco.synthetic.sensitivity import Sensitivity
 
 _COLOURS = ("blue", "orange", "green", "plum", "brown", "slate")
 _MARKERS = ("o", "s", "^", "D")

@@ -35,6 +35,7 @@ from daco.monitoring.store.records import (
 from daco.monitoring.store.schema import (
     alarm_clips,
     alarms,
+    answers,
     clips,
     machines,
     migrate,
@@ -253,7 +254,9 @@ class Store:
         """A summary of every machine, by name."""
         is_open = (alarms.c.machine_id == machines.c.id, alarms.c.closed_at.is_(None))
         n_open = select(func.count()).select_from(alarms).where(*is_open).scalar_subquery()
-        counts = (machines.c.clips, machines.c.anomalous, n_open)
+        own_answers = answers.c.machine_id == machines.c.id
+        answer = select(func.max(answers.c.id)).where(own_answers).scalar_subquery()
+        counts = (machines.c.clips, machines.c.anomalous, n_open, answer)
         with self.database.reading() as connection:
             query = select(machines.c.last_clip_id, machines.c.name, *counts)
             # Sorted here: databases differ in how they order text.

@@ -21,6 +21,9 @@ export function statusChip(status) {
 
 const SHAPES = { normal: "dot", anomalous: "triangle" };
 
+/** Whether the score decides on a clip. */
+export const isJudged = (clip) => clip.state in SHAPES;
+
 /** The shape of a clip's state, as in the chart. */
 export const shape = (clip) => h("span", { class: SHAPES[clip.state] ?? "square", "aria-hidden": "true" });
 
