@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sized
 
 
-def quantity(items: Sequence[Any] | int, noun: str) -> str:
+def quantity(items: Sized | int, noun: str, plural: str = "") -> str:
     """A count with its noun.
 
-    >>> quantity(1, "clip"), quantity(1200, "clip")
-    ('1 clip', '1,200 clips')
+    >>> quantity(1, "clip"), quantity(1200, "clip"), quantity(2, "copy", "copies")
+    ('1 clip', '1,200 clips', '2 copies')
     """
     count = items if isinstance(items, int) else len(items)
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
 
 
 def name_list(names: Iterable[str], limit: int = 5) -> str:

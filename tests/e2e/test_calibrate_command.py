@@ -115,7 +115,51 @@ def test_what_cannot_be_used_is_said(model, tmp_path):
     assert "in the model already" in str(result.exception)
     hum(tmp_path / "old" / "day" / "fresh.wav", 200, 901)
     result = ok("calibrate", model, tmp_path / "old", "--domain", "day")
-    assert "1 clip left out, in the model already" in " ".join(result.stderr.split())
+    assert "1 copy left out: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())
+
+
+def test_a_copy_counts_once(model, tmp_path):
+    new = new_recordings(tmp_path / "new", (6, 6))
+    shutil.copy(
+        new / "day" / sorted(each.name for each in (new / "day").iterdir())[0],
+        new / "day" / "again.wav",
+    )
+    result = ok("calibrate", model, new)
+    assert "1 copy left out" in result.stderr
+    assert MachineModel.load(model).reference.sizes == {"day": 6, "night": 6}
+
+
+def test_other_levels_than_the_normals_need_to_be_insisted_on(model, tmp_path):
+    """Else a machine that is off would set what counts as anomalous, without a word."""
+    new = new_recordings(tmp_path / "new", (6, 6))
+    for path in new.rglob("*.wav"):
+        wave, rate = soundfile.read(path)
+        soundfile.write(path, 0.03 * wave, rate)
+    result = run("calibrate", model, new)
+    assert isinstance(result.exception, DataError)
+    assert "off: level" in str(result.exception)
+    ok("calibrate", model, new, "--keep-suspicious")
+    (clip, *_) = sorted(new.rglob("*.wav"))
+    assert "off" not in ok("score", model, clip).stdout
+
+
+def test_a_clip_that_becomes_a_normal_no_longer_calibrates(model, tmp_path):
+    """It has distance 0 to itself: as a reference it would make everything anomalous."""
+    new = new_recordings(tmp_path / "new", (12, 9))
+    ok("calibrate", model, new)
+    result = ok("update", model, new / "day", "--domain", "day", "--keep-suspicious")
+    assert "12 clips that the model was calibrated with" in " ".join(result.stderr.split())
+    kinds = {name: each["kind"] for name, each in MachineModel.load(model).basis.items()}
+    assert kinds == {"day": "training", "night": "new"}
+
+
+def test_one_clip_cannot_be_halved(model, tmp_path):
+    new = new_recordings(tmp_path / "new", (1, 0))
+    result = run(
+        "update", model, new / "day", "--domain", "day", "--and-calibrate", "--keep-suspicious"
+    )
+    assert isinstance(result.exception, InputError)
+    assert "two clips or more" in str(result.exception)
 
 
 def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_path):
@@ -144,7 +188,7 @@ def test_a_new_session_serves_bank_and_threshold_by_turns(model, tmp_path):
     night = after.reference_scores[after.reference_domains == 1]
     alone = after.bank.leave_one_out(after.config)[after.clip_domains == 1, 0][-12:]
     assert (night >= alone - 1e-9).all()
-    assert "each judged without its session" in after.basis_sentence()
+    assert "each judged without its half of them" in after.basis_sentence()
 
 
 def test_real_recordings_of_another_session(tmp_path):

@@ -41,6 +41,18 @@ def test_an_alarm_is_answered_and_the_rates_are_shown(plant):
     assert "faults found: 3 of 3" in json.loads(told.stdout)["feedback"][1]
 
 
+def test_a_user_without_a_name_is_asked_for_one(plant, monkeypatch):
+    watch(plant)
+
+    def nobody():
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    message = str(refused("feedback", plant / "press.daco", "fault", "--clip", 1))
+    assert "--by" in message
+    run("feedback", plant / "press.daco", "fault", "--clip", 1, "--by", "Kim")
+
+
 def test_recordings_of_false_alarms_become_normals_on_request(plant):
     watch(plant)
     (plant / "in" / "clip_11.wav").unlink()
@@ -58,7 +70,9 @@ def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
     assert "the next 10 clips are taken as healthy" in told
     told = " ".join(watch(plant, "--commission", 10).stderr.split())
     assert "from 10 clips of the machine, declared healthy by daco watch" in told
-    assert "declared healthy" not in said("feedback", plant / "press.daco", "--reset")
+    told = said("feedback", plant / "press.daco", "--reset")
+    assert "what was learned is forgotten" in told
+    assert "declared healthy" not in told
     told = said("feedback", plant / "press.daco", "--commission", 20, "--by", "Kim")
     assert "the next 20 clips are taken as healthy" in told
 

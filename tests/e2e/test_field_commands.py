@@ -543,7 +543,8 @@ class TestUpdate:
             soundfile.write(tmp_path / "loud" / f"loud{index}.wav", 3 * wave, RATE)
         command = ("update", model, tmp_path / "loud", "--domain", "night")
         result = CliRunner().invoke(app, list(map(str, command)))
-        assert "6 of 6 new clips sound anomalous" in str(result.exception)
+        assert "6 of 6 normals of night are suspicious" in str(result.exception)
+        assert "range: " in str(result.exception)
         ok(*command, "--keep-suspicious")
         after = MachineModel.load(model).ranges
         assert after["clips"] == before.ranges["clips"] + 6
@@ -577,7 +578,7 @@ class TestUpdate:
         ok("update", model, new, "--domain", "night", "--keep-suspicious")
         content = model.read_bytes()
         result = ok("update", model, new, "--domain", "night")
-        assert "3 clips left out, in the bank already" in " ".join(result.stderr.split())
+        assert "3 copies left out" in " ".join(result.stderr.split())
         assert "Nothing to add" in result.stdout
         assert model.read_bytes() == content
 
@@ -602,7 +603,7 @@ class TestUpdate:
             hum(new / f"faulty{index}.wav", 1500, 200 + index, modulation=1.0)
         content = model.read_bytes()
         result = run("update", model, new, "--domain", "night")
-        assert isinstance(result.exception, InputError)
+        assert isinstance(result.exception, DataError)
         message = str(result.exception)
         assert "faulty0.wav" in message
         assert "--keep-suspicious" in message

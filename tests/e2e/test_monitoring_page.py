@@ -238,11 +238,11 @@ def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser
         page.get_by_label("Your name").fill("Kim")
         page.get_by_role("button", name="It is healthy").click()
         expect(page.locator(".decisions").first).to_contain_text(
-            "The next 30 clips are taken as healthy"
+            "the next 30 clips are taken as healthy"
         )
         service.score(normal(), "press")
         expect(page.locator(".decisions").first).to_contain_text(
-            "The next 29 clips are taken as healthy"
+            "the next 29 clips are taken as healthy"
         )
         page.get_by_role("button", name="Forget what was learned").click()
         page.get_by_role("button", name="Forget it").click()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from service_process import ServiceProcess, faulty, humming, model, wav
+from service_process import ServiceProcess, faulty, humming, model, normal, wav
 
 from daco.monitoring.service import schemas
 from daco.monitoring.store import Store
@@ -28,7 +30,13 @@ def test_clips_of_a_machine_declared_healthy_are_what_it_is_judged_by(service):
         odd = [wav(1.5 * humming(seed) + 0.02) for seed in range(100, 113)]
         clips = [service.score(each, "press").json()["clip"] for each in odd]
     assert clips[-1]["basis"].startswith("from 12 clips of the machine, declared healthy by Kim on")
-    assert glance(service).adaptation.is_commissioned
+    now = glance(service)
+    assert now.adaptation.left == 0
+    with Store.open(service.database) as store:  # the thresholds of the next clips, not the model's
+        state = store.people.adaptation("press")
+    adapted = state.reference(model().reference).domain_thresholds(state.rate)
+    assert now.thresholds == pytest.approx(adapted)
+    assert now.thresholds != pytest.approx(model().thresholds)
     stored = service.get(f"/v1/clips/{clips[-1]['id']}").json()["clip"]
     assert stored == clips[-1]
     assert (stored["p_value"] <= 0.1) == stored["alarm"] == (stored["score"] > stored["threshold"])
@@ -59,7 +67,10 @@ def test_answers_are_stored_and_rates_follow(service):
         ("/v1/clips/1/answer", {"answer": "perhaps", "by": "Kim"}, 422),
         ("/v1/clips/1/answer", {"answer": "fault", "by": ""}, 422),
         ("/v1/clips/1/answer", {"answer": "fault", "by": "a\0b"}, 400),
+        ("/v1/clips/1/answer", {"answer": "fault", "by": " "}, 422),
         ("/v1/machines/press/healthy", {"by": "Kim", "clips": 9}, 422),
+        ("/v1/machines/press/healthy", {"by": "a\0b"}, 400),
+        ("/v1/machines/press/healthy", {"by": " "}, 422),
         ("/v1/machines/other/healthy", {"by": "Kim"}, 404),
         ("/v1/machines/other/reset", {}, 404),
     ],
@@ -70,6 +81,33 @@ def test_what_cannot_be_said_is_refused_in_a_sentence(service, path, body, statu
         answer = client.post(path, json=body)
     assert answer.status_code == status
     schemas.Detail.model_validate(answer.json())
+
+
+def test_what_people_say_reaches_the_other_pages_at_once(service):
+    clip = service.score(faulty(), "press").json()["clip"]["id"]
+    with service.client() as client, client.stream("GET", "/v1/events") as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        with service.client() as other:
+            other.post(f"/v1/clips/{clip}/answer", json={"answer": "fault", "by": "Kim"})
+        kinds = []
+        for line in lines:
+            if line.startswith("event: "):
+                kinds.append(line)
+            if line.startswith("data: ") and kinds[-1] == "event: clip":
+                told = json.loads(line.removeprefix("data: "))
+                break
+    assert (told["id"], told["answer"]) == (clip, "fault")
+    assert "event: machine" in kinds
+
+
+def test_a_fault_leaves_the_drift_as_soon_as_somebody_says_so(service):
+    service.score(normal(), "press")
+    clip = service.score(faulty(), "press").json()["clip"]["id"]
+    before = glance(service).drift.n
+    with Store.open(service.database) as store:  # by daco feedback, in another process
+        store.people.answer_clip(clip, "fault", "Kim")
+    assert glance(service).drift.n == before - 1
 
 
 def test_what_was_learned_is_forgotten(service):

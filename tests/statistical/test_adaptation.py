@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daco.detector.reference import ReferenceScores
-from daco.monitoring.adaptation import BOUND, Adaptation
+from daco.monitoring.adaptation import BOUND, FEWEST, SLOW, Adaptation
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance
 
 RATE = 0.1
@@ -27,8 +27,8 @@ class Plant:
         scores = [PLACE[name] + SPREAD[name] * self.rng.normal(size=n) for name, n in sizes.items()]
         codes = np.repeat([0, 1], list(sizes.values()))
         self.model = ReferenceScores(np.concatenate(scores), codes, ("source", "target"))
-        self.state = Adaptation("ab12", RATE)
-        self.clip = 0
+        self.state, self.alarm = Adaptation("ab12", RATE), AlarmState()
+        self.clip, self.answers = 0, False
 
     def declare_healthy(self, clips):
         self.state = self.state.declared_healthy(clips, "Kim", after=self.clip, at=DAY)
@@ -46,7 +46,11 @@ class Plant:
         row = [[weights["source"], weights["target"]]]
         anomalous = bool(self.state.reference(self.model).p_values([score], row)[0] <= RATE)
         self.clip += 1
-        self.state = self.state.after_clip(self.clip, score, weights, anomalous=anomalous)
+        is_open = self.alarm.is_open and not self.answers
+        self.state = self.state.after_clip(
+            self.clip, score, weights, anomalous=anomalous, alarm_is_open=is_open
+        )
+        self.alarm, _ = advance(AlarmRule(3, 5), self.alarm, Decision(self.clip, anomalous))
         return anomalous, weights
 
 
@@ -94,6 +98,15 @@ def test_a_fault_that_stays_is_still_alarmed_after_500_clips(seed, size):
     plant = Plant(seed)
     plant.hear([0.0] * 300)
     heard = plant.hear([size] * 600)
+    assert opens_and_stays(heard)
+    assert heard[500:].mean() > 0.9 * heard[:100].mean() - 0.05  # hardly less than at first
+
+
+def test_a_fault_whose_alarms_nobody_minds_is_not_learned_beyond_the_bound():
+    """An acknowledged alarm is closed: as if somebody acknowledged every one at once."""
+    plant = Plant(0)
+    plant.answers = True
+    heard = plant.hear([2.0] * 600)
     assert opens_and_stays(heard)
     assert heard[500:].mean() > 0.35
     assert max(plant.state.shifts.values()) <= BOUND
@@ -162,16 +175,62 @@ def test_a_fault_is_taken_back_and_nothing_is_learned_until_the_machine_is_well(
     assert plant.state.shifts != shifts
 
 
+def test_an_answer_that_is_taken_back_leaves_no_trace():
+    plant = Plant(7)
+    plant.hear([4.0] * 30)  # a fault that lasts, by mistake called a false alarm
+    before = dict(plant.state.shifts)
+    answered = [(clip, {"source": 1.0}) for clip in range(plant.clip - 14, plant.clip + 1)]
+    for answer in ("false alarm", "fault", "false alarm", "fault"):
+        for clip, weights in answered:
+            plant.state = plant.state.after_answer(answer, clip, weights, anomalous=True)
+    learned = plant.state.shifts["source"] - before["source"]
+    assert abs(learned + len(answered) * SLOW * (1 - RATE)) < 1e-12
+
+
+@pytest.mark.parametrize("answer", ["fault", "false alarm"])
+def test_a_clip_from_before_the_machine_was_declared_healthy_changes_nothing(answer):
+    plant = Plant(8)
+    plant.hear([4.0] * 20)
+    plant.declare_healthy(50)
+    plant.hear([0.0] * 12)
+    assert plant.state.left == 38
+    after = plant.state.after_answer(answer, 3, {"source": 1.0}, anomalous=True)
+    assert after == plant.state
+
+
+def test_an_older_false_alarm_does_not_end_the_wait_after_a_fault():
+    plant = Plant(9)
+    plant.hear([4.0] * 20)
+    state = plant.state.after_answer("fault", 15, {"source": 1.0}, anomalous=True)
+    assert state.after_answer("false alarm", 4, {"source": 1.0}, anomalous=True).normals_to_wait
+    assert not state.after_answer(
+        "false alarm", 16, {"source": 1.0}, anomalous=True
+    ).normals_to_wait
+
+
+def test_clips_of_a_declaration_that_a_fault_ended_are_not_part_of_the_next():
+    plant = Plant(10)
+    plant.declare_healthy(50)
+    plant.hear([0.0] * 8)
+    faulty = plant.state.healthy[-1].clip
+    plant.state = plant.state.after_answer("fault", faulty, {"source": 1.0}, anomalous=False)
+    plant.declare_healthy(50)
+    plant.hear([0.0] * (FEWEST - 1))
+    assert not plant.state.is_commissioned
+    plant.hear([0.0])
+    assert len(plant.state.healthy) == FEWEST
+
+
 def test_a_fault_among_healthy_clips_leaves_the_reference():
     plant = Plant(5)
     plant.declare_healthy(50)
     plant.hear([0.0] * 30)
     assert plant.state.is_commissioned
     assert plant.state.left == 20
-    faulty = plant.state.healthy[-1]
+    faulty = plant.state.healthy[-5]  # and the clips after it: the fault may have stayed
     plant.state = plant.state.after_answer("fault", faulty.clip, {"source": 1.0}, anomalous=False)
     assert faulty not in plant.state.healthy
-    assert (len(plant.state.healthy), plant.state.left) == (29, 0)
+    assert (len(plant.state.healthy), plant.state.left) == (25, 0)
 
 
 def test_scores_p_values_and_thresholds_agree_whatever_was_learned():

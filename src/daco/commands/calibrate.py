@@ -50,13 +50,16 @@ def calibrate(
     Normals that a model was fitted to have siblings of the same recording in it, and score lower
     than any recording of tomorrow. Scores of 25 new recordings of each domain show what tomorrow
     is like. They do not enter the model's bank. A domain without new recordings stays as it is;
-    earlier ones of the same domain are replaced. Suspicious recordings are left out. The model
+    earlier ones of the same domain are replaced. Copies and suspicious recordings are left out,
+    also those outside the levels of the model's normals: with --keep-suspicious they count, and
+    such levels are normal from then on. The model
     that is replaced is kept beside it as MODEL.previous, for daco update --undo.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
+    from daco.detector.ranges import widen_ranges
     from daco.detector.revision import calibrate_with
 
     console, errors = Output(), Output(stderr=True)
@@ -66,45 +69,35 @@ def calibrate(
         errors, before, normals, weights, device, on_error, domain_level, None
     )
     errors.notes(gathered.oddities)
-    clips = _unknown(errors, before, normals_of_machine(before, gathered))
+    clips = normals_of_machine(before, gathered)
     domains = _domains(before, clips, domain)
-    if domains:
-        clips = replace(clips, domains=domains)
-    clips, left = usable_normals(errors, before, clips, keep_suspicious)
+    codes = before.score(clips.embeddings).weights.argmax(axis=1)
+    fitting = domains or tuple(before.domains[code] for code in codes)
+    clips, left = usable_normals(errors, before, replace(clips, domains=fitting), keep_suspicious)
+    if not len(clips):
+        raise DataError(
+            "All clips are in the model already. Calibrate with recordings that the model does "
+            "not have."
+        )
     anomalous = int(before.score(clips.embeddings).alarms.sum())
     after = calibrate_with(
-        before, clips.embeddings, clips.domains if domains else None, clips.names, note=clips.origin
+        before,
+        clips.embeddings,
+        clips.domains,
+        clips.names,
+        ranges=widen_ranges(before.ranges, clips.ranges()) if keep_suspicious else None,
+        note=clips.origin,
     )
     counts = after.provenance["updates"][-1]["clips"]
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
-    fitting = "" if domains else ", by what each fits best"
-    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{fitting}; "
+    how = "" if domains else ", by what each fits best"
+    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{how}; "
     done += f"{anomalous} were anomalous before. Be sure that the machine was healthy."
     save_model(console, before, after, target, done)
     skipped = (*gathered.skipped, *left)
     show_skipped(console, skipped)
     if skipped:
         raise typer.Exit(shared.SKIPPED_EXIT)
-
-
-def _unknown(errors: Output, model: MachineModel, clips: Normals) -> Normals:
-    """The clips that the model does not have; the others are named."""
-    vectors, hashes = {row.tobytes() for row in model.embeddings}, {*model.clip_sha256, ""}
-    known = [
-        row
-        for row in range(len(clips))
-        if clips.embeddings[row].tobytes() in vectors
-        or (clips.sha256s and clips.sha256s[row] in hashes - {""})
-    ]
-    names = name_list(clips.names[row] for row in known)
-    if len(known) == len(clips):
-        raise DataError(
-            f"All {len(known)} clips are in the model already: {names}. Calibrate with recordings "
-            "that the model does not have."
-        )
-    if known:
-        errors.notes([f"{quantity(known, 'clip')} left out, in the model already: {names}."])
-    return clips.take([row for row in range(len(clips)) if row not in set(known)])
 
 
 def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[str, ...] | None:

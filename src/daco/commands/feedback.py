@@ -64,7 +64,8 @@ def feedback(
     console = Output()
     if (what is None) != (clip is None and alarm is None) or (clip and alarm):
         raise InputError("Give what it was, and the number of one clip or of one alarm.")
-    machine, who = model.name.removesuffix(SUFFIX), by or getpass.getuser()
+    machine = model.name.removesuffix(SUFFIX)
+    who = by or (_user() if what or commission else "")
     loaded = MachineModel.load(model)
     with Store.open(shared.database_of(db, model)) as store:
         people = store.people
@@ -77,14 +78,21 @@ def feedback(
                 people.answer_clip(clip, answer, who, comment)
             else:
                 people.answer_alarm(of_machine.id, answer, who, comment)
-        if reset:
-            people.reset(machine)
+        if reset and people.reset(machine):
+            console.write("what was learned is forgotten: the model alone decides again")
         if commission is not None:
             rate = loaded.false_alarm_rate
             people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
         if manifest is not None:
             _write_manifest(console, store, machine, model.parent / "clips", manifest)
         _show(console, store, machine, loaded)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        raise InputError("Who says so is not known here. Give a name with --by.") from None
 
 
 def _write_manifest(
@@ -109,17 +117,20 @@ def _write_manifest(
 def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:
     for sentence in said_about(store, machine, model):
         console.write(sentence)
-    waiting = [each for each in store.alarms(machine, limit=1000) if each.answer is None]
+    from daco.detector.ranges import ANOMALOUS
+
+    listed = store.alarms(machine, limit=1000)
+    waiting = [each for each in listed if each.answer is None and each.kind == ANOMALOUS]
     if waiting:
-        listed = ", ".join(str(each.id) for each in waiting[:_LISTED])
-        console.write(f"{quantity(waiting, 'alarm')} without answer: {listed}.")
+        numbers = ", ".join(str(each.id) for each in waiting[:_LISTED])
+        console.write(f"{quantity(waiting, 'alarm')} without answer: {numbers}.")
     answers = store.people.answers(machine, _LISTED)
     if answers:
         table = Table("when", "clip", "alarm", "answer", "by", "comment", box=None)
         for each in answers:
-            numbers = [str(each.clip_id), "" if each.alarm_id is None else str(each.alarm_id)]
+            about = [str(each.clip_id), "" if each.alarm_id is None else str(each.alarm_id)]
             words = map(printable, (each.answer, each.answered_by, each.comment))
-            table.add_row(f"{each.answered_at:%Y-%m-%d %H:%M}", *numbers, *words)
+            table.add_row(f"{each.answered_at:%Y-%m-%d %H:%M}", *about, *words)
         console.print(table)
 
 
@@ -129,5 +140,4 @@ def said_about(store: Store, machine: str, model: MachineModel) -> list[str]:
     state = store.people.adaptation(machine)
     if state is None or state.model_sha256 != model.sha256:
         return sentences
-    left = f"; the next {quantity(state.left, 'clip')} are taken as healthy" if state.left else ""
-    return [*sentences, f"{state.sentence()}{left}"]
+    return [*sentences, state.sentence()]

@@ -168,12 +168,15 @@ def _show(
     console: Output, model: MachineModel, verdicts: Sequence[Verdict], failures: Sequence[Failed]
 ) -> None:
     if verdicts:
+        rate = model.false_alarm_rate
         options: dict[str, Any] = {"pad_edge": False, "padding": (0, 1), "show_edge": True}
         table = new_table(["decision"], ["score", "p"], **options)
         table.add_column("recording, most similar normal")
         for verdict in verdicts:
             decision = _DECISIONS.get(verdict.state, f"[yellow]{verdict.state}[/yellow]")
             score, p_value = f"{verdict.score:.4g}", f"{verdict.p_value:.2g}"
+            if (float(p_value) <= rate) != (verdict.p_value <= rate):  # else 0.104 is 0.1, and ok
+                p_value = f"{verdict.p_value:.4g}"
             table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
         console.print(table)
         alarms = sum(verdict.alarm for verdict in verdicts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,10 +50,11 @@ def update(
     Training clips are taken, and none that is labelled an anomaly; other clips only where there
     is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
     already are left out, so that the same update twice changes nothing; so are those that are
-    silent, clipped, of another rate or length than the others, or unlike all others. Clips of a
-    known domain that sound anomalous to the model are an error: --keep-suspicious adds all of
-    them. With --and-calibrate the new clips, of one recording session, decide what is anomalous in
-    their domain. The model that is replaced is kept beside it as MODEL.previous, for --undo.
+    silent, clipped, of another rate or length than the others, unlike all others, or, in a known
+    domain, outside the levels of the model's normals. Clips of a known domain that sound anomalous
+    to the model are an error: --keep-suspicious adds all of them. With --and-calibrate the new
+    clips, of one recording session, decide what is anomalous in their domain. The
+    model that is replaced is kept beside it as MODEL.previous, for --undo.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -84,35 +86,24 @@ def update(
     clips = clips.take(_rows_of_domain(errors, clips, domain))
     clips = replace(clips, domains=(domain,) * len(clips))
     clips, left = usable_normals(errors, before, clips, keep_suspicious)
-    new = newcomers(before, clips)
-    errors.notes(new.similar)
-    if new.known:
-        listed = f"{quantity(new.known, 'clip')} left out, in the bank already"
-        errors.notes([f"{listed}: {name_list(new.known)}."])
-    if domain not in before.domains:
-        errors.notes(
-            [
-                f"{domain} is a new domain beside {name_list(before.domains)}. "
-                f"{len(new.anomalous)} of its {quantity(new.rows, 'clip')} sound anomalous to the "
-                "model so far, as those of a new condition may: be sure that they are normal."
-            ]
-        )
-    elif new.anomalous:
-        _refuse_or_note(errors, before, new, keep_suspicious)
-    if not new.rows:
+    if not len(clips):
         console.write("Nothing to add: the model stays as it is.")
         return
+    anomalous = _anomalous(errors, before, clips, domain, keep_suspicious)
     after = add_normals(
         before,
-        clips.embeddings[new.rows],
+        clips.embeddings,
         domain,
-        _unused_names(before, [clips.names[row] for row in new.rows], clips.origin),
+        _unused_names(before, clips.names, clips.origin),
         calibrate=and_calibrate,
-        note={**clips.origin, "anomalous": len(new.anomalous), "forced": keep_suspicious},
-        clip_sha256=[clips.sha256s[row] for row in new.rows] if clips.sha256s else (),
-        ranges=widen_ranges(before.ranges, clips.take(new.rows).ranges()),
-        sessions=_sessions(before, clips, new.rows),
+        note={**clips.origin, "anomalous": len(anomalous), "forced": keep_suspicious},
+        clip_sha256=clips.sha256s,
+        ranges=widen_ranges(before.ranges, clips.ranges()),
+        sessions=_sessions(before, clips),
     )
+    if not and_calibrate and len(after.new_names) < len(before.new_names):
+        moved = quantity(len(before.new_names) - len(after.new_names), "clip")
+        errors.notes([f"{moved} that the model was calibrated with: from now on a normal of it."])
     save_model(console, before, after, target)
     skipped = (*gathered.skipped, *left)
     show_skipped(console, skipped)
@@ -120,64 +111,64 @@ def update(
         raise typer.Exit(shared.SKIPPED_EXIT)
 
 
-@dataclass(frozen=True)
-class Newcomers:
-    """Rows of the new clips to add, and names of those that are copies or sound anomalous."""
-
-    rows: list[int]
-    known: list[str]
-    similar: list[str]
-    anomalous: list[str]
-
-
-def newcomers(model: MachineModel, clips: Normals) -> Newcomers:
-    """Compare the new clips with the model as it is: copies, near copies, anomalies.
-
-    A copy is never added: it and its original would have distance 0, which the calibration would
-    take for the usual distance of normals. Of several views all must be those of one normal.
-    """
-    from daco.detector.ranges import check_levels
-    from daco.method.distances import equal_views
-
-    scored = model.score(clips.embeddings)
-    guards = check_levels(model.ranges, clips.levels, len(clips))
-    known = {row.tobytes() for row in equal_views(model.embeddings, model.bands)}
-    unit = equal_views(clips.embeddings, model.bands)
-    own = model.bank.leave_one_out("raw-k1")[:, 0]
-    close = 0.5 * own[own > 0].min(initial=float("inf"))
-    seen: set[bytes] = set()
-    new = Newcomers([], [], [], [])
-    for at, name in enumerate(clips.names):
-        content = clips.embeddings[at].tobytes()
-        distance = scored.nearest_distance[at]
-        copy = distance == 0 and (isinstance(model.bands, int) or unit[at].tobytes() in known)
-        if copy or content in seen:
-            new.known.append(name)
-            continue
-        if 0 < distance < close < float("inf"):
-            nearest = model.clip_names[scored.nearest[at]]
-            new.similar.append(f"{name} is closer to {nearest} than any two normals: a copy of it?")
-        seen.add(content)
-        if scored.alarms[at] or guards[at]:
-            new.anomalous.append(name)
-        new.rows.append(at)
-    return new
-
-
 def usable_normals(
     errors: Output, model: MachineModel, clips: Normals, keep: bool
 ) -> tuple[Normals, list[tuple[str, str]]]:
-    """The new clips without suspicious ones, and names and reasons of these; or all, noted."""
-    from daco.detector.gate import require_few, suspicious_normals
+    """The new clips without copies and suspicious ones, and names and reasons of the latter.
 
+    A copy is never used: it and its original would have distance 0, which the calibration would
+    take for the usual distance of normals.
+    """
+    from daco.detector.gate import find_copies, require_few, suspicious_normals
+
+    if copies := find_copies(clips, model):
+        names = name_list(f"{clips.names[row]} (of {name})" for row, name in copies.items())
+        errors.notes([f"{quantity(copies, 'copy', 'copies')} left out: {names}."])
+        clips = clips.take([row for row in range(len(clips)) if row not in copies])
     suspicious = suspicious_normals(clips, model)
     left = [(clips.names[row], reason) for row, reason in suspicious.items()]
     if keep:
         errors.notes(f"{name} kept: {reason}" for name, reason in left)
         return clips, []
-    if left:
-        require_few(clips, suspicious)
+    require_few(clips, suspicious)
     return clips.take([row for row in range(len(clips)) if row not in suspicious]), left
+
+
+def _anomalous(
+    errors: Output, model: MachineModel, clips: Normals, domain: str, force: bool
+) -> list[str]:
+    """The clips that sound anomalous to the model, which is an error in a known domain."""
+    scored = model.score(clips.embeddings)
+    own = model.bank.leave_one_out("raw-k1")[:, 0]
+    close = 0.5 * own[own > 0].min(initial=float("inf"))
+    for name, distance, nearest in zip(
+        clips.names, scored.nearest_distance, scored.nearest, strict=True
+    ):
+        if distance < close < float("inf"):
+            known = model.clip_names[nearest]
+            errors.notes([f"{name} is closer to {known} than any two normals: a copy of it?"])
+    anomalous = [name for name, alarm in zip(clips.names, scored.alarms, strict=True) if alarm]
+    if domain not in model.domains:
+        errors.notes(
+            [
+                f"{domain} is a new domain beside {name_list(model.domains)}. {len(anomalous)} of "
+                f"its {quantity(clips.names, 'clip')} sound anomalous to the model so far, as "
+                "those of a new condition may: be sure that they are normal."
+            ]
+        )
+    elif anomalous:
+        sentence = (
+            f"{len(anomalous)} of {len(clips)} new clips sound anomalous to the model (about "
+            f"{model.false_alarm_rate * len(clips):.1f} normal ones would): "
+            f"{name_list(anomalous, 10)}."
+        )
+        if not force:
+            raise InputError(
+                f"{sentence} Listen to them. An anomaly in the bank hides all like it; if they are "
+                "normal, add them with --keep-suspicious."
+            )
+        errors.notes([f"{sentence} Added, as --keep-suspicious asks."])
+    return anomalous
 
 
 def gather_normals(
@@ -255,32 +246,20 @@ def _rows_of_domain(errors: Output, clips: Normals, domain: str) -> list[int]:
     return rows
 
 
-def _refuse_or_note(errors: Output, model: MachineModel, new: Newcomers, force: bool) -> None:
-    expected = model.false_alarm_rate * len(new.rows)
-    sentence = (
-        f"{len(new.anomalous)} of {len(new.rows)} new clips sound anomalous to the model "
-        f"(about {expected:.1f} normal ones would): {name_list(new.anomalous, 10)}."
-    )
-    if not force:
-        raise InputError(
-            f"{sentence} Listen to them. An anomaly in the bank hides all like it; if they are "
-            "normal, add them with --keep-suspicious."
-        )
-    errors.notes([f"{sentence} Added, as --keep-suspicious asks."])
-
-
-def _unused_names(model: MachineModel, names: list[str], origin: dict[str, object]) -> list[str]:
+def _unused_names(
+    model: MachineModel, names: Sequence[str], origin: dict[str, object]
+) -> list[str]:
     taken = set(model.clip_names)
     prefix = str(origin.get("source", "new"))
     return [f"{prefix}/{name}" if name in taken else name for name in names]
 
 
-def _sessions(model: MachineModel, clips: Normals, rows: list[int]) -> list[str]:
+def _sessions(model: MachineModel, clips: Normals) -> Sequence[str]:
     """Sessions of the new clips: one of their own where the model has sessions and they do not."""
     from daco.detector.model import timestamp
 
-    unknown = [f"added {timestamp()}"] * len(rows) if model.sessions else []
-    return [clips.sessions[row] for row in rows] if clips.sessions else unknown
+    unknown = [f"added {timestamp()}"] * len(clips) if model.sessions else []
+    return clips.sessions or unknown
 
 
 def save_model(

@@ -109,7 +109,7 @@ def watch(
         watcher = Watcher(in_use, folder, store, adapt=adapt, settle=settle)
         _introduce(errors, in_use, watcher, store)
         if adapt:
-            _show_learned(errors, in_use, store, commission)
+            _introduce_adaptation(errors, in_use, store, commission)
         courier = None
         if target is not None:
             outbox = store.outbox.of(in_use.machine)
@@ -279,18 +279,19 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
     errors.notes(model.cautions(), "caution")
 
 
-def _show_learned(errors: Output, in_use: ModelInUse, store: Store, clips: int | None) -> None:
-    """Show what was learned about the machine, and declare it healthy unless it was before."""
-    model, people = in_use.model, store.people
-    state = people.adaptation(in_use.machine)
-    known = state is not None and state.model_sha256 == model.sha256
-    if clips is not None and not (known and state and state.declared_at):
-        who, sha256, rate = "daco watch --commission", model.sha256, model.false_alarm_rate
-        state = people.declare_healthy(in_use.machine, clips, who, model_sha256=sha256, rate=rate)
-        known = True
-    if state is not None and known:
-        left = f"the next {quantity(state.left, 'clip')} are taken as healthy"
-        errors.notes([left if state.left else state.sentence()], "adapted")
+def _introduce_adaptation(
+    errors: Output, in_use: ModelInUse, store: Store, commission: int | None
+) -> None:
+    """Say what was learned; declare the machine healthy, unless that was done for this model."""
+    from daco.monitoring.adaptation import for_model
+
+    machine, people = in_use.machine, store.people
+    sha256, rate = in_use.model.sha256, in_use.model.false_alarm_rate
+    state = for_model(people.adaptation(machine), sha256, rate)
+    if commission is not None and not state.declared_at:
+        who = "daco watch --commission"
+        state = people.declare_healthy(machine, commission, who, model_sha256=sha256, rate=rate)
+    errors.notes([state.sentence()], "adapted")
 
 
 @contextmanager

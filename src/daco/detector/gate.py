@@ -18,7 +18,7 @@ from daco.backbones.levels import CENTRES
 from daco.data.views import Bands, Views
 from daco.detector.model import MachineModel
 from daco.detector.normals import Normals
-from daco.detector.ranges import rate_reasons
+from daco.detector.ranges import check_levels, rate_reasons
 from daco.errors import DataError
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import cosine_distances, equal_views, unit_rows
@@ -59,14 +59,14 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
     normals : Normals
         Of one machine. Without qualities, vectors alone are looked at.
     known : MachineModel, optional
-        A model that they are to be added to: its normals are compared with, too, and copies are
-        not looked for.
+        A model that they are for: its normals are compared with, too, clips of its domains are to
+        be within its ranges, and copies are not looked for.
 
     Returns
     -------
     dict of str
-        ``silent``, ``clipped``, ``rate``, ``short``, ``long``, ``copy`` or ``unlike``, with a colon
-        and what was found after it.
+        ``silent``, ``clipped``, ``rate``, ``short``, ``long``, ``copy``, ``off``, ``range`` or
+        ``unlike``, with a colon and what was found after it.
 
     Examples
     --------
@@ -79,7 +79,14 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
     >>> suspicious_normals(Normals("fan", X, ("new",) * 10, names, None, {}))[7]
     'copy: of 1.wav'
     """
-    found = _bad_recordings(normals, known) | ({} if known is not None else _copies(normals))
+    found = _bad_recordings(normals, known)
+    if known is None:
+        found |= {row: f"copy: of {name}" for row, name in find_copies(normals).items()}
+    else:
+        guards = check_levels(known.ranges, normals.levels, len(normals))
+        for row, guard in enumerate(guards):
+            if guard is not None and normals.domains[row] in known.domains:
+                found.setdefault(row, guard.reason)
     good = np.array([row for row in range(len(normals)) if row not in found], np.intp)
     if len(good):
         X, labels = normals.embeddings[good], [normals.domains[row] for row in good]
@@ -129,19 +136,23 @@ def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, s
     return reasons
 
 
-def _copies(normals: Normals) -> dict[int, str]:
-    """Clips with the bytes or the vectors of an earlier one."""
-    unit = equal_views(normals.embeddings, normals.bands)
-    first: dict[bytes | str, int] = {}
-    reasons = {}
-    for row in range(len(normals)):
-        keys = [unit[row].tobytes(), *(each for each in normals.sha256s[row : row + 1] if each)]
-        earlier = next((first[key] for key in keys if key in first), None)
-        if earlier is not None:
-            reasons[row] = f"copy: of {normals.names[earlier]}"
-        for key in keys:
-            first.setdefault(key, row)
-    return reasons
+def find_copies(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
+    """Clips with the bytes or vectors of an earlier one, or of a model's, and the name of that."""
+    first: dict[bytes | str, str] = {}
+    found: dict[int, str] = {}
+    banks = [(normals.embeddings, normals.sha256s, normals.names)]
+    if known is not None:
+        banks.insert(0, (known.embeddings, known.clip_sha256, known.clip_names))
+    for vectors, hashes, names in banks:
+        found.clear()
+        for row, vector in enumerate(equal_views(vectors, normals.bands)):
+            keys = [vector.tobytes(), *filter(None, hashes[row : row + 1])]
+            earlier = next((first[key] for key in keys if key in first), None)
+            if earlier is not None:
+                found[row] = earlier
+            for key in keys:
+                first.setdefault(key, names[row])
+    return found
 
 
 def oddness(X: Floats, domains: Sequence[str], bands: Bands = 1) -> Float64s:

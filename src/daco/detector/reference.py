@@ -308,7 +308,8 @@ def reference_fields(
     basis: dict[str, dict[str, Any]] = {}
     for name, kind in reference.kinds.items():
         known = (before or {}).get(name, {})
-        since = known.get("when") if known.get("kind") == kind else None
+        same = known.get("kind") == kind and reference.sizes[name] <= known["clips"]
+        since = known["when"] if same else None
         since = (when or {}).get(name, since)
         basis[name] = {"kind": kind, "clips": reference.sizes[name], "when": since}
         if kind == SESSIONS and since is None:  # else the halves of one session
@@ -344,7 +345,8 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
         clips = sum(basis[name]["clips"] for name in names)
         sentence = {
             NEW: f"from {quantity(clips, 'new recording')}{day}",
-            SESSIONS: f"from {quantity(clips, 'recording')}{day}, each judged without its session",
+            SESSIONS: f"from {quantity(clips, 'recording')}{day}, each judged without its "
+            + ("half of them" if day else "session"),
             TRAINING: "from the training recordings only: expect more alarms",
         }[kind]
         sentences.append(sentence if len(alike) == 1 else f"{name_list(names)}: {sentence}")

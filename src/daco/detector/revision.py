@@ -59,6 +59,10 @@ def add_normals(
         Stored with the time and the counts.
     """
     new, when = _rows(model, X), timestamp()
+    if calibrate and len(new) < 2:
+        raise InputError(
+            "One new clip cannot be halved: calibrate with two clips or more, 25 if you can."
+        )
     count, labels = len(new), [model.domains[code] for code in model.clip_domains]
     known, added = model.sessions, parse_sessions(sessions, count)
     if calibrate:
@@ -127,6 +131,7 @@ def calibrate_with(
     domains: Domains | None = None,
     clip_names: Sequence[str] | None = None,
     *,
+    ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
     """The model judging by new normals, which are not in its bank and do not enter it.
@@ -139,8 +144,8 @@ def calibrate_with(
         None: each clip counts for the domain that it fits best. New clips replace earlier ones
         of the same domain; the reference scores of other domains stay.
     clip_names : k texts, optional
-    note : mapping, optional
-        Stored with the time and the counts.
+    ranges, note : mapping, optional
+        As of `add_normals`.
 
     Examples
     --------
@@ -180,6 +185,7 @@ def calibrate_with(
             (*other_names, *names),
         ),
         when=dict.fromkeys(counts, when),
+        ranges=model.ranges if ranges is None else ranges,
     )
 
 

@@ -3,7 +3,7 @@
 A change of surroundings and a lasting fault look alike to a score, so that a person decides. While
 somebody has declared the machine healthy, its clips become the reference that later ones are judged
 against. Otherwise a quantile tracker per domain (adaptive conformal inference) moves the reference
-slowly, within a bound, and never by clips that somebody called faulty.
+slowly, within a bound, and not by clips of an open alarm or that somebody called faulty.
 """
 
 from __future__ import annotations
@@ -92,6 +92,9 @@ class Adaptation:
     declared_by: str = ""
     recent: float | None = None  #: share of anomalous clips lately
     normals_to_wait: int = 0  #: until clips count again after a fault
+    last_fault: int = 0  #: the last clip that somebody called faulty
+    #: what answers moved the reference by, by clip; JSON has no other keys than text
+    moves: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Adaptation:
@@ -153,19 +156,27 @@ class Adaptation:
         weights: Mapping[str, float],
         *,
         anomalous: bool,
+        alarm_is_open: bool = False,
         at: datetime | None = None,
     ) -> Adaptation:
-        """The state after a clip that was judged, which nobody has called faulty."""
+        """The state after a clip that was judged, which nobody has called faulty.
+
+        While an alarm is open, a person is asked, and only the share of anomalous clips is
+        followed. That does not change the rate in the long run: whether an alarm is open follows
+        from earlier clips alone.
+        """
         if self.normals_to_wait:
             waiting = _NORMALS_AFTER_FAULT if anomalous else self.normals_to_wait - 1
             return replace(self, normals_to_wait=waiting)
+        before = self.rate if self.recent is None else self.recent
+        state = replace(self, recent=before + (anomalous - before) / _RECENT)
+        if alarm_is_open and not self.left:
+            return state
         fast = FAST * math.sqrt(FEWEST / max(FEWEST, len(self.healthy)))
         step = fast if self.left else SLOW
-        state = self._moved(weights, step * (anomalous - self.rate), bounded=not self.left)
-        before = self.rate if self.recent is None else self.recent
-        recent = before + (anomalous - before) / _RECENT
+        state = state._moved(weights, step * (anomalous - self.rate), bounded=not self.left)
         since = self.since or (None if at is None else _iso(at))
-        state = replace(state, recent=recent, clips=self.clips + 1, since=since)
+        state = replace(state, clips=self.clips + 1, since=since)
         return state._collected(clip, score, weights) if self.left else state
 
     def _moved(self, weights: Mapping[str, float], step: float, *, bounded: bool) -> Adaptation:
@@ -183,7 +194,7 @@ class Adaptation:
         present = tuple(each for each in healthy if each.clip > self.declared_after)
         state = replace(self, left=self.left - 1, healthy=healthy)
         if len(present) == FEWEST:  # what was learned about the reference before is over
-            state = replace(state, shifts={}, clips=0, since=None)
+            state = replace(state, shifts={}, moves={}, clips=0, since=None)
         return replace(state, healthy=present[-MOST:]) if len(present) >= FEWEST else state
 
     def declared_healthy(self, clips: int, by: str, *, after: int, at: datetime) -> Adaptation:
@@ -195,6 +206,7 @@ class Adaptation:
         return replace(
             self,
             left=clips,
+            healthy=self.healthy if self.is_commissioned else (),
             declared_after=after,
             declared_at=_iso(at),
             declared_by=by,
@@ -209,16 +221,25 @@ class Adaptation:
         A false alarm moves the reference by what it and the normal clips between false alarms
         would together: by nothing where clips are as often anomalous as they should be. Answers
         are given for anomalous clips, and counting these alone would raise the threshold for ever.
-        A fault is taken back, and ends the time in which the machine is healthy.
+        A fault is taken back, with the healthy clips after it. What an earlier answer has moved
+        is taken back first. Clips from before the machine was declared healthy change nothing.
         """
+        if clip <= self.declared_after:
+            return self
+        moves = dict(self.moves)
+        state = self._moved(weights, -moves.pop(str(clip), 0.0), bounded=False)
         if answer == "fault":
-            state = replace(self, left=0, normals_to_wait=_NORMALS_AFTER_FAULT)
-            state = replace(state, healthy=tuple(x for x in self.healthy if x.clip != clip))
             step = -SLOW * (1 - self.rate)
+            healthy = tuple(each for each in self.healthy if each.clip < clip)
+            waits, last = _NORMALS_AFTER_FAULT, max(clip, self.last_fault)
+            state = replace(state, healthy=healthy, left=0, normals_to_wait=waits, last_fault=last)
         else:
-            state = replace(self, normals_to_wait=0)
             step = ANSWERED * (1 - self.rate / max(self.recent or 0.0, self.rate))
-        return state._moved(weights, step * anomalous, bounded=False)
+            if clip >= self.last_fault:
+                state = replace(state, normals_to_wait=0)
+        moves[str(clip)] = step * anomalous
+        state = replace(state, moves=dict([*moves.items()][-MOST:]))
+        return state._moved(weights, step * anomalous, bounded=answer == "fault")
 
     @property
     def is_commissioned(self) -> bool:
@@ -231,8 +252,10 @@ class Adaptation:
         return any(abs(shift) > 0.95 * BOUND for shift in self.shifts.values())
 
     def sentence(self) -> str:
-        """What decisions rest on, and how far they were moved."""
-        return "; ".join(self._parts()) or "nothing was learned yet"
+        """What decisions rest on, how far they were moved, and what comes next."""
+        left = f"the next {quantity(self.left, 'clip')} are taken as healthy"
+        parts = [*self._parts(), *([left] if self.left else [])]
+        return "; ".join(parts) or "nothing was learned yet"
 
     def _parts(self) -> Iterator[str]:
         if self.is_commissioned:
@@ -246,6 +269,12 @@ class Adaptation:
             yield f"threshold moved {moved}{day}, on {quantity(self.clips, 'clip')}"
         if self.is_at_bound:
             yield "it goes no farther unless a person declares the machine healthy"
+
+
+def for_model(state: Adaptation | None, model_sha256: str, rate: float) -> Adaptation:
+    """The state of a model: what was learned about another one is forgotten."""
+    known = state is not None and state.model_sha256 == model_sha256
+    return state if state is not None and known else Adaptation(model_sha256, rate)
 
 
 def _iso(time: datetime) -> str:

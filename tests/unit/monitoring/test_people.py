@@ -115,6 +115,18 @@ def test_the_stored_verdict_is_the_adapted_one_and_opens_the_alarm(store):
     assert state.shifts["target"] == pytest.approx(2 * SLOW * 0.9)
 
 
+def test_nothing_is_learned_while_an_alarm_waits_for_a_person(store):
+    alarm = [hear(store, score) for score in (99.5, 99.8)][1].opened
+    waiting = store.people.adaptation("press")
+    hear(store, 99.9)
+    state = store.people.adaptation("press")
+    assert (state.shifts, state.clips) == (waiting.shifts, waiting.clips)
+    assert state.recent > waiting.recent
+    store.acknowledge(alarm, "Kim")
+    hear(store, 99.9)
+    assert store.people.adaptation("press").clips == waiting.clips + 1
+
+
 def test_other_states_are_stored_as_they_are_and_teach_nothing(store):
     own = verdict(score=500.0, domain_weights=SURE, state="off")
     store.add(NewClip(own, "press", START, calibration=CALIBRATION))
@@ -122,7 +134,7 @@ def test_other_states_are_stored_as_they_are_and_teach_nothing(store):
         *(False, "off"),
         own.threshold,
     )
-    assert store.people.adaptation("press").clips == 0
+    assert store.people.adaptation("press") is None
 
 
 def test_batches_and_single_clips_are_adapted_alike(tmp_path):

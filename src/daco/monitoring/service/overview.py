@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.detector.ranges import OFF
-from daco.monitoring.adaptation import JUDGED, Adaptation
+from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
 from daco.monitoring.drift import WINDOW, Drift, drift_of
 from daco.monitoring.service.recordings import Recordings, find_within
 from daco.monitoring.service.registry import Machine, Registry
@@ -59,7 +59,7 @@ class Overview:
     ) -> None:
         self.store = store
         self._registry, self._recordings, self._settings = registry, recordings, settings
-        self._drifts: dict[str, tuple[tuple[int, str], Drift | None]] = {}
+        self._drifts: dict[str, tuple[tuple[MachineSummary, str], Drift | None]] = {}
         self._day: tuple[float, dict[str, dict[str, int]]] = (0.0, {})  # good until, counts
 
     def clip(self, stored: StoredClip, *, alarm_id: int | None = None) -> dict[str, Any]:
@@ -90,12 +90,12 @@ class Overview:
         if not wanted:
             return []
         summaries = {each.machine: each for each in self.store.machines_summary()}
-        day, nothing = self._last_day(), MachineSummary("", 0, 0, 0, None)
+        day, nothing = self._last_day(), MachineSummary("", 0, 0, 0, None, None)
         learned = self.store.people.adaptations() if self._settings.adapt else {}
         machines = []
         for machine in wanted:
             summary = summaries.get(machine.id, nothing)
-            drift = self._drift(machine, summary.last)
+            drift = self._drift(machine, summary)
             document = {
                 **machine.to_dict(),
                 "status": self._status(summary, drift),
@@ -103,19 +103,20 @@ class Overview:
                 "open_alarms": summary.open_alarms,
                 "last_24h": day.get(machine.id, {"clips": 0, "anomalous": 0}),
                 "drift": drift.to_dict() if drift else None,
-                "adaptation": self.adaptation(machine, learned.get(machine.id)),
+                "adaptation": None,
             }
+            if self._settings.adapt:
+                document |= self.adapted(machine, learned.get(machine.id))
             machines.append(document)
         return machines
 
-    def adaptation(self, machine: Machine, state: Adaptation | None) -> dict[str, Any] | None:
-        """What was learned about a machine, as `schemas.AdaptationInfo`."""
-        if not self._settings.adapt:
-            return None
-        if state is None or state.model_sha256 != machine.model_sha256:
-            state = Adaptation(machine.model_sha256, machine.false_alarm_rate)
-        names = ("left", "is_commissioned", "is_at_bound")
-        return {"sentence": state.sentence(), **{name: getattr(state, name) for name in names}}
+    def adapted(self, machine: Machine, state: Adaptation | None) -> dict[str, Any]:
+        """What was learned about a machine, as `schemas.Adapted`."""
+        rate = machine.false_alarm_rate
+        state = for_model(state, machine.model_sha256, rate)
+        known = {"sentence": state.sentence(), "left": state.left}
+        thresholds = state.reference(machine.reference).domain_thresholds(rate)
+        return {"adaptation": known, "thresholds": thresholds}
 
     def _status(self, summary: MachineSummary, drift: Drift | None) -> str:
         if summary.open_alarms:
@@ -127,9 +128,9 @@ class Overview:
             return "silent"
         return "ok"
 
-    def _drift(self, machine: Machine, last: StoredClip | None) -> Drift | None:
-        """The drift over the clips that the present model judged; computed once per clip."""
-        key = (last.id if last else 0, machine.model_sha256)
+    def _drift(self, machine: Machine, summary: MachineSummary) -> Drift | None:
+        """The drift over the clips that the present model judged; computed once per change."""
+        key = (summary, machine.model_sha256)
         known = self._drifts.get(machine.id)
         if known is not None and known[0] == key:
             return known[1]

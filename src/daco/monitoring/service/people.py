@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter
-from fastapi import Path as PathParameter
 
 from daco.errors import InputError
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import Service, TheMachine, TheService
+from daco.monitoring.service.routes import RowId
 from daco.monitoring.service.schemas import Problem, failures
-
-RowId = Annotated[int, PathParameter(ge=1, le=2**63 - 1)]
 
 router = APIRouter(tags=["people"], responses=failures(400, 401, 403, 404, 422, 503))
 
@@ -24,8 +22,8 @@ async def acknowledge(
     service: TheService, alarm_id: RowId, body: schemas.Acknowledgement
 ) -> dict[str, Any]:
     """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
-    alarm = await _say(service, service.store.acknowledge, alarm_id, body.by, body.comment)
-    return {"alarm": alarm.to_dict()}
+    alarm = await _say(service.store.acknowledge, alarm_id, body.by, body.comment)
+    return await _tell(service, alarm.machine, alarm=alarm.to_dict())
 
 
 @router.post("/v1/alarms/{alarm_id}/answer", response_model=schemas.OneAlarm)
@@ -33,10 +31,9 @@ async def answer_alarm(
     service: TheService, alarm_id: RowId, body: schemas.GivenAnswer
 ) -> dict[str, Any]:
     """Record that an alarm was false or a fault, for all of its clips; it is acknowledged."""
-    alarm = await _say(
-        service, service.store.people.answer_alarm, alarm_id, body.answer, body.by, body.comment
-    )
-    return {"alarm": alarm.to_dict()}
+    say = service.store.people.answer_alarm
+    alarm = await _say(say, alarm_id, body.answer, body.by, body.comment)
+    return await _tell(service, alarm.machine, alarm=alarm.to_dict())
 
 
 @router.post("/v1/clips/{clip_id}/answer", response_model=schemas.OneClip)
@@ -44,10 +41,9 @@ async def answer_clip(
     service: TheService, clip_id: RowId, body: schemas.GivenAnswer
 ) -> dict[str, Any]:
     """Record that a clip was a false alarm or has a fault; the last answer counts."""
-    clip = await _say(
-        service, service.store.people.answer_clip, clip_id, body.answer, body.by, body.comment
-    )
-    return {"clip": service.overview.clip(clip)}
+    say = service.store.people.answer_clip
+    clip = await _say(say, clip_id, body.answer, body.by, body.comment)
+    return await _tell(service, clip.machine, clip=service.overview.clip(clip))
 
 
 @router.get("/v1/machines/{machine}/feedback", response_model=schemas.Feedback)
@@ -64,23 +60,20 @@ async def declare_healthy(
 ) -> dict[str, Any]:
     """Take the next clips as those of a healthy machine: decisions follow them fast."""
     _require_adapting(service)
-    state = await asyncio.to_thread(
-        service.store.people.declare_healthy,
-        machine.id,
-        body.clips,
-        body.by.strip(),
-        model_sha256=machine.model_sha256,
-        rate=machine.false_alarm_rate,
-    )
-    return {"adaptation": service.overview.adaptation(machine, state)}
+    model = {"model_sha256": machine.model_sha256, "rate": machine.false_alarm_rate}
+    say = service.store.people.declare_healthy
+    state = await _say(say, machine.id, body.clips, body.by, **model)
+    await _tell(service, machine.id)
+    return service.overview.adapted(machine, state)
 
 
 @router.post("/v1/machines/{machine}/reset", response_model=schemas.Adapted)
 async def reset(service: TheService, machine: TheMachine) -> dict[str, Any]:
     """Forget what was learned about a machine: its model alone decides again."""
     _require_adapting(service)
-    await asyncio.to_thread(service.store.people.reset, machine.id)
-    return {"adaptation": service.overview.adaptation(machine, None)}
+    await _say(service.store.people.reset, machine.id)
+    await _tell(service, machine.id)
+    return service.overview.adapted(machine, None)
 
 
 def _require_adapting(service: Service) -> None:
@@ -88,11 +81,18 @@ def _require_adapting(service: Service) -> None:
         raise Problem(400, "The service does not adapt decisions: start it with --adapt.")
 
 
-async def _say(service: Service, say: Callable[..., Any], number: int, *words: str) -> Any:
+async def _say(say: Callable[..., Any], *words: Any, **known: Any) -> Any:
     try:
-        said = await asyncio.to_thread(say, number, *(word.strip() for word in words))
+        return await asyncio.to_thread(say, *words, **known)
     except InputError as error:
         missing = str(error).startswith("There is no")
         raise Problem(404 if missing else 400, str(error)) from None
-    service.feed.wake()
-    return said
+
+
+async def _tell(service: Service, machine: str, **changed: dict[str, Any]) -> dict[str, Any]:
+    """Publish what has changed, and the machine as it is now."""
+    for each in await asyncio.to_thread(service.overview.machines, [machine]):
+        service.hub.publish("machine", each)
+    for kind, document in changed.items():
+        service.hub.publish(kind, document)
+    return changed

@@ -120,15 +120,14 @@ class AdaptationInfo(_Shape):
 
     sentence: str
     left: int = Field(description="Clips that are still to be taken as healthy.")
-    is_commissioned: bool
-    is_at_bound: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """A machine's model; `id` is the stem of its file, `domains` counts normals per domain.
 
-    `thresholds` are those of clips that belong to one domain alone, `basis` says what they rest on.
+    `thresholds` are those of clips that belong to one domain alone, adapted where the service
+    adapts; `basis` says what the model's rest on.
     `problem` says why a newer model file is not used.
     """
 
@@ -196,10 +195,15 @@ class OneAlarm(_Shape):
     alarm: StoredAlarm
 
 
-class Acknowledgement(_Shape):
-    """Who takes care of an alarm, and what they found."""
+class _Said(_Shape):
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     by: str = Field(min_length=1, max_length=200, examples=["Kim"])
+
+
+class Acknowledgement(_Said):
+    """Who takes care of an alarm, and what they found."""
+
     comment: str = Field(default="", max_length=4000, examples=["Loose belt, tightened."])
 
 
@@ -209,17 +213,17 @@ class GivenAnswer(Acknowledgement):
     answer: Answer
 
 
-class Declaration(_Shape):
+class Declaration(_Said):
     """That the next clips of a machine are those of a healthy one, and who says so."""
 
-    by: str = Field(min_length=1, max_length=200, examples=["Kim"])
     clips: int = Field(default=100, ge=FEWEST, le=MOST)
 
 
 class Adapted(_Shape):
-    """What the service has learned about a machine."""
+    """What the service has learned about a machine, and the thresholds that follow."""
 
     adaptation: AdaptationInfo
+    thresholds: dict[str, float]
 
 
 class Feedback(_Shape):

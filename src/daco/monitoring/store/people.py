@@ -6,14 +6,15 @@ counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, get_args
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from daco.errors import InputError
-from daco.monitoring.adaptation import Adaptation, Answer
+from daco.monitoring.adaptation import Adaptation, Answer, for_model
 from daco.monitoring.feedback import Rates
 from daco.monitoring.store.database import Database
 from daco.monitoring.store.records import (
@@ -37,7 +38,6 @@ MOST_RATED = 10_000
 class StoredAnswer:
     """An answer of a person."""
 
-    machine: str
     clip_id: int
     alarm_id: int | None
     answer: str
@@ -46,9 +46,6 @@ class StoredAnswer:
     answered_at: datetime
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
-
-_ANSWER = [each.name for each in fields(StoredAnswer)]
 
 
 @dataclass(frozen=True)
@@ -75,13 +72,13 @@ class People:
         self, clip_id: int, answer: str, by: str, comment: str = "", *, at: datetime | None = None
     ) -> StoredClip:
         """Record that a clip was a false alarm, or that it has a fault, heard or not."""
-        query = CLIPS.where(clips.c.id == clip_id)
+        at = at or datetime.now(UTC)
         with self.database.writing() as connection:
-            (clip,) = read_clips(connection, query) or (None,)
+            (clip,) = read_clips(connection, CLIPS.where(clips.c.id == clip_id)) or (None,)
             if clip is None:
                 raise InputError(f"There is no clip {clip_id}.")
-            _answer(connection, [clip], None, answer, by, comment, at or datetime.now(UTC))
-            return read_clips(connection, query)[0]
+            said = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
+            return _answer(connection, clip.machine, [clip_id], said)[0]
 
     def answer_alarm(
         self, alarm_id: int, answer: str, by: str, comment: str = "", *, at: datetime | None = None
@@ -90,15 +87,14 @@ class People:
         at = at or datetime.now(UTC)
         with self.database.writing() as connection:
             alarm = acknowledge(connection, alarm_id, by, comment, at)
-            found = read_clips(connection, CLIPS.where(clips.c.id.in_(alarm.clip_ids)))
-            _answer(connection, found, alarm_id, answer, by, comment, at)
+            said = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
+            _answer(connection, alarm.machine, alarm.clip_ids, {**said, "alarm_id": alarm_id})
             connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(answer=answer))
-            return read_alarms(connection, ALARMS.where(alarms.c.id == alarm_id))[0]
+            return replace(alarm, answer=answer)
 
     def answers(self, machine: str | None = None, limit: int = 100) -> list[StoredAnswer]:
         """The last answers, of one machine or of all, the newest first."""
-        names = [answers.c[name] for name in _ANSWER if name != "machine"]
-        query = select(machines.c.name, *names).join_from(answers, machines)
+        query = select(*(answers.c[each.name] for each in fields(StoredAnswer))).join(machines)
         if machine is not None:
             query = query.where(machines.c.name == machine)
         with self.database.reading() as connection:
@@ -145,9 +141,7 @@ class People:
         check_text("name of who declares the machine healthy", by, 200)
         with self.database.writing() as connection:
             row = lock_machine(connection, machine)
-            state = read_adaptation(connection, row.id)
-            if state is None or state.model_sha256 != model_sha256:
-                state = Adaptation(model_sha256, rate)
+            state = for_model(read_adaptation(connection, row.id), model_sha256, rate)
             after, now = row.last_clip_id or 0, datetime.now(UTC)
             state = state.declared_healthy(clips, by, after=after, at=now)
             save_adaptation(connection, row.id, state)
@@ -162,32 +156,28 @@ class People:
 
 
 def _answer(
-    connection: Connection,
-    found: list[StoredClip],
-    alarm_id: int | None,
-    answer: str,
-    by: str,
-    comment: str,
-    at: datetime,
-) -> None:
+    connection: Connection, name: str, numbers: Sequence[int], said: dict[str, Any]
+) -> list[StoredClip]:
+    """Record an answer, a row of ``daco_answers``, for clips of a machine."""
+    answer = said["answer"]
     if answer not in get_args(Answer):
         raise InputError(f"An answer is 'false alarm' or 'fault'. Got {answer!r} instead.")
-    check_text("name of who answers", by, 200)
-    check_text("comment", comment, TEXT)
-    machine = lock_machine(connection, found[0].machine).id
+    check_text("name of who answers", said["answered_by"], 200)
+    check_text("comment", said["comment"], TEXT)
+    machine = lock_machine(connection, name).id
     state = read_adaptation(connection, machine)
-    said = {"machine_id": machine, "alarm_id": alarm_id, "answer": answer, "answered_by": by}
-    said |= {"comment": comment, "answered_at": at}
-    connection.execute(insert(answers), [{**said, "clip_id": clip.id} for clip in found])
-    for clip in found:
-        known = state is not None and state.model_sha256 == clip.model_sha256
-        if state is not None and known and clip.answer != answer:
-            weights, anomalous = clip.domain_weights, clip.alarm
-            state = state.after_answer(answer, clip.id, weights, anomalous=anomalous)
-    mine = clips.c.id.in_([clip.id for clip in found])
+    mine = clips.c.id.in_(numbers)
+    found = read_clips(connection, CLIPS.where(mine))
+    rows = [{"alarm_id": None, **said, "machine_id": machine, "clip_id": each} for each in numbers]
+    connection.execute(insert(answers), rows)
     connection.execute(update(clips).where(mine).values(answer=answer))
     if state is not None:
+        for clip in found:
+            if state.model_sha256 == clip.model_sha256 and clip.answer != answer:
+                weights, anomalous = clip.domain_weights, clip.alarm
+                state = state.after_answer(answer, clip.id, weights, anomalous=anomalous)
         save_adaptation(connection, machine, state)
+    return [replace(clip, answer=answer) for clip in found]
 
 
 def acknowledge(

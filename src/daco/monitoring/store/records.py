@@ -168,6 +168,7 @@ class MachineSummary:
     clips: int
     anomalous: int
     open_alarms: int
+    last_answer: int | None  #: number of the last answer of a person
     last: StoredClip | None
 
 

@@ -35,18 +35,14 @@ from daco.monitoring.store.records import (
 from daco.monitoring.store.schema import (
     alarm_clips,
     alarms,
+    answers,
     clips,
     machines,
     migrate,
     outbox,
     sources,
 )
-from daco.monitoring.store.writing import (
-    adapted_verdict,
-    add_clips,
-    lock_machine,
-    save_sources,
-)
+from daco.monitoring.store.writing import adapted_verdict, add_clips, lock_machine, save_sources
 
 LARGEST_PAGE = 10_000
 
@@ -253,7 +249,9 @@ class Store:
         """A summary of every machine, by name."""
         is_open = (alarms.c.machine_id == machines.c.id, alarms.c.closed_at.is_(None))
         n_open = select(func.count()).select_from(alarms).where(*is_open).scalar_subquery()
-        counts = (machines.c.clips, machines.c.anomalous, n_open)
+        own_answers = answers.c.machine_id == machines.c.id
+        answer = select(func.max(answers.c.id)).where(own_answers).scalar_subquery()
+        counts = (machines.c.clips, machines.c.anomalous, n_open, answer)
         with self.database.reading() as connection:
             query = select(machines.c.last_clip_id, machines.c.name, *counts)
             # Sorted here: databases differ in how they order text.

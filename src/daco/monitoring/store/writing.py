@@ -22,19 +22,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from daco.detector.ranges import ANOMALOUS, NORMAL, STATES
 from daco.detector.verdict import Verdict
-from daco.monitoring.adaptation import JUDGED, Adaptation
+from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
 from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance, counts_for
 from daco.monitoring.store.database import StoreError, chunks
 from daco.monitoring.store.outbox import ALARM_OPENED, ALARM_RECOVERED, CLIP_SCORED, post
 from daco.monitoring.store.records import ALARMS, Addition, NewClip, read_alarms
-from daco.monitoring.store.schema import (
-    adaptations,
-    alarm_clips,
-    alarms,
-    clips,
-    machines,
-    sources,
-)
+from daco.monitoring.store.schema import adaptations, alarm_clips, alarms, clips, machines, sources
 
 MOST_AT_ONCE = 256
 """Clips that a `Writer` commits together."""
@@ -107,6 +100,11 @@ def add_clips(
     """Store the clips that are not stored yet; the result has None for the others."""
     added: list[Addition | None] = [None] * len(new)
     # In the order of names, so that two writers of the same machines never deadlock.
+    if len(new) > 1 and any(clip.calibration for clip in new):
+        for index in sorted(range(len(new)), key=lambda index: new[index].machine):
+            # One by one: each is decided on after what the ones before have changed.
+            added[index] = add_clips(connection, rule, events, [new[index]])[0]
+        return added
     for name in sorted({clip.machine for clip in new}):
         machine = lock_machine(connection, name)
         indices = [index for index, clip in enumerate(new) if clip.machine == name]
@@ -114,8 +112,8 @@ def add_clips(
         if not indices:
             continue
         fresh = [new[index] for index in indices]
-        if any(clip.calibration for clip in fresh):
-            fresh, ids = _insert_adapted(connection, machine.id, fresh)
+        if fresh[0].calibration is not None:
+            fresh, ids = _insert_adapted(connection, machine.id, fresh[0])
         else:
             ids = list(connection.scalars(_NEW_CLIPS, [clip.row(machine.id) for clip in fresh]))
         latest = {  # of two recordings with one key, the later counts
@@ -162,44 +160,34 @@ def _not_stored_yet(
 
 
 def _insert_adapted(
-    connection: Connection, machine: int, fresh: Sequence[NewClip]
+    connection: Connection, machine: int, clip: NewClip
 ) -> tuple[list[NewClip], list[int]]:
-    """Decide on the clips in their order, each after what the ones before have changed."""
+    """Decide on a clip by what was learned, store it, and learn from it."""
     state = read_adaptation(connection, machine)
-    decided, ids = [], []
-    for clip in fresh:
-        verdict = adapted_verdict(clip, state)
-        decided.append(replace(clip, verdict=verdict))
-        number = connection.scalars(_NEW_CLIPS, [decided[-1].row(machine)]).one()
-        ids.append(number)
-        if clip.calibration is not None:
-            state = _state_for(clip, state)
-            if verdict.state in JUDGED:
-                state = state.after_clip(
-                    number,
-                    verdict.score,
-                    verdict.domain_weights,
-                    anomalous=verdict.alarm,
-                    at=clip.received_at,
-                )
-    if state is not None:
+    verdict = adapted_verdict(clip, state)
+    clip = replace(clip, verdict=verdict)
+    number = connection.scalars(_NEW_CLIPS, [clip.row(machine)]).one()
+    if verdict.state in JUDGED:
+        alarms_now = connection.execute(_STILL_OPEN, {"machine": machine})
+        assert clip.calibration is not None
+        state = for_model(state, verdict.model_sha256, clip.calibration.rate).after_clip(
+            number,
+            verdict.score,
+            verdict.domain_weights,
+            anomalous=verdict.alarm,
+            alarm_is_open=any(row.kind == ANOMALOUS for row in alarms_now),
+            at=clip.received_at,
+        )
         save_adaptation(connection, machine, state)
-    return decided, ids
-
-
-def _state_for(clip: NewClip, state: Adaptation | None) -> Adaptation:
-    """The state of the clip's model: that of a model which has changed since is forgotten."""
-    assert clip.calibration is not None
-    sha256, rate = clip.verdict.model_sha256, clip.calibration.rate
-    known = state is not None and (state.model_sha256, state.rate) == (sha256, rate)
-    return state if state is not None and known else Adaptation(sha256, rate)
+    return [clip], [number]
 
 
 def adapted_verdict(clip: NewClip, state: Adaptation | None) -> Verdict:
     """The verdict on a clip after what was learned about its machine."""
     if clip.calibration is None:
         return clip.verdict
-    return _state_for(clip, state).adapted(clip.verdict, clip.calibration.reference)
+    state = for_model(state, clip.verdict.model_sha256, clip.calibration.rate)
+    return state.adapted(clip.verdict, clip.calibration.reference)
 
 
 def read_adaptation(connection: Connection, machine: int) -> Adaptation | None:

@@ -65,10 +65,10 @@ function row(alarm, withMachine, afterwards) {
         `${when(alarm.opened_at)} (`, ago(alarm.opened_at), `), ${count(contributing, "clip")} ${alarm.kind}. `,
         h("a", { href: clip }, "Listen", h("span", { class: "hidden" }, ` to the clip that opened alarm ${alarm.id}`))),
       ending(alarm)),
-    (!alarm.acknowledged_at || (!alarm.answer && alarm.kind === "anomalous")) && h("button", {
+    (!alarm.acknowledged_at || alarm.kind === "anomalous") && h("button", {
       type: "button", class: alarm.closed_at ? "button" : "button primary",
       onclick: () => answer(alarm, known?.machine ?? alarm.machine, afterwards),
-    }, alarm.acknowledged_at ? "Answer" : "Acknowledge"));
+    }, !alarm.acknowledged_at ? "Acknowledge" : alarm.answer ? "Change the answer" : "Answer"));
 }
 
 function ending(alarm) {
@@ -87,7 +87,7 @@ function answer(alarm, machineName, afterwards) {
   const first = !alarm.acknowledged_at;
   ask({
     title: first ? "Acknowledge the alarm" : "What was the alarm?", action: first ? "Acknowledge" : "Save",
-    about: `${machineName}, ${when(alarm.opened_at)}`, withAnswer: alarm.kind === "anomalous",
+    about: `${machineName}, ${when(alarm.opened_at)}`, withAnswer: alarm.kind === "anomalous", said: { answer: alarm.answer },
     help: "Kept with the alarm. Faults are never learned. The machine can raise a new alarm afterwards.",
     async send({ by, comment, answer: said }) {
       const now = new Date().toISOString();

@@ -5,7 +5,7 @@ import { h, icon, put } from "./dom.js";
 import { TONES } from "./chart.js";
 import { answerRow } from "./people.js";
 import { createPlayer } from "./player.js";
-import { decision, duration, exactTime, leastP, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
+import { decision, duration, exactTime, isJudged, leastP, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
 
 const NOT_KEPT = "The recording is not kept. The service keeps those of anomalous clips, or all of them: daco serve --keep-audio all.";
 const NOT_KNOWN = "It is not among the normals of the present model.";
@@ -65,6 +65,7 @@ export function createClipPanel({ onAnswer }) {
 
 function verdict(clip, machine) {
   const side = clip.score > clip.threshold ? "above" : "not above";
+  if (!isJudged(clip)) return h("p", { class: "verdict" }, `Not judged: ${clip.state}. Its score does not count.`);
   return h("p", { class: "verdict" },
     "Score ", h("b", { class: clip.alarm ? "anomalous" : "" }, scoreText(clip.score, clip.threshold)),
     `, ${side} the threshold ${thresholdText(clip.threshold)}. `,

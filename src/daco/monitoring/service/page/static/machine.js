@@ -27,7 +27,7 @@ export function mountMachine(root, { route, signal }) {
   const legend = h("ul", { class: "legend" });
   const reading = h("p", { class: "muted reading" });
   const decisions = decisionSection();
-  const panel = createClipPanel({ onAnswer: () => { list.update({}); decisions.refresh().catch(() => {}); } });
+  const panel = createClipPanel({ onAnswer: () => list.update({}) });
   const list = createClipList({
     linkTo: (clip) => linkTo({ machine: id, clip: clip.id, range: route.range }),
     onSelect: (clip) => select(clip),
@@ -175,7 +175,6 @@ export function mountMachine(root, { route, signal }) {
   refreshAlarms(id).catch(() => {});
   panel.say("Choose a clip to look at it and to listen to it.");
   summarise();
-  decisions.element.addEventListener("toggle", () => decisions.refresh().catch(() => {}));
   drawRanges();
   drawHistory();
   load();

@@ -3,7 +3,7 @@
 import { get, paths, post } from "./api.js";
 import { announce, h, put } from "./dom.js";
 import { refreshMachines } from "./state.js";
-import { count } from "./words.js";
+import { isJudged } from "./words.js";
 
 /** Kept while the page is open, so that ten alarms do not ask ten times. */
 let lastName = "";
@@ -59,7 +59,7 @@ export function answerRow(clip, onAnswer) {
   return h("div", { class: "answer" },
     clip.answer && h("b", {}, clip.answer === "fault" ? "Answered: a fault." : "Answered: a false alarm."),
     clip.alarm && clip.answer !== "false alarm" && h("button", { type: "button", class: "button", onclick: () => open("false alarm") }, "False alarm"),
-    clip.answer !== "fault" && h("button", { type: "button", class: "button", onclick: () => open("fault") }, clip.alarm ? "Fault" : "A fault was missed"));
+    isJudged(clip) && clip.answer !== "fault" && h("button", { type: "button", class: "button", onclick: () => open("fault") }, clip.alarm ? "Fault" : "A fault was missed"));
 }
 
 /** What decisions rest on, what was learned since, and how often they were right. */
@@ -92,23 +92,22 @@ export function decisionSection() {
   function update(now) {
     machine = now;
     basis.textContent = `Decisions of the model: ${machine.basis}.`;
+    if (element.open) refresh();
     const state = machine.adaptation;
     learned.hidden = buttons.hidden = !state;
     if (!state) return;
-    const left = state.left ? ` The next ${count(state.left, "clip")} are taken as healthy.` : "";
-    learned.textContent = `Learned since: ${state.sentence}.${left}`;
+    learned.textContent = `Learned since: ${state.sentence}.`;
     if (!buttons.childElementCount) {
       put(buttons, h("button", { type: "button", class: "button", onclick: healthy }, "Declare healthy\u2026"),
         h("button", { type: "button", class: "button", onclick: reset }, "Forget what was learned\u2026"));
     }
   }
 
-  return {
-    element,
-    update,
-    async refresh() {
-      const { sentences } = await get(paths.feedback(machine.id));
-      put(rates, sentences.map((words) => h("li", {}, `${words.charAt(0).toUpperCase()}${words.slice(1)}.`)));
-    },
-  };
+  async function refresh() {
+    const { sentences } = await get(paths.feedback(machine.id)).catch(() => ({ sentences: [] }));
+    put(rates, sentences.map((words) => h("li", {}, `${words.charAt(0).toUpperCase()}${words.slice(1)}.`)));
+  }
+
+  element.addEventListener("toggle", () => element.open && refresh());
+  return { element, update };
 }

@@ -159,8 +159,9 @@ export function addClip(id, clip) {
     summary.last = clip;
     tell("machines");
   }
-  if (!history || history.known.has(clip.id)) return;
-  insert(history, [clip]);
+  if (!history) return;
+  if (history.known.has(clip.id)) Object.assign(history.known.get(clip.id), clip);
+  else insert(history, [clip]);
   if (history.clips.length > 1.2 * MOST_CLIPS) {
     for (const old of history.clips.splice(0, history.clips.length - MOST_CLIPS)) history.known.delete(old.id);
     history.cursor = history.clips[0].id;
