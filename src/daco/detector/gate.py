@@ -19,6 +19,7 @@ from daco.data.views import Bands, Views
 from daco.detector.model import MachineModel
 from daco.detector.normals import Normals
 from daco.detector.ranges import check_levels, rate_reasons
+from daco.detector.reference import sessions_that_count
 from daco.errors import DataError
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import cosine_distances, equal_views, unit_rows
@@ -273,7 +274,8 @@ def list_normals(model: MachineModel) -> list[NormalRow]:
     if isinstance(kept := model.provenance.get("kept"), dict):
         remarks |= kept
     siblings = likely_siblings(model.bank)
-    scores = scores_of_normals(model.bank, model.config, siblings, model.sessions)
+    hidden = sessions_that_count(model.bank, model.sessions)
+    scores = scores_of_normals(model.bank, model.config, siblings, hidden)
     codes = model.clip_domains
     own = [np.sort(scores[codes == code]) for code in range(len(model.domains))]
     p_values = [
