@@ -9,14 +9,7 @@ from typing import Annotated
 
 import typer
 
-from daco.commands.options import (
-    AlarmRuleOption,
-    Database,
-    KeepDays,
-    argument,
-    flag,
-    option,
-)
+from daco.commands.options import AlarmRuleOption, Database, KeepDays, argument, flag, option
 from daco.errors import InputError, MissingExtraError
 
 

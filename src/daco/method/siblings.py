@@ -19,6 +19,7 @@ from daco.method.kernels import on_host
 from daco.validation import Bools, Float64s, Floats
 
 _GAP, _RISE = 4.0, 1.5
+_MANY = 200  # of fewer normals nobody can say that they have no siblings
 _CLOSEST = 1e-12  # copies have distance 0
 _ROWS = 1000
 
@@ -27,13 +28,14 @@ def likely_siblings(bank: NormalBank) -> tuple[int, ...]:
     """How many of a clip's nearest normals are likely of the same recording, in each view.
 
     Of independent clips ``k * mean(log(d[k + 1] / d[k]))``, with ``d[k]`` the distance to the k-th
-    nearest, is the same for every k. Siblings make it rise where a clip's own recording ends: at a
-    clear gap, or else where distances begin to grow half again as fast as at first.
+    nearest, is the same for every k. Siblings make it rise where a clip's own recording ends.
 
     Returns
     -------
     tuple of int
-        0 where nothing of the kind is found among the nearest sqrt(N), or N / 10, of N normals.
+        As many as come before a clear gap among the nearest sqrt(N), or N / 10, of N normals; else
+        a third of sqrt(N) where distances begin to grow half again as fast as at first; else none,
+        or 1 of fewer than 200 normals, which cannot show that they have none.
 
     Examples
     --------
@@ -66,7 +68,7 @@ def _limit(n: int) -> int:
 def _siblings(nearest: Float64s) -> int:
     limit = _limit(len(nearest))
     if limit < 2 or nearest.shape[1] < limit + 4:
-        return 0  # fewer than 20 normals: nothing can be told
+        return 1  # fewer than 20 normals: nothing can be told
     steps = np.diff(np.log(np.maximum(nearest, _CLOSEST)), axis=1).mean(axis=0)
     growth = steps * np.arange(1, steps.size + 1)
     gap = int(np.argmax(growth[:limit]))
@@ -74,8 +76,8 @@ def _siblings(nearest: Float64s) -> int:
     if growth[gap] >= _GAP * usual:
         return gap + 1
     smooth = (growth[:-2] + growth[1:-1] + growth[2:]) / 3
-    rise = np.flatnonzero(smooth[1:limit] >= _RISE * smooth[0])
-    return int(rise[0]) + 2 if rise.size else 0
+    rises = bool((smooth[1:limit] >= _RISE * smooth[0]).any())
+    return max(1, round(len(nearest) ** 0.5 / 3)) if rises else int(len(nearest) < _MANY)
 
 
 def scores_of_normals(

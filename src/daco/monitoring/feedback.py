@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import ClassVar
 
 from daco.detector.ranges import ANOMALOUS, NORMAL
@@ -17,7 +15,7 @@ CONFIDENCE = 0.95
 """Of the intervals."""
 
 
-def wilson_interval(count: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def wilson_interval(count: int, n: int) -> tuple[float, float]:
     """Wilson's interval of a share `count / n`, which holds for few and for rare events as well.
 
     It is (0, 1) where `n` is 0.
@@ -26,13 +24,12 @@ def wilson_interval(count: int, n: int, confidence: float = CONFIDENCE) -> tuple
     >>> round(low, 3), round(high, 3)
     (0.018, 0.404)
     """
+    from scipy.stats import binomtest
+
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share, weight = count / n, 1 / (1 + z * z / n)
-    middle = weight * (share + z * z / (2 * n))
-    half = weight * z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    low, high = binomtest(count, n).proportion_ci(CONFIDENCE, "wilson")
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -88,11 +88,6 @@ class ModelInUse:
         normals = quantity(len(model), "normal")
         return f"The model has changed: {normals}, judges {model.basis_sentence()}."
 
-    @property
-    def calibration(self) -> Calibration:
-        """What the model in use decides by."""
-        return Calibration(self.model.reference, self.model.false_alarm_rate)
-
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""
         return judge(self.model, self.listener, path, name=name, options=self.options)
@@ -238,6 +233,8 @@ class Watcher:
         if verdict is None:
             self.store.restamp(self.model.machine, key, stamp)
         else:
+            model = self.model.model
+            calibration = Calibration(model.reference, model.false_alarm_rate)
             new = NewClip(
                 verdict,
                 self.model.machine,
@@ -247,7 +244,7 @@ class Watcher:
                 audio_sha256=sha256,
                 audio_path=key,
                 stamp=stamp,
-                calibration=self.model.calibration if self.adapt else None,
+                calibration=calibration if self.adapt else None,
             )
             added = self.store.add(new)
         self._arrivals.record(path, ProcessedFile(stamp, sha256))

@@ -114,8 +114,7 @@ class Overview:
         """What was learned about a machine, as `schemas.Adapted`."""
         rate = machine.false_alarm_rate
         state = for_model(state, machine.model_sha256, rate)
-        names = ("left", "is_commissioned", "is_at_bound")
-        known = {"sentence": state.sentence()} | {name: getattr(state, name) for name in names}
+        known = {"sentence": state.sentence(), "left": state.left}
         thresholds = state.reference(machine.reference).domain_thresholds(rate)
         return {"adaptation": known, "thresholds": thresholds}
 

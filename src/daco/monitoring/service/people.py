@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter
-from fastapi import Path as PathParameter
 
 from daco.errors import InputError
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import Service, TheMachine, TheService
+from daco.monitoring.service.routes import RowId
 from daco.monitoring.service.schemas import Problem, failures
-
-RowId = Annotated[int, PathParameter(ge=1, le=2**63 - 1)]
 
 router = APIRouter(tags=["people"], responses=failures(400, 401, 403, 404, 422, 503))
 

@@ -21,7 +21,6 @@ from daco.detector.modelcheck import MAX_FILE
 from daco.detector.modelfile import SUFFIX
 from daco.detector.reference import ReferenceScores
 from daco.errors import DataError
-from daco.monitoring.adaptation import Calibration
 from daco.monitoring.service.schemas import ModelInfo
 from daco.monitoring.service.settings import MACHINE_ID, Settings
 from daco.monitoring.service.workers import ModelServer, ModelServerLostError, WorkerPool
@@ -53,11 +52,6 @@ class Machine(ModelInfo):
         domains = tuple(reference["domains"])
         parsed["reference"] = ReferenceScores(**reference | {"domains": domains})
         return cls(id=machine, **reply | parsed)
-
-    @property
-    def calibration(self) -> Calibration:
-        """What the model decides by."""
-        return Calibration(self.reference, self.false_alarm_rate)
 
     @cached_property
     def index_of(self) -> Mapping[str, int]:

@@ -120,8 +120,6 @@ class AdaptationInfo(_Shape):
 
     sentence: str
     left: int = Field(description="Clips that are still to be taken as healthy.")
-    is_commissioned: bool
-    is_at_bound: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from daco.audio.formats import READABLE
 from daco.detector.verdict import Verdict
 from daco.errors import DataError
+from daco.monitoring.adaptation import Calibration
 from daco.monitoring.service.context import UPLOADS, Service, TheMachine, TheService
 from daco.monitoring.service.schemas import OneClip, Problem, ScoredClips, busy, failures, too_large
 from daco.monitoring.store import NewClip, StoreError
@@ -225,18 +226,20 @@ async def _judge(service: Service, machine: str, upload: Upload, key: str | None
         if problem.status in _REFUSED:
             service.metrics.refused.labels(_REFUSED[problem.status]).inc()
         raise
-    known = service.registry.get(machine)
-    adapts = service.settings.adapt and known and known.model_sha256 == verdict.model_sha256
+    known, calibration = service.registry.get(machine), None
+    if service.settings.adapt and known and known.model_sha256 == verdict.model_sha256:
+        calibration = Calibration(known.reference, known.false_alarm_rate)
     new = NewClip(
         verdict,
         machine,
         datetime.now(UTC),
         source_key=None if key is None else f"{UPLOADS}{key}",
         audio_sha256=sha256,
-        calibration=known.calibration if known and adapts else None,
+        calibration=calibration,
     )
     try:
-        verdict = await asyncio.to_thread(service.store.preview, new) if adapts else verdict
+        if calibration:
+            verdict = await asyncio.to_thread(service.store.preview, new)
         new = replace(new, audio_path=await _keep(service, verdict, sha256, upload.data))
         added = await service.writer.add(new)
     except StoreError:

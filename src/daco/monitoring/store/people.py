@@ -38,7 +38,6 @@ MOST_RATED = 10_000
 class StoredAnswer:
     """An answer of a person."""
 
-    machine: str
     clip_id: int
     alarm_id: int | None
     answer: str
@@ -47,9 +46,6 @@ class StoredAnswer:
     answered_at: datetime
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
-
-_ANSWER = [each.name for each in fields(StoredAnswer)]
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,7 @@ class People:
 
     def answers(self, machine: str | None = None, limit: int = 100) -> list[StoredAnswer]:
         """The last answers, of one machine or of all, the newest first."""
-        names = [answers.c[name] for name in _ANSWER if name != "machine"]
-        query = select(machines.c.name, *names).join_from(answers, machines)
+        query = select(*(answers.c[each.name] for each in fields(StoredAnswer))).join(machines)
         if machine is not None:
             query = query.where(machines.c.name == machine)
         with self.database.reading() as connection:

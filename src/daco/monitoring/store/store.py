@@ -42,12 +42,7 @@ from daco.monitoring.store.schema import (
     outbox,
     sources,
 )
-from daco.monitoring.store.writing import (
-    adapted_verdict,
-    add_clips,
-    lock_machine,
-    save_sources,
-)
+from daco.monitoring.store.writing import adapted_verdict, add_clips, lock_machine, save_sources
 
 LARGEST_PAGE = 10_000
 

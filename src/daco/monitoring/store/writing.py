@@ -27,14 +27,7 @@ from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, adv
 from daco.monitoring.store.database import StoreError, chunks
 from daco.monitoring.store.outbox import ALARM_OPENED, ALARM_RECOVERED, CLIP_SCORED, post
 from daco.monitoring.store.records import ALARMS, Addition, NewClip, read_alarms
-from daco.monitoring.store.schema import (
-    adaptations,
-    alarm_clips,
-    alarms,
-    clips,
-    machines,
-    sources,
-)
+from daco.monitoring.store.schema import adaptations, alarm_clips, alarms, clips, machines, sources
 
 MOST_AT_ONCE = 256
 """Clips that a `Writer` commits together."""

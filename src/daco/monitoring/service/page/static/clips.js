@@ -1,7 +1,7 @@
 // The list of clips: newest first, page by page; arrows walk it, Space listens.
 
 import { h, put } from "./dom.js";
-import { clock, count, date, fileName, scoreText, shape } from "./words.js";
+import { clock, count, date, fileName, scoreText, shape, tagOf } from "./words.js";
 
 const ROWS = 15;
 
@@ -51,7 +51,7 @@ export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
         h("span", { class: "clip-score" }, scoreText(clip.score, clip.threshold),
           h("span", { class: "hidden" }, ` ${clip.state}`)),
         fileName(clip.name, { class: "clip-name" }),
-        (clip.answer || clip.reasons.length > 0) && h("span", { class: "tag" }, clip.answer ?? clip.reasons[0].split(":")[0])));
+        tagOf(clip) && h("span", { class: "tag" }, tagOf(clip))));
   }
 
   function turn(direction) {

@@ -110,6 +110,7 @@ const REASONS = {
   off: ["Off", "Much quieter than every normal clip, in all bands: the machine is off, or the microphone is far away."],
   range: ["Out of range", "A level that no normal clip has: another loudness, other surroundings, or not this machine. It is not judged."],
   score: ["Anomalous as well", "By the score alone it would be anomalous: a fault may be the cause."],
+  vote: ["Vote", "How many of the ways of scoring call it anomalous by themselves."],
   far: ["Far from all normals", "Unlike anything the detector has learned: a fault, another machine, another microphone or a new operating condition."],
 };
 
@@ -119,8 +120,11 @@ export function reason(text) {
   const code = at < 0 ? text : text.slice(0, at);
   const figures = at < 0 ? "" : text.slice(at + 1).trim();
   const [title, words] = REASONS[code] ?? [code, ""];
-  return { code, title, words, figures: minus(figures) };
+  return { code, title, words, figures: figures.replace(/(?<!\w)-(?=\d)/g, "\u2212") };
 }
+
+/** What a list says of a clip: what somebody answered, or the first reason to mistrust its score. */
+export const tagOf = (clip) => clip.answer ?? clip.reasons.map((each) => reason(each).code).find((code) => code !== "vote");
 
 /** A file's name that loses its middle where room is short: names of clips differ at their ends. */
 export function fileName(path, attributes = {}) {
