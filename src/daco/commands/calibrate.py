@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from daco.commands import options as shared
 from daco.commands.console import Output, show_skipped
 from daco.commands.options import Location, OnError, location_argument, option
@@ -94,10 +92,7 @@ def calibrate(
     done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{how}; "
     done += f"{anomalous} were anomalous before. Be sure that the machine was healthy."
     save_model(console, before, after, target, done)
-    skipped = (*gathered.skipped, *left)
-    show_skipped(console, skipped)
-    if skipped:
-        raise typer.Exit(shared.SKIPPED_EXIT)
+    show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
 
 def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[str, ...] | None:

@@ -161,14 +161,16 @@ def show_basis(console: Output, model: MachineModel) -> None:
         console.write("25 new normal recordings of each domain and daco calibrate close the gap")
 
 
-def show_skipped(console: Output, skipped: Skipped, rest: str = "") -> None:
-    """Print which recordings could not be used, and why."""
+def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 0) -> None:
+    """Print which recordings could not be used, and why; with a `code`, exit where there are."""
     if skipped:
         console.write(f"{quantity(skipped, 'recording')} left out:")
     for path, reason in skipped[:_SHOWN]:
         console.write(f"  {path}: {reason}", wrap=False)
     if len(skipped) > _SHOWN:
         console.write(f"  ... and {len(skipped) - _SHOWN} more{rest}.")
+    if skipped and code:
+        raise typer.Exit(code)
 
 
 def _wrap(text: Text, width: int) -> Iterator[Text]:

@@ -92,9 +92,8 @@ def embed(
     reused = f" ({result.reused} of an interrupted run)" if result.reused else ""
     counted = f"{quantity(result.clips, 'clip')}{reused} in {result.seconds:.1f} s{rate}"
     console.write(f"{result.out}: {counted}.", wrap=False)
-    show_skipped(console, result.skipped, "; the table's metadata daco.skipped lists all")
-    if result.skipped:
-        raise typer.Exit(shared.SKIPPED_EXIT)
+    rest = "; the table's metadata daco.skipped lists all"
+    show_skipped(console, result.skipped, rest, code=shared.SKIPPED_EXIT)
 
 
 def load_network(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars, show_basis, show_domains, show_skipped
@@ -59,17 +56,18 @@ def update(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
-    from daco.detector.model import MachineModel
+    from daco.detector.model import MachineModel, timestamp
     from daco.detector.ranges import widen_ranges
     from daco.detector.revision import add_normals, remove_normals
 
     console, errors = Output(), Output(stderr=True)
-    if (normals is not None) + bool(remove) + undo != 1 or (domain is None) == (
-        normals is not None
-    ):
+    adds = normals is not None
+    if adds + bool(remove) + undo != 1 or (domain is None) == adds:
         raise InputError(
             "Give NORMALS and their --domain to add some, or --remove, or --undo: one of the three."
         )
+    if (undo and out is not None) or (and_calibrate and not adds):
+        raise InputError("--undo has no --out, and --and-calibrate is for new NORMALS.")
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     if undo:
@@ -89,26 +87,27 @@ def update(
     if not len(clips):
         console.write("Nothing to add: the model stays as it is.")
         return
+    taken, source = set(before.clip_names), clips.origin.get("source", "new")
+    sessions = clips.sessions  # of their own where the model has sessions and they do not
+    if before.sessions and not sessions:
+        sessions = (f"added {timestamp()}",) * len(clips)
     anomalous = _anomalous(errors, before, clips, domain, keep_suspicious)
     after = add_normals(
         before,
         clips.embeddings,
         domain,
-        _unused_names(before, clips.names, clips.origin),
+        [f"{source}/{name}" if name in taken else name for name in clips.names],
         calibrate=and_calibrate,
         note={**clips.origin, "anomalous": len(anomalous), "forced": keep_suspicious},
         clip_sha256=clips.sha256s,
         ranges=widen_ranges(before.ranges, clips.ranges()),
-        sessions=_sessions(before, clips),
+        sessions=sessions,
     )
     if not and_calibrate and len(after.new_names) < len(before.new_names):
         moved = quantity(len(before.new_names) - len(after.new_names), "clip")
         errors.notes([f"{moved} that the model was calibrated with: from now on a normal of it."])
     save_model(console, before, after, target)
-    skipped = (*gathered.skipped, *left)
-    show_skipped(console, skipped)
-    if skipped:
-        raise typer.Exit(shared.SKIPPED_EXIT)
+    show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
 
 def usable_normals(
@@ -244,22 +243,6 @@ def _rows_of_domain(errors: Output, clips: Normals, domain: str) -> list[int]:
     left = len(clips) - len(rows)
     errors.notes([f"{quantity(left, 'clip')} of other domains than {domain} left out."])
     return rows
-
-
-def _unused_names(
-    model: MachineModel, names: Sequence[str], origin: dict[str, object]
-) -> list[str]:
-    taken = set(model.clip_names)
-    prefix = str(origin.get("source", "new"))
-    return [f"{prefix}/{name}" if name in taken else name for name in names]
-
-
-def _sessions(model: MachineModel, clips: Normals) -> Sequence[str]:
-    """Sessions of the new clips: one of their own where the model has sessions and they do not."""
-    from daco.detector.model import timestamp
-
-    unknown = [f"added {timestamp()}"] * len(clips) if model.sessions else []
-    return clips.sessions or unknown
 
 
 def save_model(

@@ -73,7 +73,8 @@ def find_sessions(
     counts: dict[str, list[str]] = defaultdict(list)
     fewest = _FEW
     for title, clips in machines.items():
-        names, how, hint = [clip.session for clip in clips], "the column 'session'", ""
+        names, how = [clip.session for clip in clips], "the column 'session'"
+        hint = " Name it for all clips, or for none."
         if rule is not None:
             names, how, hint = _names_by(rule, clips, root)
         found[title] = [replace(c, session=name) for c, name in zip(clips, names, strict=True)]

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from daco.audio.quality import Quality, length_reasons
+from daco.audio.quality import length_reasons
 from daco.backbones.levels import CENTRES
 from daco.data.views import Bands, Views
 from daco.detector.model import MachineModel
 from daco.detector.normals import Normals
 from daco.detector.ranges import check_levels, rate_reasons
+from daco.detector.reference import sessions_that_count
 from daco.errors import DataError
 from daco.method.config import RAW_CONFIG
 from daco.method.distances import cosine_distances, equal_views, unit_rows
@@ -46,7 +47,6 @@ MOST = 1 / 3
 _LEAST = 1e-2  # times, for copies
 _SAMPLE = 512  # normals of a domain whose distances from each other are looked at
 _BLOCK = 1024
-_LARGEST_RATE = 1 << 30
 _LISTED = 10
 _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances between neighbours
 
@@ -109,15 +109,13 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
 
 def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, str]:
     """Problems of the sound; a rate or length that is not that of the domain, or of the model."""
-    views = () if normals.frontend is None else normals.frontend.views
-    heard = max((view.sample_rate for view in views), default=_LARGEST_RATE)
-    by_domain: dict[str, dict[int, Quality]] = {}
-    for row, quality in enumerate(normals.qualities):
-        if quality is not None:
-            by_domain.setdefault(normals.domains[row], {})[row] = quality
-    everywhere = Counter(each["sample_rate"] for each in normals.qualities if each is not None)
+    given = {row: each for row, each in enumerate(normals.qualities) if each is not None}
+    everywhere = Counter(each["sample_rate"] for each in given.values())
     reasons: dict[int, str] = {}
-    for qualities in by_domain.values():
+    for domain in set(normals.domains):
+        qualities = {row: each for row, each in given.items() if normals.domains[row] == domain}
+        if not qualities:
+            continue
         seconds = float(np.median([each["seconds"] for each in qualities.values()]))
         if known is not None and known.frontend is not None:
             seconds = known.frontend.seconds or seconds
@@ -129,7 +127,7 @@ def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, s
             problems = [
                 *quality["reasons"],
                 *length_reasons(quality["seconds"], seconds),
-                *rate_reasons(quality["sample_rate"], rates, heard),
+                *rate_reasons(quality["sample_rate"], rates, normals.frontend),
             ]
             if problems:
                 reasons[row] = "; ".join(problems)
@@ -276,14 +274,15 @@ def list_normals(model: MachineModel) -> list[NormalRow]:
     if isinstance(kept := model.provenance.get("kept"), dict):
         remarks |= kept
     siblings = likely_siblings(model.bank)
-    scores = scores_of_normals(model.bank, model.config, siblings, model.sessions)
-    p_values = np.empty(len(model))
-    for code in range(len(model.domains)):
-        mine = model.clip_domains == code
-        below = np.searchsorted(np.sort(scores[mine]), scores[mine], side="left")
-        p_values[mine] = (mine.sum() - below) / mine.sum()
+    hidden = sessions_that_count(model.bank, model.sessions)
+    scores = scores_of_normals(model.bank, model.config, siblings, hidden)
+    codes = model.clip_domains
+    own = [np.sort(scores[codes == code]) for code in range(len(model.domains))]
+    p_values = [
+        1 - np.searchsorted(own[c], x) / len(own[c]) for c, x in zip(codes, scores, strict=True)
+    ]
     nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
-    numbers = zip(nearest.tolist(), scores.tolist(), p_values.tolist(), strict=True)
+    numbers = zip(nearest.tolist(), scores.tolist(), p_values, strict=True)
     texts = zip(model.clip_names, labels, sessions, strict=True)
     listed = [
         NormalRow(row, *text, *figures, str(remarks.get(text[0], "")))

@@ -108,8 +108,10 @@ def check_fields(model: Mapping[str, Any]) -> None:
     domains = model["domains"]
     for text in domains:
         _require_text("domain", text, MAX_NAME)
-    for text in (*model["clip_names"], *model["new_names"], *filter(None, model["sessions"])):
+    for text in (*model["clip_names"], *model["new_names"]):
         _require_text("clip name", text, MAX_NAME)
+    for text in filter(None, model["sessions"]):
+        _require_text("session", text, MAX_NAME)
     if list(domains) != sorted(set(domains)) or not domains:
         raise InputError(f"The domains must be different and sorted. Got {domains!r}.")
     if len(domains) > MAX_DOMAINS:
@@ -131,7 +133,7 @@ def check_fields(model: Mapping[str, Any]) -> None:
 
 def _check_basis(model: Mapping[str, Any]) -> None:
     basis = model["basis"]
-    complete = list(basis) == list(model["domains"]) or set(basis) == set(model["domains"])
+    complete = set(basis) == set(model["domains"])
     for each in basis.values():
         when = each.get("when") if isinstance(each, Mapping) else 0
         dated = when is None or (isinstance(when, str) and len(when) <= MAX_CONFIG)

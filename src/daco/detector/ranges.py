@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.backbones.levels import QUANTITIES
+from daco.embedding.provenance import Frontend
 from daco.errors import InputError
 
 NORMAL, ANOMALOUS = "normal", "anomalous"
@@ -30,6 +31,7 @@ MARGIN_DUTY = 30.0
 DUTY, FLATNESS = QUANTITIES.index("duty"), QUANTITIES.index("flatness")
 _LOWEST = -140.0  # dB, of silence
 _LONELY_DB, _ENOUGH = 12.0, 10
+_LARGEST_RATE = 1 << 30
 _LARGEST = 1e9
 
 
@@ -159,11 +161,13 @@ def check_levels(
     return guards
 
 
-def rate_reasons(sample_rate: int, usual: Sequence[int], heard: int) -> list[str]:
-    """``rate``, where a recording keeps another bandwidth than any of the normals.
+def rate_reasons(sample_rate: int, usual: Sequence[int], frontend: Frontend | None) -> list[str]:
+    """``rate``, where a recording keeps another bandwidth than `usual`, the rates of the normals.
 
-    `usual` are their sample rates, and `heard` that of the network: what lies above it is lost.
+    What lies above the rate of the network is lost.
     """
+    views = () if frontend is None else frontend.views
+    heard = max((view.sample_rate for view in views), default=_LARGEST_RATE)
     if not usual or min(sample_rate, heard) in {min(rate, heard) for rate in usual}:
         return []
     rates = " and ".join(f"{rate} Hz" for rate in usual)

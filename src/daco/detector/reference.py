@@ -231,38 +231,38 @@ def reference_for(
         likely siblings hidden.
     """
     parsed = ScoreConfig.parse(config)
-    names = np.array(sessions if len(sessions) else [""] * len(bank))
+    names = sessions_that_count(bank, sessions)
     scores: list[Float64s] = []
     codes: list[NDArray[np.int32]] = []
     kinds: dict[Any, str] = {}
+    counts: dict[Any, int] = {}
     new_codes = np.zeros(0, np.int32) if new is None else new[1]
     fresh = np.zeros(0) if new is None else bank.score(new[0], parsed)[:, 0]
-    counts = [
-        len(set(names[(bank.clip_domains == code) & (names != "")].tolist()))
-        for code in range(len(bank.domains))
-    ]
-    hidden = np.where(np.array(counts)[bank.clip_domains] > 1, names, "")
-    missing = set(range(len(bank.domains))) - set(new_codes.tolist())
     own = np.zeros(len(bank))
-    if missing:
-        own = scores_of_normals(bank, parsed, likely_siblings(bank), hidden)
+    if set(range(len(bank.domains))) - set(new_codes.tolist()):
+        own = scores_of_normals(bank, parsed, likely_siblings(bank), names)
     for code, name in enumerate(bank.domains):
-        if code not in missing:
+        rows = bank.clip_domains == code
+        known = rows & (names != "")
+        if (new_codes == code).any():
             kinds[name], part = NEW, fresh[new_codes == code]
+        elif known.any():
+            kinds[name], part = SESSIONS, own[known]
+            counts[name] = len(set(names[known].tolist()))
         else:
-            rows = bank.clip_domains == code
-            kinds[name] = SESSIONS if counts[code] > 1 else TRAINING
-            part = own[rows & (hidden != "")] if counts[code] > 1 else own[rows]
+            kinds[name], part = TRAINING, own[rows]
         scores.append(part)
         codes.append(np.full(len(part), code, np.int32))
-    return ReferenceScores(
-        np.concatenate(scores),
-        np.concatenate(codes),
-        bank.domains,
-        parsed.calibration == "conf",
-        kinds,
-        {name: counts[code] for code, name in enumerate(bank.domains) if kinds[name] == SESSIONS},
-    )
+    joined = np.concatenate(scores), np.concatenate(codes)
+    return ReferenceScores(*joined, bank.domains, parsed.calibration == "conf", kinds, counts)
+
+
+def sessions_that_count(bank: NormalBank, sessions: Sequence[str]) -> NDArray[Any]:
+    """The session of each clip, "" where it is not known or the only one of its domain."""
+    names = np.array(sessions if len(sessions) else [""] * len(bank))
+    domains = range(len(bank.domains))
+    several = [len(set(names[bank.clip_domains == code].tolist()) - {""}) > 1 for code in domains]
+    return np.where(np.array(several)[bank.clip_domains], names, "")
 
 
 def expected_rates(

@@ -61,8 +61,7 @@ class Verdict:
         What to know before trusting the score; each begins with a code, a colon, and the figures:
         ``silent``, ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the
         ranges of the normals), ``score`` (it is anomalous as well); ``far`` (from every normal);
-        ``vote`` (how many members of a vote
-        call it anomalous, and which families dissent).
+        ``vote`` (how many members of a vote call it anomalous, and which families dissent).
     seconds : float or None
         Length of the recording; None where only its embedding was given.
     windows : int
@@ -167,15 +166,13 @@ def verdict_of(
     model: MachineModel, recording: EmbeddedRecording, *, name: str, aggregate: str = "max"
 ) -> Verdict:
     """The verdict on a recording that was embedded."""
-    frontend = model.frontend
-    heard = 0 if frontend is None else max(view.sample_rate for view in frontend.views)
     usual = (model.ranges or {}).get("sample_rates", ())
     return _verdict(
         model,
         model.score(recording.embeddings),
         name,
         parse_aggregate(aggregate),
-        reasons=(*recording.reasons, *rate_reasons(recording.sample_rate, usual, heard)),
+        reasons=(*recording.reasons, *rate_reasons(recording.sample_rate, usual, model.frontend)),
         seconds=recording.seconds,
         starts=recording.starts,
         levels=recording.levels,

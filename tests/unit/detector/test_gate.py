@@ -13,6 +13,7 @@ from daco.detector.fit import fit_machines
 from daco.detector.gate import (
     FAR,
     FEWEST,
+    list_normals,
     oddness,
     require_few,
     require_hearing,
@@ -244,3 +245,14 @@ class TestHearing:
         X = np.random.default_rng(0).normal(size=(30, 5))
         model = MachineModel.fit(X, ["a"] * 20 + ["b"] * 10, machine="m", config="raw-k2")
         require_hearing(model)
+
+
+def test_listed_scores_are_those_that_clips_are_judged_against():
+    """Also where a domain has a single session, which cannot be hidden as a whole."""
+    X, domains = normals()
+    sessions = [
+        f"{name}{row % 4}" if name == "source" else "one" for row, name in enumerate(domains)
+    ]
+    model = MachineModel.fit(X, domains, machine="press", config="raw-k1", groups=sessions)
+    listed = sorted(each.score for each in list_normals(model))
+    assert listed == sorted(model.reference_scores.tolist())

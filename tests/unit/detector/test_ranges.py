@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from field_models import LOGMEL
 
 from daco.backbones.levels import QUANTITIES
 from daco.detector.ranges import (
@@ -124,7 +126,10 @@ def test_ranges_are_plain_json_that_is_checked():
 
 
 def test_a_sample_rate_is_wrong_where_the_network_hears_less_or_more():
-    assert rate_reasons(44100, [48000], 16000) == []
-    assert rate_reasons(8000, [], 16000) == []
-    assert rate_reasons(8000, [16000], 16000) == ["rate: 8000 Hz, the normals have 16000 Hz"]
-    assert rate_reasons(48000, [16000], 32000) == ["rate: 48000 Hz, the normals have 16000 Hz"]
+    assert rate_reasons(44100, [48000], LOGMEL) == []
+    assert rate_reasons(8000, [], LOGMEL) == []
+    assert rate_reasons(8000, [16000], None) == ["rate: 8000 Hz, the normals have 16000 Hz"]
+    assert rate_reasons(8000, [16000], LOGMEL) == ["rate: 8000 Hz, the normals have 16000 Hz"]
+    assert rate_reasons(48000, [16000], replace(LOGMEL, sample_rate=32000)) == [
+        "rate: 48000 Hz, the normals have 16000 Hz"
+    ]
