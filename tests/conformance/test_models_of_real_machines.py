@@ -21,9 +21,9 @@ RATES = (0.05, 0.1, 0.2)
 
 # Share of (source, target) test normals that are alarms at each of the rates.
 REALISED = {
-    ("bearing", "logmel_mod"): ((0.00, 0.14), (0.00, 0.14), (0.08, 0.24)),
+    ("bearing", "logmel_mod"): ((0.00, 0.14), (0.00, 0.14), (0.10, 0.26)),
     ("bearing", "mn04"): ((0.02, 0.00), (0.06, 0.08), (0.14, 0.24)),
-    ("fan", "logmel_mod"): ((0.08, 0.02), (0.16, 0.02), (0.28, 0.02)),
+    ("fan", "logmel_mod"): ((0.08, 0.02), (0.18, 0.02), (0.32, 0.04)),
     ("fan", "mn04"): ((0.04, 0.00), (0.06, 0.00), (0.14, 0.00)),
 }
 # The same for the second 25 of each domain, after calibrating with the first 25.

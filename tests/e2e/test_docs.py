@@ -164,14 +164,17 @@ def test_the_rates_on_real_machines_are_those_stated(row):
             (test.column("domain") == domain) & (test.column("label") == label)
             for domain in ("source", "target")
         ]
-        return " / ".join(f"{alarms[each].mean():.2f}" for each in rows)
+        return [float(alarms[each].mean()) for each in rows]
 
-    assert shares == [
+    found = [
         flagged(scored.scores > 0.9, 0),
         flagged(scored.alarms, 0),
         flagged(scored.scores > 0.9, 1),
         flagged(scored.alarms, 1),
     ]
+    # Two of 50 clips may change sides where arithmetic differs.
+    for stated_pair, pair in zip(shares, found, strict=True):
+        assert list(map(float, stated_pair.split(" / "))) == pytest.approx(pair, abs=0.041)
 
 
 def test_the_public_names_are_all_described():

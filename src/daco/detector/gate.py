@@ -279,7 +279,8 @@ def list_normals(model: MachineModel) -> list[NormalRow]:
     codes = model.clip_domains
     own = [np.sort(scores[codes == code]) for code in range(len(model.domains))]
     p_values = [
-        1 - np.searchsorted(own[c], x) / len(own[c]) for c, x in zip(codes, scores, strict=True)
+        (len(own[code]) - int(np.searchsorted(own[code], score))) / len(own[code])
+        for code, score in zip(codes, scores, strict=True)
     ]
     nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
     numbers = zip(nearest.tolist(), scores.tolist(), p_values, strict=True)
