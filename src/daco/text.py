@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sized
+from datetime import datetime
 
 
 def quantity(items: Sized | int, noun: str, plural: str = "") -> str:
@@ -28,6 +29,19 @@ def name_list(names: Iterable[str], limit: int = 5) -> str:
         for name in names[:limit]
     )
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"
+
+
+def day_in_words(when: str | None, word: str) -> str:
+    """The day of an ISO 8601 time after a word and a blank; nothing where it is none.
+
+    >>> day_in_words("2026-05-12T08:00:00Z", "of"), day_in_words(None, "of")
+    (' of 12 May 2026', '')
+    """
+    try:
+        day = datetime.fromisoformat(when or "")
+    except ValueError:
+        return ""
+    return f" {word} {day.day} {day:%B %Y}"
 
 
 def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

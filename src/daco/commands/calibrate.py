@@ -50,8 +50,8 @@ def calibrate(
     is like. They do not enter the model's bank. A domain without new recordings stays as it is;
     earlier ones of the same domain are replaced. Copies and suspicious recordings are left out,
     also those outside the levels of the model's normals: with --keep-suspicious they count, and
-    such levels are normal from then on. The model
-    that is replaced is kept beside it as MODEL.previous, for daco update --undo.
+    such levels are normal from then on. The model that is replaced is kept beside it as
+    MODEL.previous, for daco update --undo.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -69,9 +69,12 @@ def calibrate(
     errors.notes(gathered.oddities)
     clips = normals_of_machine(before, gathered)
     domains = _domains(before, clips, domain)
-    codes = before.score(clips.embeddings).weights.argmax(axis=1)
-    fitting = domains or tuple(before.domains[code] for code in codes)
-    clips, left = usable_normals(errors, before, replace(clips, domains=fitting), keep_suspicious)
+    if domains is None:
+        codes = before.score(clips.embeddings).weights.argmax(axis=1)
+        clips = replace(clips, domains=tuple(before.domains[code] for code in codes))
+    else:
+        clips = replace(clips, domains=domains)
+    clips, left = usable_normals(errors, before, clips, keep_suspicious)
     if not len(clips):
         raise DataError(
             "All clips are in the model already. Calibrate with recordings that the model does "

@@ -115,7 +115,7 @@ def _write_manifest(
 
 
 def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:
-    for sentence in said_about(store, machine, model):
+    for sentence in feedback_sentences(store, machine, model):
         console.write(sentence)
     from daco.detector.ranges import ANOMALOUS
 
@@ -134,7 +134,7 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
         console.print(table)
 
 
-def said_about(store: Store, machine: str, model: MachineModel) -> list[str]:
+def feedback_sentences(store: Store, machine: str, model: MachineModel) -> list[str]:
     """Realised rates of a machine's model by the answers of people, and what was learned."""
     sentences = store.people.rates(machine, model.sha256).sentences()
     state = store.people.adaptation(machine)

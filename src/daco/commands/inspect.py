@@ -72,12 +72,12 @@ def inspect(
 
 
 def _feedback(db: str, file: Location, model: MachineModel) -> list[str]:
-    from daco.commands.feedback import said_about
+    from daco.commands.feedback import feedback_sentences
     from daco.detector.modelfile import SUFFIX
     from daco.monitoring.store import Store
 
     with Store.open(db) as store:
-        return said_about(store, file.name.removesuffix(SUFFIX), model)
+        return feedback_sentences(store, file.name.removesuffix(SUFFIX), model)
 
 
 def _describe(model: MachineModel) -> dict[str, Any]:

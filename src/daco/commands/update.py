@@ -50,8 +50,8 @@ def update(
     silent, clipped, of another rate or length than the others, unlike all others, or, in a known
     domain, outside the levels of the model's normals. Clips of a known domain that sound anomalous
     to the model are an error: --keep-suspicious adds all of them. With --and-calibrate the new
-    clips, of one recording session, decide what is anomalous in their domain. The
-    model that is replaced is kept beside it as MODEL.previous, for --undo.
+    clips, of one recording session, decide what is anomalous in their domain. The model that is
+    replaced is kept beside it as MODEL.previous, for --undo.
 
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """

@@ -146,7 +146,7 @@ class DACo(_Detector):
     reference_ : ReferenceScores
         Scores of normals that clips are judged against. After `fit` those of the clips of the
         bank, each with its recording session or its likely siblings hidden: on new recordings
-        expect more alarms than the rate. After `calibrate` those of new clips.
+        the rate is approximate. After `calibrate` those of new clips.
     thresholds_ : dict
         The anomaly score above which a clip of one domain alone is an alarm.
     domains_ : tuple

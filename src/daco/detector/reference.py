@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +18,7 @@ from daco.errors import InputError
 from daco.method.bank import Clips, NormalBank
 from daco.method.config import ScoreConfig
 from daco.method.siblings import likely_siblings, scores_of_normals
-from daco.text import name_list, quantity
+from daco.text import day_in_words, name_list, quantity
 from daco.validation import Float64s
 
 PRIOR_CLIPS = 10
@@ -339,7 +338,7 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
     """
     alike: dict[tuple[str, str], list[str]] = {}
     for name, each in basis.items():
-        alike.setdefault((each["kind"], _day(each["when"])), []).append(name)
+        alike.setdefault((each["kind"], day_in_words(each["when"], "of")), []).append(name)
     sentences = []
     for (kind, day), names in alike.items():
         clips = sum(basis[name]["clips"] for name in names)
@@ -351,11 +350,3 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
         }[kind]
         sentences.append(sentence if len(alike) == 1 else f"{name_list(names)}: {sentence}")
     return "; ".join(sentences)
-
-
-def _day(when: str | None) -> str:
-    try:
-        day = datetime.fromisoformat(when or "")
-    except ValueError:
-        return ""
-    return f" of {day.day} {day:%B %Y}"

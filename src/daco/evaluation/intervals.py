@@ -1,4 +1,4 @@
-"""Intervals: jackknife over machines, bootstrap over method families, machines and test clips.
+"""Intervals: of a share, over machines (jackknife), over families, machines and clips (bootstrap).
 
 Machines are few: intervals over them have the reach of Student's t distribution, and
 `larger_than_chance` is False below five machines.
@@ -27,6 +27,23 @@ from daco.validation import Float64s, Indices, finite_array, require_whole
 
 FEWEST_MACHINES = 5
 """With fewer machines no difference is called larger than chance."""
+
+
+def share_interval(count: int, n: int) -> tuple[float, float]:
+    """Clopper and Pearson's exact 95 % interval of a share ``count / n``; (0, 1) where n is 0.
+
+    Examples
+    --------
+    >>> from daco.evaluation.intervals import share_interval
+    >>> [round(end, 2) for end in share_interval(10, 10)]
+    [0.69, 1.0]
+    """
+    from scipy.stats import binomtest
+
+    if n == 0:
+        return 0.0, 1.0
+    ends = binomtest(count, n).proportion_ci(0.95)
+    return float(ends.low), float(ends.high)
 
 
 @dataclass(frozen=True)

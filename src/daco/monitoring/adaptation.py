@@ -20,7 +20,7 @@ from daco.detector.ranges import ANOMALOUS, NORMAL
 from daco.detector.reference import ReferenceScores
 from daco.detector.verdict import Verdict
 from daco.errors import InputError
-from daco.text import quantity
+from daco.text import day_in_words, quantity
 
 Answer = Literal["false alarm", "fault"]
 """What a person says of a clip or an alarm."""
@@ -259,13 +259,13 @@ class Adaptation:
 
     def _parts(self) -> Iterator[str]:
         if self.is_commissioned:
-            clips, day = quantity(self.healthy, "clip"), _day(self.declared_at, "on")
+            clips, day = quantity(self.healthy, "clip"), day_in_words(self.declared_at, "on")
             yield f"from {clips} of the machine, declared healthy by {self.declared_by}{day}"
         if self.clips:
             most = max(self.shifts.values(), key=abs, default=0.0)
             moved = f"{'down' if most < 0 else 'up'} by {abs(most):.1f} spreads of the normals"
             moved = moved if abs(most) >= 0.05 else "by less than 0.1 spreads of the normals"
-            day = _day(self.since, "since")
+            day = day_in_words(self.since, "since")
             yield f"threshold moved {moved}{day}, on {quantity(self.clips, 'clip')}"
         if self.is_at_bound:
             yield "it goes no farther unless a person declares the machine healthy"
@@ -279,10 +279,3 @@ def for_model(state: Adaptation | None, model_sha256: str, rate: float) -> Adapt
 
 def _iso(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _day(time: str | None, word: str) -> str:
-    if time is None:
-        return ""
-    day = datetime.fromisoformat(time)
-    return f" {word} {day.day} {day:%B %Y}"

@@ -8,28 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from daco.detector.ranges import ANOMALOUS, NORMAL
+from daco.evaluation.intervals import share_interval
 from daco.monitoring.adaptation import JUDGED
 from daco.text import quantity
-
-CONFIDENCE = 0.95
-"""Of the intervals."""
-
-
-def wilson_interval(count: int, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share `count / n`, which holds for few and for rare events as well.
-
-    It is (0, 1) where `n` is 0.
-
-    >>> low, high = wilson_interval(1, 10)
-    >>> round(low, 3), round(high, 3)
-    (0.018, 0.404)
-    """
-    from scipy.stats import binomtest
-
-    if n == 0:
-        return 0.0, 1.0
-    low, high = binomtest(count, n).proportion_ci(CONFIDENCE, "wilson")
-    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -45,8 +26,8 @@ class Rates:
     >>> rates = Rates.from_counts(counts | {("anomalous", "fault"): 9, ("normal", "fault"): 1})
     >>> for sentence in rates.sentences():
     ...     print(sentence)
-    false alarms: between 7.5 % and 13.2 % of 990 clips (90 answered, 20 anomalous without answer)
-    faults found: 9 of 10 clips answered as fault, 60 % to 98 %
+    false alarms: between 7.4 % and 13.2 % of 990 clips (90 answered, 20 anomalous without answer)
+    faults found: 9 of 10 clips answered as fault, 55 % to 100 %
     """
 
     clips: int = 0  #: judged by their scores, and not answered as faults
@@ -69,13 +50,13 @@ class Rates:
     @property
     def false_alarm_rate(self) -> tuple[float, float]:
         """The interval of the share of healthy clips that are anomalous."""
-        low, _ = wilson_interval(self.false_alarms, self.clips)
-        return low, wilson_interval(self.false_alarms + self.unanswered, self.clips)[1]
+        low, _ = share_interval(self.false_alarms, self.clips)
+        return low, share_interval(self.false_alarms + self.unanswered, self.clips)[1]
 
     @property
     def detection_rate(self) -> tuple[float, float]:
         """The interval of the share of faults that are anomalous."""
-        return wilson_interval(self.found, self.faults)
+        return share_interval(self.found, self.faults)
 
     def sentences(self) -> list[str]:
         """Both rates in words, or that there is nothing to compute them from."""

@@ -26,6 +26,7 @@ from daco.detector.normals import readout_for
 from daco.detector.ranges import check_levels
 from daco.embedding.frontend import Listener
 from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
+from daco.evaluation.intervals import share_interval
 from daco.files.remote import parse_location
 from daco.method.bank import NormalBank
 from daco.method.distances import unit_rows
@@ -40,7 +41,6 @@ LEVELS = tuple(float(level) for level in range(-24, 1, 3))
 DETECT = 0.9
 """The share of recordings that counts as caught."""
 
-CONFIDENCE = 0.95
 FEW = 20
 _AT_ONCE = 10  # of a domain's normals, one in so many is missing from the bank at a time
 
@@ -65,10 +65,7 @@ class Rate(NamedTuple):
     @property
     def interval(self) -> tuple[float, float]:
         """Clopper and Pearson's exact binomial interval."""
-        from scipy.stats import binomtest
-
-        ends = binomtest(self.caught, self.clips).proportion_ci(CONFIDENCE)
-        return float(ends.low), float(ends.high)
+        return share_interval(self.caught, self.clips)
 
     def to_row(self) -> dict[str, Any]:
         """Counts, share and interval by column."""

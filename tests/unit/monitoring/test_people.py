@@ -10,7 +10,7 @@ from daco.detector.reference import ReferenceScores
 from daco.errors import InputError
 from daco.monitoring.adaptation import FEWEST, SLOW, Calibration
 from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.feedback import Rates, wilson_interval
+from daco.monitoring.feedback import Rates
 from daco.monitoring.store import NewClip, Store
 
 MODEL = "ab" * 32
@@ -84,17 +84,10 @@ def test_rates_are_those_of_one_model_and_leave_out_what_no_score_decided(store)
     )
 
 
-@pytest.mark.parametrize(("count", "n"), [(0, 20), (1, 10), (5, 10), (50, 50), (3, 1000)])
-def test_wilsons_interval_solves_its_equation(count, n):
-    z = 1.959963984540054
-    for end in wilson_interval(count, n):
-        assert (count / n - end) ** 2 == pytest.approx(z * z * end * (1 - end) / n, abs=1e-12)
-
-
 def test_a_rate_nobody_answered_for_is_not_stated():
     (sentence,) = Rates(clips=100, unanswered=10).sentences()
     assert sentence == "no answers yet, so that no rate is known; 10 anomalous clips without answer"
-    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert Rates().detection_rate == (0.0, 1.0)
 
 
 # --- adaptation ----------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from daco.experiments.figures.style import (
 )
 from daco.method.calibration import QuantileMap
 from daco.method.config import ScoreConfig
-from daco.synthetic.sensitivity import CONFIDENCE
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ def plot_sensitivity(result: Sensitivity) -> Figure:
     ring: Any = {"marker": "o", "markersize": 7, "markerfacecolor": PAPER}
     labels = [f"{label} ({n})" for label, n in zip(labels, result.clips.tolist(), strict=True)]
     further = {
-        f"{CONFIDENCE:.0%} interval": Patch(color=MUTED, alpha=0.2, linewidth=0),
+        "95% interval": Patch(color=MUTED, alpha=0.2, linewidth=0),
         "false alarms, no fault": Line2D([], [], color=MUTED, linestyle=_DOTTED, linewidth=1.0),
         f"{100 * result.detect:g} %": Line2D([], [], color=MUTED, linewidth=0.7),
         "caught from here": Line2D([], [], color=MUTED, linestyle="", **ring),

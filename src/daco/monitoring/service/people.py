@@ -13,6 +13,7 @@ from daco.monitoring.service import schemas
 from daco.monitoring.service.context import Service, TheMachine, TheService
 from daco.monitoring.service.routes import RowId
 from daco.monitoring.service.schemas import Problem, failures
+from daco.monitoring.store.records import MissingRowError
 
 router = APIRouter(tags=["people"], responses=failures(400, 401, 403, 404, 422, 503))
 
@@ -22,8 +23,8 @@ async def acknowledge(
     service: TheService, alarm_id: RowId, body: schemas.Acknowledgement
 ) -> dict[str, Any]:
     """Record who takes care of it; an open alarm is closed, and a new one needs new clips."""
-    alarm = await _say(service.store.acknowledge, alarm_id, body.by, body.comment)
-    return await _tell(service, alarm.machine, alarm=alarm.to_dict())
+    alarm = await _store(service.store.acknowledge, alarm_id, body.by, body.comment)
+    return await _publish(service, alarm.machine, alarm=alarm.to_dict())
 
 
 @router.post("/v1/alarms/{alarm_id}/answer", response_model=schemas.OneAlarm)
@@ -31,9 +32,9 @@ async def answer_alarm(
     service: TheService, alarm_id: RowId, body: schemas.GivenAnswer
 ) -> dict[str, Any]:
     """Record that an alarm was false or a fault, for all of its clips; it is acknowledged."""
-    say = service.store.people.answer_alarm
-    alarm = await _say(say, alarm_id, body.answer, body.by, body.comment)
-    return await _tell(service, alarm.machine, alarm=alarm.to_dict())
+    record = service.store.people.answer_alarm
+    alarm = await _store(record, alarm_id, body.answer, body.by, body.comment)
+    return await _publish(service, alarm.machine, alarm=alarm.to_dict())
 
 
 @router.post("/v1/clips/{clip_id}/answer", response_model=schemas.OneClip)
@@ -41,9 +42,9 @@ async def answer_clip(
     service: TheService, clip_id: RowId, body: schemas.GivenAnswer
 ) -> dict[str, Any]:
     """Record that a clip was a false alarm or has a fault; the last answer counts."""
-    say = service.store.people.answer_clip
-    clip = await _say(say, clip_id, body.answer, body.by, body.comment)
-    return await _tell(service, clip.machine, clip=service.overview.clip(clip))
+    record = service.store.people.answer_clip
+    clip = await _store(record, clip_id, body.answer, body.by, body.comment)
+    return await _publish(service, clip.machine, clip=service.overview.clip(clip))
 
 
 @router.get("/v1/machines/{machine}/feedback", response_model=schemas.Feedback)
@@ -61,9 +62,9 @@ async def declare_healthy(
     """Take the next clips as those of a healthy machine: decisions follow them fast."""
     _require_adapting(service)
     model = {"model_sha256": machine.model_sha256, "rate": machine.false_alarm_rate}
-    say = service.store.people.declare_healthy
-    state = await _say(say, machine.id, body.clips, body.by, **model)
-    await _tell(service, machine.id)
+    record = service.store.people.declare_healthy
+    state = await _store(record, machine.id, body.clips, body.by, **model)
+    await _publish(service, machine.id)
     return service.overview.adapted(machine, state)
 
 
@@ -71,8 +72,8 @@ async def declare_healthy(
 async def reset(service: TheService, machine: TheMachine) -> dict[str, Any]:
     """Forget what was learned about a machine: its model alone decides again."""
     _require_adapting(service)
-    await _say(service.store.people.reset, machine.id)
-    await _tell(service, machine.id)
+    await _store(service.store.people.reset, machine.id)
+    await _publish(service, machine.id)
     return service.overview.adapted(machine, None)
 
 
@@ -81,15 +82,15 @@ def _require_adapting(service: Service) -> None:
         raise Problem(400, "The service does not adapt decisions: start it with --adapt.")
 
 
-async def _say(say: Callable[..., Any], *words: Any, **known: Any) -> Any:
+async def _store(record: Callable[..., Any], *values: Any, **known: Any) -> Any:
     try:
-        return await asyncio.to_thread(say, *words, **known)
+        return await asyncio.to_thread(record, *values, **known)
     except InputError as error:
-        missing = str(error).startswith("There is no")
-        raise Problem(404 if missing else 400, str(error)) from None
+        status = 404 if isinstance(error, MissingRowError) else 400
+        raise Problem(status, str(error)) from None
 
 
-async def _tell(service: Service, machine: str, **changed: dict[str, Any]) -> dict[str, Any]:
+async def _publish(service: Service, machine: str, **changed: dict[str, Any]) -> dict[str, Any]:
     """Publish what has changed, and the machine as it is now."""
     for each in await asyncio.to_thread(service.overview.machines, [machine]):
         service.hub.publish("machine", each)

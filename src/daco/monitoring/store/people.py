@@ -21,6 +21,7 @@ from daco.monitoring.store.records import (
     ALARMS,
     CLIPS,
     TEXT,
+    MissingRowError,
     StoredAlarm,
     StoredClip,
     check_text,
@@ -76,9 +77,9 @@ class People:
         with self.database.writing() as connection:
             (clip,) = read_clips(connection, CLIPS.where(clips.c.id == clip_id)) or (None,)
             if clip is None:
-                raise InputError(f"There is no clip {clip_id}.")
-            said = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
-            return _answer(connection, clip.machine, [clip_id], said)[0]
+                raise MissingRowError(f"There is no clip {clip_id}.")
+            row = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
+            return _answer(connection, clip.machine, [clip_id], row)[0]
 
     def answer_alarm(
         self, alarm_id: int, answer: str, by: str, comment: str = "", *, at: datetime | None = None
@@ -87,8 +88,8 @@ class People:
         at = at or datetime.now(UTC)
         with self.database.writing() as connection:
             alarm = acknowledge(connection, alarm_id, by, comment, at)
-            said = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
-            _answer(connection, alarm.machine, alarm.clip_ids, {**said, "alarm_id": alarm_id})
+            row = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
+            _answer(connection, alarm.machine, alarm.clip_ids, {**row, "alarm_id": alarm_id})
             connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(answer=answer))
             return replace(alarm, answer=answer)
 
@@ -156,19 +157,19 @@ class People:
 
 
 def _answer(
-    connection: Connection, name: str, numbers: Sequence[int], said: dict[str, Any]
+    connection: Connection, name: str, numbers: Sequence[int], row: dict[str, Any]
 ) -> list[StoredClip]:
     """Record an answer, a row of ``daco_answers``, for clips of a machine."""
-    answer = said["answer"]
+    answer = row["answer"]
     if answer not in get_args(Answer):
         raise InputError(f"An answer is 'false alarm' or 'fault'. Got {answer!r} instead.")
-    check_text("name of who answers", said["answered_by"], 200)
-    check_text("comment", said["comment"], TEXT)
+    check_text("name of who answers", row["answered_by"], 200)
+    check_text("comment", row["comment"], TEXT)
     machine = lock_machine(connection, name).id
     state = read_adaptation(connection, machine)
     mine = clips.c.id.in_(numbers)
     found = read_clips(connection, CLIPS.where(mine))
-    rows = [{"alarm_id": None, **said, "machine_id": machine, "clip_id": each} for each in numbers]
+    rows = [{"alarm_id": None, **row, "machine_id": machine, "clip_id": each} for each in numbers]
     connection.execute(insert(answers), rows)
     connection.execute(update(clips).where(mine).values(answer=answer))
     if state is not None:
@@ -196,7 +197,7 @@ def acknowledge(
         # Again, now that nobody else can write.
         (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
     if alarm is None:
-        raise InputError(f"There is no alarm {alarm_id}.")
+        raise MissingRowError(f"There is no alarm {alarm_id}.")
     if alarm.acknowledged_at is not None:
         return alarm
     changes = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}

@@ -20,6 +20,11 @@ from daco.errors import InputError
 from daco.monitoring.adaptation import Calibration
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines
 
+
+class MissingRowError(InputError):
+    """There is no clip or alarm of that number."""
+
+
 NAME, KEY, TEXT = 4096, 512, 4000
 """Characters of a name or path, of an indexed key (PostgreSQL takes 2.7 kB), of a comment."""
 
