@@ -38,8 +38,8 @@ def box_of(locator):
 
 @contextmanager
 def watched_page(browser, url, viewport=DESK, **settings):
-    """The page at `url`, with lists of its problems and of what it asked for."""
-    context = browser.new_context(viewport=viewport, **settings)
+    """The page at `url`, without motion, with lists of its problems and of what it asked for."""
+    context = browser.new_context(viewport=viewport, reduced_motion="reduce", **settings)
     page = context.new_page()
     problems, requests = [], []
     page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
