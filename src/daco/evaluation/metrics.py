@@ -7,7 +7,7 @@ fractions, computed as the challenge's evaluator computes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ QUANTITIES = ("auc_source", "auc_target", "pauc")
 
 
 class GridMetrics(NamedTuple):
-    """One row of ``values`` per configuration; ``columns`` are ``auc_<domain>``..., ``pauc``."""
+    """One row of ``values`` per configuration; ``columns`` are its quantities."""
 
     values: Float64s
     columns: tuple[str, ...]
@@ -45,12 +45,52 @@ class FprCoverage:
     imbalance: float
 
 
-def machine_metrics(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> dict[str, float]:
+def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]:
+    """What the challenge of `year` measures on a machine with these domains.
+
+    Parameters
+    ----------
+    year : int or None
+        Year of the data set. Without one, and from 2022 on, each domain has an AUC against the
+        anomalies of all domains, and all clips have one pAUC. In 2021 AUC and pAUC of a domain
+        rest on the clips of that domain only; in 2020 there were no domains.
+    domains : collection of str
+        Names of the machine's domains; one domain is measured by AUC and pAUC.
+
+    Returns
+    -------
+    tuple of str
+        For :func:`grid_metrics`.
+
+    Examples
+    --------
+    >>> from daco.evaluation.metrics import quantities_of
+    >>> quantities_of(2024, ["source", "target"])
+    ('auc_source', 'auc_target', 'pauc')
+    >>> quantities_of(2021, ["source", "target"])
+    ('auc_source', 'auc_target', 'pauc_source', 'pauc_target')
+    >>> quantities_of(2020, ["all"]), quantities_of(None, ["line-1"])
+    (('auc', 'pauc'), ('auc', 'pauc'))
+    """
+    names = sorted(set(domains))
+    if year == 2020 or len(names) < 2:
+        return "auc", "pauc"
+    partial = [f"pauc_{name}" for name in names] if year == 2021 else ["pauc"]
+    return *(f"auc_{name}" for name in names), *partial
+
+
+def machine_metrics(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    domains: ArrayLike,
+    quantities: Sequence[str] | None = None,
+) -> dict[str, float]:
     """Official AUC per domain and partial AUC of one machine.
 
     The AUC of a domain sets its normal clips against the anomalies of *all* domains; ties
     count half. The partial AUC is McClish-standardised over false-positive rates up to 0.1
-    on all clips, so that chance is 0.5. Domains come in sorted order.
+    on all clips, so that chance is 0.5. Domains come in sorted order. `quantities` are those
+    of another year, see :func:`quantities_of`.
 
     Examples
     --------
@@ -59,26 +99,51 @@ def machine_metrics(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) ->
     >>> machine_metrics([0.1, 0.6, 0.4, 0.9], [0, 0, 1, 1], domains)
     {'auc_source': 1.0, 'auc_target': 0.5, 'pauc': 0.7368421052631579}
     """
-    values, columns = grid_metrics(finite_array(scores, "scores", 1)[:, None], labels, domains)
+    matrix = finite_array(scores, "scores", 1)[:, None]
+    values, columns = grid_metrics(matrix, labels, domains, quantities)
     return dict(zip(columns, values[0].tolist(), strict=True))
 
 
-def grid_metrics(score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> GridMetrics:
+def grid_metrics(
+    score_matrix: ArrayLike,
+    labels: ArrayLike,
+    domains: ArrayLike,
+    quantities: Sequence[str] | None = None,
+) -> GridMetrics:
     """`machine_metrics` of many configurations at once, one in each column of ``score_matrix``.
+
+    `quantities` are as :func:`quantities_of` gives them: ``auc`` and ``pauc`` are of all clips;
+    beside ``pauc_<domain>`` an ``auc_<domain>`` is of that domain's clips only.
 
     >>> scores = [[0.1, 5], [0.6, 3], [0.4, 3], [0.9, 3]]
     >>> values, columns = grid_metrics(scores, [0, 0, 1, 1], ["a", "b", "b", "a"])
     >>> columns, values[1].round(3).tolist()
     (('auc_a', 'auc_b', 'pauc'), [0.0, 0.5, 0.474])
+    >>> grid_metrics(scores, [0, 0, 1, 1], ["a", "b", "b", "a"], ["auc", "pauc"]).values[0].tolist()
+    [0.75, 0.7368421052631579]
     """
     scores = finite_array(score_matrix, "score_matrix", 2).T
     truth, names, codes = _truth(scores.shape[1], labels, domains)
-    kinds = np.where(truth, len(names), codes)  # a normal clip's domain; anomalies last
-    values = np.empty((len(scores), len(names) + 1))
-    rows = max(1, _BLOCK // len(kinds))
-    for start in range(0, len(scores), rows):
-        values[start : start + rows] = _block_metrics(scores[start : start + rows], kinds)
-    return GridMetrics(values, (*(f"auc_{name}" for name in names), "pauc"))
+    aucs = tuple(f"auc_{name}" for name in names)
+    wanted = (*aucs, "pauc") if quantities is None else tuple(quantities)
+    known: dict[str, Float64s] = {}
+    if any(name.startswith("pauc_") for name in wanted):
+        for code, name in enumerate(names):
+            inside = codes == code
+            if not truth[inside].any():
+                raise InputError(f"Domain {name!r} has no anomaly (label 1). Give at least one.")
+            areas = _areas(scores[:, inside], truth[inside].astype(np.intp))
+            known |= zip((aucs[code], f"pauc_{name}"), areas.T, strict=True)
+    elif "auc" in wanted:
+        known |= zip(("auc", "pauc"), _areas(scores, truth.astype(np.intp)).T, strict=True)
+    else:
+        kinds = np.where(truth, len(names), codes)  # a normal clip's domain; anomalies last
+        known |= zip((*aucs, "pauc"), _areas(scores, kinds).T, strict=True)
+    if unknown := [name for name in wanted if name not in known]:
+        raise InputError(
+            f"The 'quantities' argument must be of {', '.join(known)} here. Got {unknown[0]!r}."
+        )
+    return GridMetrics(np.column_stack([known[name] for name in wanted]), wanted)
 
 
 def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
@@ -109,10 +174,10 @@ def official_score(
         if not isinstance(quantities, Mapping):
             raise InputError(f"The metrics of {machine!r} must be a mapping. Got {quantities!r}.")
         for quantity, value in quantities.items():
-            official = quantity == "pauc" or quantity.startswith("auc_")
+            official = quantity.split("_")[0] in ("auc", "pauc")
             if not official or not np.isfinite(value):
                 raise InputError(
-                    f"The official score needs finite auc_<domain> and pauc only. Got {quantity} "
+                    f"The official score needs finite auc and pauc only. Got {quantity} "
                     f"= {value!r} for machine {machine!r}. Leave it out or score it again."
                 )
             values.append(value)
@@ -209,6 +274,15 @@ def fpr_coverage(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> li
         named = {name: float(rate) for name, rate in zip(by_domain, rates, strict=True)}
         rows.append(FprCoverage(level, 1 - level, named, float(np.ptp(rates))))
     return rows
+
+
+def _areas(scores: Float64s, kinds: Indices) -> Float64s:
+    """One AUC per kind of normal clip against the last kind, the anomalies, and the pAUC of all."""
+    values = np.empty((len(scores), int(kinds.max()) + 1))
+    rows = max(1, _BLOCK // len(kinds))
+    for start in range(0, len(scores), rows):
+        values[start : start + rows] = _block_metrics(scores[start : start + rows], kinds)
+    return values
 
 
 def _block_metrics(scores: Float64s, kinds: Indices) -> Float64s:

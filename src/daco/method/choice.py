@@ -97,6 +97,7 @@ def choose(
     floor: Floor | None = None,
     veto: Viability | None = None,
     *,
+    default: str = DEFAULT_CONFIG,
     default_criterion: float | None = None,
 ) -> Choice:
     """Choose the smallest criterion, unless the fixed default is as good within the noise.
@@ -115,7 +116,10 @@ def choose(
     floor : Floor, optional
         Its sd is the noise; where it is not known, the default stays.
     veto : Viability, optional
-        What it excludes is not chosen, not even the default.
+        What it excludes is not chosen, not even the default. Tables of scores, which it cannot
+        judge, may be chosen.
+    default : str
+        The candidate that stays within the noise.
     default_criterion : float, optional
         Of the default where it is not a candidate; it is reported and decides nothing.
 
@@ -135,7 +139,7 @@ def choose(
     ranked = np.where(allowed, values, np.nan)
     if np.isnan(ranked).all():
         left = [name for name, ok in zip(names, allowed, strict=True) if ok]
-        return _fallback(left, "no candidate has a criterion")
+        return _fallback(left, "no candidate has a criterion", default)
     pick = int(np.nanargmin(ranked))
     noise = np.inf if floor is None else floor.sd
     figures = "noise unknown" if floor is None else f"floor {floor.mean:.3f}, noise {noise:.3f}"
@@ -143,10 +147,10 @@ def choose(
     count = int(allowed.sum())
     smallest = f"smallest balance criterion of {count}"
     chosen = pick
-    if DEFAULT_CONFIG in names:
-        at = names.index(DEFAULT_CONFIG)
+    if default in names:
+        at = names.index(default)
         default_criterion = float(values[at])
-        if DEFAULT_CONFIG in vetoed:
+        if default in vetoed:
             why = f"{smallest}: {values[pick]:.3f}; the veto excludes the default"
         elif pick == at:
             why = f"{smallest}: {values[pick]:.3f}"
@@ -175,16 +179,19 @@ def _allowed(names: list[str], veto: Viability | None) -> tuple[Bools, dict[str,
     """The candidates that may be chosen, those that the veto excludes, and a note about it."""
     vetoed, note = {}, ""
     if veto is not None:
-        require_known(names, veto.configs, "The label-free veto")
+        judged = [
+            n for n in names if n in veto.configs or not ScoreConfig.parse(n).base.is_external
+        ]
+        require_known(judged, veto.configs, "The label-free veto")
         vetoed = {name: veto.reasons[name] for name in names if name in veto.reasons}
         note = f"the veto excludes {', '.join(vetoed)}" if vetoed else ""
         note = "the veto abstains" if veto.abstains else note
     return np.array([name not in vetoed for name in names]), vetoed, note
 
 
-def _fallback(names: list[str], why: str) -> Choice:
-    use = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
-    what = "the fixed default" if use == DEFAULT_CONFIG else "the first candidate"
+def _fallback(names: list[str], why: str, default: str = DEFAULT_CONFIG) -> Choice:
+    use = default if default in names else names[0]
+    what = "the fixed default" if use == default else "the first candidate"
     return Choice(use, f"{why}, so {what}", use)
 
 

@@ -25,6 +25,7 @@ from daco.evaluation.metrics import (
     grid_metrics,
     machine_metrics,
     official_score,
+    quantities_of,
 )
 
 
@@ -68,6 +69,54 @@ def test_random_machines_agree_with_scikit_learn():
         assert list(ours) == list(theirs)
         worst = max(worst, *(abs(ours[key] - theirs[key]) for key in ours))
     assert worst <= 1e-15
+
+
+def literal_metrics_of_2021(scores, labels, domains):
+    """The definition, word for word: AUC and pAUC on the clips of each domain."""
+    parts = {name: (labels[domains == name], scores[domains == name]) for name in set(domains)}
+    return {
+        **{f"auc_{name}": roc_auc_score(*parts[name]) for name in sorted(parts)},
+        **{f"pauc_{name}": roc_auc_score(*parts[name], max_fpr=0.1) for name in sorted(parts)},
+    }
+
+
+def test_random_machines_of_2020_and_2021_agree_with_scikit_learn():
+    rng = np.random.default_rng(2021)
+    worst, compared = 0.0, 0
+    for _ in range(200):
+        scores, labels, domains = random_machine(rng)
+        names = sorted(set(domains))
+        expected = {"auc": roc_auc_score(labels, scores)}
+        expected["pauc"] = roc_auc_score(labels, scores, max_fpr=0.1)
+        of_year = {2020: expected}
+        if len(names) > 1 and set(names) == set(domains[labels == 1]):
+            of_year[2021] = literal_metrics_of_2021(scores, labels, domains)
+            compared += 1
+        for year, theirs in of_year.items():
+            ours = machine_metrics(scores, labels, domains, quantities_of(year, names))
+            assert list(ours) == list(theirs)
+            worst = max(worst, *(abs(ours[key] - theirs[key]) for key in ours))
+    assert worst <= 1e-15
+    assert compared > 50
+
+
+def test_quantities_come_in_the_order_asked_for(machine):
+    scores, labels, domains = machine
+    matrix = np.stack([scores, -scores], axis=1)
+    columns = grid_metrics(matrix, labels, domains, ("pauc", "auc")).columns
+    assert columns == ("pauc", "auc")
+    names = sorted(set(domains))
+    usual = grid_metrics(matrix, labels, domains)
+    again = grid_metrics(matrix, labels, domains, quantities_of(2024, names))
+    assert again.columns == usual.columns
+    assert np.array_equal(again.values, usual.values)
+
+
+def test_a_quantity_of_no_domain_is_refused():
+    with pytest.raises(InputError, match=r"of auc_s, auc_t, pauc here. Got 'auc_source'"):
+        machine_metrics(**GOOD, quantities=("auc_source", "pauc"))
+    with pytest.raises(InputError, match="Domain 't' has no anomaly"):
+        machine_metrics([1, 2, 3], [0, 0, 1], ["s", "t", "s"], quantities_of(2021, "st"))
 
 
 def test_blocks_of_configurations_do_not_change_the_result(machine, monkeypatch):
@@ -145,6 +194,11 @@ def test_the_official_score_weighs_all_quantities_alike():
     assert official_score([fan, valve]) == official_score({"a": valve, "b": fan})
     percent = [{key: 100 * value for key, value in m.items()} for m in (fan, valve)]
     assert official_score(percent) == pytest.approx(100 * expected, abs=1e-13)
+
+
+def test_the_official_score_of_2021_has_four_quantities_of_a_section():
+    fan = dict.fromkeys(quantities_of(2021, ["source", "target"]), 0.5)
+    assert official_score([fan, {**fan, "pauc_target": 1.0}]) == pytest.approx(8 / 15)
 
 
 def test_decisions_are_judged_on_each_domain_alone():
