@@ -78,7 +78,7 @@ def evaluate(
     if as_json:
         print_json(document)
     elif ranking is not None:
-        _show_ranking(console, ranking)
+        show_ranking(console, ranking)
     else:
         _show(console, results[0])
     if out is not None and not as_json:
@@ -130,7 +130,8 @@ def _metric_table(result: Evaluation, columns: dict[str, str]) -> Table:
     return table
 
 
-def _show_ranking(console: Output, ranking: Ranking) -> None:
+def show_ranking(console: Output, ranking: Ranking) -> None:
+    """Print several systems, the best first, and its differences to the others."""
     table = new_table([], [""])
     table.add_column("system", overflow="fold")
     for heading in ("official", *_RANKED.values()):
