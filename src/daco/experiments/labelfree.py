@@ -25,8 +25,9 @@ from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_gr
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
 from daco.method.floor import mean_floor
 from daco.method.grid_table import column, config_names, numbers
+from daco.method.limits import refuse_oracle
 from daco.method.selection import viable
-from daco.method.viability import refuse_oracle, viability_veto
+from daco.method.viability import viability_veto
 from daco.text import name_list, quantity
 from daco.validation import Float64s, Indices
 

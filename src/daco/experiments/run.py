@@ -60,7 +60,7 @@ from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location, require_local
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
-from daco.method.viability import refuse_oracle
+from daco.method.limits import refuse_oracle
 from daco.version import __version__
 
 SCHEMA = 1

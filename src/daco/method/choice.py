@@ -17,19 +17,15 @@ from numpy.typing import ArrayLike
 from daco.data.views import Bands
 from daco.errors import NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
 from daco.method.distances import equal_views
+from daco.method.external import Candidates, is_detector, parse_pool
 from daco.method.floor import choice_floor
 from daco.method.grid_table import config_names, numbers, require_known
+from daco.method.limits import refuse_oracle
 from daco.method.pseudo_anomalies import moved_normals
-from daco.method.viability import (
-    PseudoScores,
-    Viability,
-    pseudo_scores,
-    refuse_oracle,
-    viability_veto,
-)
+from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
 from daco.text import quantity
 from daco.validation import Bools, as_embeddings
 
@@ -198,7 +194,7 @@ def _fallback(names: list[str], why: str, default: str = DEFAULT_CONFIG) -> Choi
 def choose_config(
     X: ArrayLike,
     domains: Domains | None = None,
-    pool: Iterable[str | ScoreConfig] | None = None,
+    pool: Candidates | None = None,
     *,
     bands: Bands = 1,
     n_splits: int = CHOICE_SPLITS,
@@ -214,7 +210,7 @@ def choose_config(
     X : (N, D)
         Embeddings of the normals.
     domains : N labels, optional
-    pool : iterable of str or ScoreConfig, optional
+    pool : iterable of configurations, detectors and tables of scores, optional
         The candidates; :func:`daco.method.config.blind_pool` by default.
     bands : int or Views
         How a vector is divided.
@@ -223,7 +219,7 @@ def choose_config(
     veto : bool
         Whether candidates that do not detect pseudo-anomalies made of the normals are excluded.
     bank : NormalBank, optional
-        Of `X`, where there is one already.
+        Of `X` and the scorers of the pool, where there is one already.
     balance : Balance, optional
         The criterion, where it is known: of the candidates, then of a default that is none.
 
@@ -234,11 +230,11 @@ def choose_config(
     >>> choose_config(np.random.default_rng(0).normal(size=(20, 4))).reason
     'one domain: nothing to balance, so the fixed default'
     """
-    grid = blind_pool() if pool is None else parse_grid(pool)
+    grid, scorers = parse_pool(blind_pool() if pool is None else pool)
     refuse_oracle(grid)
     names = config_names(grid)
     if bank is None:
-        bank = NormalBank(X, domains, bands=bands)
+        bank = NormalBank(X, domains, bands=bands, scorers=scorers)
     if len(bank.domains) == 1:
         return _fallback(names, "one domain: nothing to balance")
     default = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
@@ -249,11 +245,13 @@ def choose_config(
         name, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
         return _fallback(names, f"too few clips to compare ({quantity(size, 'clip')} of {name})")
     pseudo = None
-    if veto:
+    detectors = {label: each for label, each in scorers.items() if is_detector(each)}
+    judged = [config for config in grid if config.label not in scorers or config.label in detectors]
+    if veto and judged:
         try:
             rows = equal_views(as_embeddings(X), bands)
             made = moved_normals(rows, domains, seed=seed)
-            pseudo = pseudo_scores(rows, domains, made, names, bands=bands)
+            pseudo = pseudo_scores(rows, domains, made, judged, bands=bands, scorers=detectors)
         except NotEnoughClipsError:
             pass
     choice = choose(
