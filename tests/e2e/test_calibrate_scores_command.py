@@ -87,6 +87,23 @@ def test_weights_of_the_table_calibrate_its_scores(tables):
         np.testing.assert_allclose(file.values, expected.scores[:, 0], rtol=1e-12)
 
 
+def test_embeddings_give_the_domain_weights(tables):
+    printed = said("calibrate-scores", "own.csv", "--embeddings", "emb.parquet", "--out", "out")
+    vectors = EmbeddingTable.read("emb.parquet").select(machine="pump").matrix()
+    rows = tables[tables["machine"] == "pump"]
+    config = re.search(r"labels: (\S+);", printed)[1]
+    expected = daco.calibrate_scores(
+        {"own": rows["score"][:40]},
+        rows["domain"][:40],
+        {"own": rows["score"][40:]},
+        (vectors[:40], vectors[40:]),
+        [config],
+        n_splits=1,
+    )
+    written = next(file for file in read_score_files("out") if file.machine == "pump")
+    np.testing.assert_allclose(written.values, expected.scores[:, 0], rtol=1e-9)
+
+
 def test_the_rate_sets_the_decisions(tables):
     alarms = {}
     for rate in ("0.01", "0.5"):
@@ -115,6 +132,15 @@ def test_true_domains_are_a_diagnostic(tables):
     assert "which nobody knows of new ones" in " ".join(printed.split())
     error = refused("calibrate-scores", "own.csv")
     assert "Give --embeddings, or columns weight_source, weight_target" in str(error)
+
+
+def test_one_machine_and_wrong_truth_are_said(tables, tmp_path):
+    tables[tables["machine"] == "fan"].to_csv("own.csv", index=False)
+    assert "1 machine is too few" in said("calibrate-scores", "own.csv")
+    truth = tmp_path / "truth" / "ground_truth_data"
+    truth.mkdir(parents=True)
+    error = refused("calibrate-scores", "own.csv", "--truth", truth.parent)
+    assert "ground_truth" in str(error)
 
 
 def test_without_labels_nothing_is_evaluated(tables):

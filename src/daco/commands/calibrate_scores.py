@@ -13,7 +13,7 @@ from daco.commands import options as shared
 from daco.commands.console import Output, new_table
 from daco.commands.evaluate import show_ranking
 from daco.commands.options import argument, flag, option
-from daco.errors import InputError
+from daco.errors import DataError, InputError
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ def _evaluate(
     """Rank the scores as they were given and as they are used, where labels are known."""
     from tempfile import TemporaryDirectory
 
-    from daco.evaluation.evaluate import rank_systems
+    from daco.evaluation.evaluate import explained, rank_systems
+    from daco.evaluation.intervals import too_few_machines
     from daco.evaluation.scorefiles import write_scores
 
     with TemporaryDirectory() as folder:
@@ -182,8 +183,12 @@ def _evaluate(
                 scores = result.scores[:, result.configs.index(name)]
                 write_scores(Path(folder, name), *key, names, scores)
         ranking = rank_systems(folder, truth, partial=True)
+    for name, problems in ranking.failures.items():
+        raise DataError(explained(name, problems))
     console.print("", "Official scores, of labels that the choice did not see:")
     show_ranking(console, ranking)
+    if len(results) == 1:
+        console.write(too_few_machines(1) or "")
 
 
 def _write(out: Path, key: Key, machine: Machine, config: str, rate: float) -> None:

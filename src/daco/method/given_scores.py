@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.method.bank import Clips, Domains, NormalBank, halves
-from daco.method.bases import Base, parse_base
+from daco.method.bank import Clips, Domains, NormalBank
+from daco.method.bases import Base
 from daco.method.calibration import CalibrationInput, calibrate_grid, temperature_base
 from daco.method.choice import Choice, choose
-from daco.method.config import VOTE_CONFIG, ScoreConfig, calibrations_of, parse_grid
+from daco.method.config import VOTE_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance, ks_of_domains
 from daco.method.domains import oracle_weights
+from daco.method.external import parse_pool
 from daco.method.floor import choice_floor
+from daco.method.limits import halves, refuse_oracle
 from daco.method.scorers import WHOLE
-from daco.method.viability import refuse_oracle
 from daco.method.vote import fit_votes, grid_scores
 from daco.validation import Float64s, Indices, encode_domains, finite_array
 
@@ -102,16 +103,18 @@ def calibrate_scores(
     >>> result.scores[:, result.configs.index(result.choice.config)].round(2)
     array([0.99, 0.23])
     """
-    systems, tests = _systems(own), _systems(scores)
+    both: list[Mapping[str, Any]] = [
+        given if isinstance(given, Mapping) else {"scores": given} for given in (own, scores)
+    ]
+    systems, tests = both
     if list(systems) != list(tests):
         raise InputError("'own' and 'scores' must be of the same systems, in the same order.")
-    bases = [Base("ext", label=name) for name in systems]
-    default = [config for base in bases for config in calibrations_of(base)]
+    default, _ = parse_pool([systems])
     grid = default if configs is None else parse_grid(configs)
     refuse_oracle(grid)
-    normals, given = (np.stack([*each.values()]) for each in (systems, tests))
+    normals = finite_array([*systems.values()], "own", 2)
+    given = finite_array([*tests.values()], "scores", 2)
     domains, codes = encode_domains(own_domains, normals.shape[1], "own_domains")
-    measure: Callable[..., Balance]
     if isinstance(weights_or_embeddings, tuple):
         embeddings, clips = weights_or_embeddings
         bank = NormalBank(embeddings, own_domains, scorers=systems)
@@ -119,6 +122,7 @@ def calibrate_scores(
         weights, measure = bank.domain_weights(clips), bank.exact_balance
     else:
         weights = _weights(weights_or_embeddings, given.shape[1], domains)
+        bases = [Base("ext", label=name) for name in systems]
         found = _by_weights(grid, bases, normals, codes, given, weights)
         of_clips, of_normals, measure = found
     criterion = np.full(len(grid), np.nan)
@@ -131,18 +135,6 @@ def calibrate_scores(
         of_clips, of_normals = (_with_vote(of_normals, each) for each in (of_clips, of_normals))
         names, criterion = [*names, VOTE_CONFIG], np.append(criterion, np.nan)
     return CalibratedScores(tuple(names), of_clips, of_normals, criterion, choice, domains, weights)
-
-
-def _systems(given: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, Float64s]:
-    named = given if isinstance(given, Mapping) else {"scores": given}
-    systems = {name: finite_array(scores, name, 1) for name, scores in named.items()}
-    if wrong := [name for name in systems if parse_base(f"ext-{name}") is None]:
-        raise InputError(
-            f"A system's name is a letter, then letters, digits, '_' and '.'. Got {wrong[0]!r}."
-        )
-    if len({len(scores) for scores in systems.values()}) != 1:
-        raise InputError("All systems must have scores of the same clips.")
-    return systems
 
 
 def _weights(given: Any, n_clips: int, domains: tuple[Any, ...]) -> Float64s:

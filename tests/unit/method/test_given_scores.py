@@ -124,14 +124,68 @@ def test_the_order_of_the_normals_does_not_matter(system):
     assert np.array_equal(one.criterion, other.criterion)
 
 
+@pytest.fixture
+def embedded():
+    """Embeddings of 60 normals of three domains and of 30 clips."""
+    rng = np.random.default_rng(8)
+    centres = rng.normal(size=(3, 5)) + 1
+    X = centres[CODES] + 0.2 * rng.normal(size=(60, 5)) * (1 + CODES[:, None])
+    return X, centres[np.arange(30) % 3] + 0.5 * rng.normal(size=(30, 5))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_daco_s_own_scores_as_a_table_are_calibrated_as_its_own(embedded, k):
+    """Above the smallest normal. Below it a distance falls to 0, an external score has a tail."""
+    X, Y = embedded
+    bank = daco.NormalBank(X, DOMAINS)
+    own, scores = (
+        each[:, 0] for each in (bank.leave_one_out(f"raw-k{k}"), bank.score(Y, f"raw-k{k}"))
+    )
+    # Soft weights of an external score have the temperature of k = 1; hard ones have none.
+    how = ["conf-soft-m0", "conf-soft-m30", "zscore-soft"] if k == 1 else []
+    how += ["conf-hard-m0", "zscore-hard"]
+    result = daco.calibrate_scores(
+        own, DOMAINS, scores, (X, Y), [f"{each}-ext-scores" for each in how], n_splits=3
+    )
+    builtin = [f"{each}-k{k}" for each in how]
+    smallest = max(own[code == CODES].min() for code in range(3))
+    for ours, theirs, given in (
+        (result.scores, bank.score(Y, builtin), scores),
+        (result.own, bank.leave_one_out(builtin), own),
+    ):
+        same = given >= smallest
+        assert same.sum() > len(given) / 2
+        np.testing.assert_allclose(ours[same], theirs[same], rtol=1e-12, atol=1e-13)
+        # Below, both are quantiles under the first step of some domain.
+        assert abs(ours[~same, 0] - theirs[~same, 0]).max(initial=0) < 1 / 13
+    np.testing.assert_allclose(result.weights, bank.domain_weights(Y), rtol=1e-12)
+
+
+def test_embeddings_have_the_criterion_of_a_bank(embedded, system):
+    X, Y = embedded
+    own, scores = system[0], system[1][:30]
+    result = daco.calibrate_scores(own, DOMAINS, scores, (X, Y), n_splits=4, seed=1)
+    bank = daco.NormalBank(X, DOMAINS, scorers={"scores": own})
+    assert np.array_equal(result.criterion, bank.balance(result.configs, 4, 1))
+
+
+def test_with_embeddings_daco_s_own_configurations_are_candidates_too(embedded, system):
+    X, Y = embedded
+    grid = ["raw-k1", "conf-soft-m0-ext-scores"]
+    result = daco.calibrate_scores(system[0], DOMAINS, system[1][:30], (X, Y), grid, n_splits=4)
+    assert np.array_equal(result.scores[:, :1], daco.NormalBank(X, DOMAINS).score(Y, ["raw-k1"]))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"scores": [1.0, np.nan]}, "must be finite"),
+        ({"scores": [1.0, np.nan]}, "'scores' argument must be finite"),
         ({"own_domains": ["old"] * 59}, "own_domains must hold one label per clip"),
         ({"own": {"mine": np.zeros(60)}}, "of the same systems"),
-        ({"own": {"a b": np.zeros(60)}, "scores": {"a b": np.zeros(40)}}, "name is a letter"),
-        ({"own": {"a": np.zeros(60), "b": np.zeros(9)}}, "scores of the same clips"),
+        (
+            {"own": {"a": np.zeros(60), "b": np.zeros(9)}, "scores": {"a": [1], "b": [1]}},
+            "'own' argument must not be ragged",
+        ),
         ({"weights_or_embeddings": None}, "weights with a column for each of idle, new, old"),
         ({"weights_or_embeddings": np.full((40, 2), 0.5)}, "sum to 1, with a column for each"),
         ({"weights_or_embeddings": np.full((40, 3), 0.5)}, "must be shares that sum to 1"),
@@ -149,6 +203,8 @@ def test_wrong_input_is_refused(system, changes, message):
         daco.calibrate_scores(**given)
 
 
-def test_an_unknown_configuration_is_refused(system):
-    with pytest.raises(ConfigError, match="Unknown configuration"):
-        daco.calibrate_scores(*system[:1], DOMAINS, *system[1:], ["ext-"])
+@pytest.mark.parametrize(("label", "config"), [("mine", "ext-"), ("a b", "ext-a")])
+def test_an_unknown_configuration_or_label_is_refused(system, label, config):
+    own, scores, weights = system
+    with pytest.raises(ConfigError):
+        daco.calibrate_scores({label: own}, DOMAINS, {label: scores}, weights, [config])
