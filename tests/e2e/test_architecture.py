@@ -18,7 +18,7 @@ from daco.monitoring.service.app import create_app
 from daco.monitoring.service.settings import Settings
 from daco.monitoring.store import NewClip
 
-LONGEST = 26
+LONGEST = 27
 CLIP = normal()
 DIMENSIONS = model().embeddings.shape[1]
 

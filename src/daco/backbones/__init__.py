@@ -3,8 +3,9 @@
 Read `protocol` first: what every network offers. `logmel` needs no weights, and `classical` has its
 views of the waveform; `network` is the base of those with weights: `beats` and `eat`, which share
 `transformer`, `panns` and `mobilenet`; `several` makes one of several. `readout` and `pooling` turn
-frames into one vector, and `weights` finds and checks checkpoints. ``load`` returns a network by
-its name, and torch is imported only if that network needs it.
+frames into one vector, and `weights` finds and checks checkpoints. `installed` has networks of
+other packages. ``load`` returns a network by its name, and torch is imported only if that network
+needs it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from daco.backbones.protocol import PRECISIONS, Backbone
+from daco.backbones.protocol import NAMES, PRECISIONS, Backbone
 from daco.errors import InputError, MissingExtraError
-from daco.text import suggestion
 
 if TYPE_CHECKING:
     from daco.backbones.network import Network
-
-NAMES = ("logmel", "beats", "eat", "panns", "mn04")
-
 
 __all__ = ["NAMES", "PRECISIONS", "Backbone", "load"]
 
@@ -38,9 +35,10 @@ def load(
 
     Parameters
     ----------
-    name : {"logmel", "beats", "eat", "panns", "mn04"}
-        ``logmel`` has no weights and needs neither torch nor a download. Several, such as
-        ``"mn04+logmel"``, are :class:`daco.backbones.several.Networks`.
+    name : str
+        ``"logmel"``, ``"beats"``, ``"eat"``, ``"panns"``, ``"mn04"``, or one of another package
+        (:mod:`daco.backbones.installed`). ``logmel`` has no weights and needs neither torch nor a
+        download. Several, such as ``"mn04+logmel"``, are :class:`daco.backbones.several.Networks`.
     weights : path, state dict or None
         A checkpoint file, a folder that holds it, or its tensors. None looks in
         ``$DACO_WEIGHTS_DIR``, else where ``daco download weights`` puts them. Of several
@@ -62,21 +60,20 @@ def load(
     if "+" in str(name):
         from daco.backbones.several import Networks
 
-        parts = name.split("+")
+        parts, own = name.split("+"), {"logmel": None}
         if weights is not None and len(parts) - parts.count("logmel") > 1:
             _require_folder(weights, name)
-        own = {"logmel": None}
+            own |= {each: None for each in parts if each not in NAMES}  # they have files of theirs
         return Networks([load(n, own.get(n, weights), device, precision) for n in parts])
-    if name not in NAMES:
-        raise InputError(
-            f"The backbone must be one of {', '.join(NAMES)}. Got {name!r}."
-            f"{suggestion(str(name), NAMES)}"
-        )
     if precision not in PRECISIONS:
         raise InputError(
             f"The 'precision' parameter must be one of {', '.join(PRECISIONS)}. "
             f"Got {precision!r} instead."
         )
+    if name not in NAMES:
+        from daco.backbones.installed import load_installed
+
+        return load_installed(name, weights, device, precision)
     if name == "logmel":
         from daco.backbones.logmel import LogMel
 

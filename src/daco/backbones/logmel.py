@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.formats import INT16_SCALE
 from daco.backbones.classical import VIEWS, framing, mel_filters, mel_levels, shortest_clip
 from daco.backbones.pooling import MIN_MODULATION_FRAMES
 from daco.backbones.protocol import Backbone
@@ -90,7 +89,7 @@ class LogMel(Backbone):
         """Several readouts of the same clips; the bands are computed once."""
         for readout in readouts:
             self.check_readout(readout)
-        checked = self._checked(waveforms)
+        checked = self.float_waveforms(waveforms)
         parts: dict[str, list[Float32s]] = {readout: [] for readout in readouts}
         for first in range(0, len(checked), _CLIPS):
             clips = checked[first : first + _CLIPS]
@@ -110,22 +109,8 @@ class LogMel(Backbone):
 
     def grid(self, waveforms: Any) -> Float32s:
         """Log-mel bands in decibels, (B, frames, 128, 1) float32."""
-        return np.ascontiguousarray(self._bands(self._checked(waveforms)))
+        return np.ascontiguousarray(self._bands(self.float_waveforms(waveforms)))
 
     def _bands(self, waveforms: Float32s) -> Float32s:
         levels = mel_levels(waveforms, self._frames, self._filters)
         return levels.transpose(0, 2, 1)[..., None]
-
-    def _checked(self, waveforms: Any) -> Float32s:
-        if hasattr(waveforms, "detach"):
-            waveforms = waveforms.detach().cpu().numpy()
-        array = np.asarray(waveforms)
-        allowed = array.dtype.kind == "f" or array.dtype == np.int16
-        self.check_waveforms(array.shape, array.dtype, allowed=allowed)
-        if array.dtype == np.int16:
-            return array.astype(np.float32) * INT16_SCALE
-        array = array.astype(np.float32, copy=False)
-        if not np.isfinite(array).all():
-            first = int(np.argmin(np.isfinite(array).all(axis=1)))
-            raise InputError(f"waveforms[{first}] contains NaN or infinity. Drop that clip.")
-        return array

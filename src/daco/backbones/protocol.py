@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from daco.errors import AudioError, InputError
-from daco.text import suggestion
+import numpy as np
+
+from daco.audio.formats import INT16_SCALE
+from daco.errors import AudioError, DacoError, InputError
+from daco.text import name_list, suggestion
 from daco.validation import Float32s
+
+NAMES = ("logmel", "beats", "eat", "panns", "mn04")
+"""Networks of daco itself."""
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 """float32; float32 with products that may round to TF32 on a GPU; bfloat16."""
@@ -41,6 +47,9 @@ class Backbone:
         Whether it was trained; if not, its name and version describe it completely.
     weights_sha256 : str or None
         Hash of the checkpoint file; None where there is no file.
+    package : str or None
+        Name and version of the package that a network of others comes from, such as
+        ``"my-network 1.0"``; None for those of daco.
     takes_int16 : bool
         Whether it also takes samples of 16 bits, 32768 times as large.
     parameters : int or None
@@ -57,6 +66,7 @@ class Backbone:
     device: str = "cpu"
     has_weights: bool = True
     weights_sha256: str | None = None
+    package: str | None = None
     takes_int16: bool = False
     parameters: int | None = None
 
@@ -118,3 +128,39 @@ class Backbone:
                 f"({self.shortest / self.sample_rate:.3f} s at {self.sample_rate} Hz). Got "
                 f"{shape[1]} samples: pad or leave out shorter clips."
             )
+
+    def float_waveforms(self, waveforms: Any) -> Float32s:
+        """Checked waveforms as finite float32 of NumPy, whatever they came as."""
+        if hasattr(waveforms, "detach"):
+            waveforms = waveforms.detach().cpu().numpy()
+        array = np.asarray(waveforms)
+        allowed = array.dtype.kind == "f" or array.dtype == np.int16
+        self.check_waveforms(array.shape, array.dtype, allowed=allowed)
+        if array.dtype == np.int16:
+            return array.astype(np.float32) * INT16_SCALE
+        array = array.astype(np.float32, copy=False)
+        if not np.isfinite(array).all():
+            first = int(np.argmin(np.isfinite(array).all(axis=1)))
+            raise InputError(f"waveforms[{first}] contains NaN or infinity. Drop that clip.")
+        return array
+
+
+def embed_safely(net: Backbone, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
+    """The vectors of `Backbone.embed_many`; a failure of another package is an `InputError`."""
+    try:
+        return net.embed_many(waveforms, readouts)
+    except Exception as error:
+        if net.package is None or type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise plugin_error(net.name, net.package, error) from None
+
+
+def plugin_error(name: str, package: str, error: BaseException) -> BaseException:
+    """A sentence that names the package; errors of daco and of memory as they are."""
+    if isinstance(error, DacoError | MemoryError):
+        return error
+    why = name_list([*str(error).strip().splitlines(), ""][:1])[:200]
+    return InputError(
+        f"The network {name!r} of {package} failed ({type(error).__name__}: {why}). Repair, update "
+        "or uninstall that package; other networks work without it."
+    )

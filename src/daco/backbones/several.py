@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from daco.backbones.protocol import Backbone
+from daco.backbones.protocol import Backbone, embed_safely
 from daco.errors import InputError
 from daco.text import suggestion
 from daco.validation import Float32s
@@ -69,7 +69,7 @@ class Networks(Backbone):
             self.networks, waveforms, self.shares(readouts), strict=True
         ):
             if share:
-                found = network.embed_many(waves, list(share.values()))
+                found = embed_safely(network, waves, list(share.values()))
                 vectors |= {view: found[readout] for view, readout in share.items()}
         return {name: vectors[name] for name in readouts}
 

@@ -216,7 +216,7 @@ def _network(model: MachineModel) -> str:
     networks: dict[str, list[str]] = {}
     for view in frontend.views:
         pin = view.weights_sha256
-        weights = "no weights" if pin is None else f"weights {pin[:12]}"
+        weights = view.package or "no weights" if pin is None else f"weights {pin[:12]}"
         made = f"{view.backbone} ({weights}), {view.sample_rate:,} Hz, {view.precision}"
         networks.setdefault(made, []).append(view.readout)
     parts = [f"{made}, readout {'+'.join(readouts)}" for made, readouts in networks.items()]

@@ -118,9 +118,11 @@ Year = Annotated[
 ]
 
 # Networks
-Backbone = Annotated[str, option("Frozen network, such as beats or mn04.")]
 Backbones = Annotated[
-    list[str], option("Frozen network, such as beats or mn04; repeat, or join with +, for several.")
+    list[str],
+    option(
+        "Frozen network, such as beats, mn04 or an installed one; repeat, or join with +, for more."
+    ),
 ]
 Weights = Annotated[Path | None, option("Checkpoint file. Default: the downloaded weights.")]
 Device = Annotated[str, option("Device of the network: cpu, cuda or cuda:1.")]

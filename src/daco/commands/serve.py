@@ -117,14 +117,15 @@ def serve(
 def _parse_weights(given: list[str]) -> dict[str, str]:
     """Checkpoint files by the name of their network."""
     from daco.backbones import NAMES
+    from daco.backbones.installed import installed_networks
 
-    files = {}
+    files, known = {}, (*NAMES, *installed_networks()) if given else NAMES
     for text in given:
         name, equals, path = text.partition("=")
-        if not equals or name not in NAMES or not Path(path).is_file():
+        if not equals or name not in known or not Path(path).is_file():
             raise InputError(
                 f"Weights are given as NETWORK=FILE, such as beats=BEATs.pt, with one of "
-                f"{', '.join(NAMES)}. Got {text!r} instead."
+                f"{', '.join(known)}. Got {text!r} instead."
             )
         files[name] = path
     return files

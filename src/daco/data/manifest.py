@@ -11,7 +11,7 @@ import io
 import json
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, file_sizes, is_url, open_location, parse_location
 from daco.text import name_list, quantity, suggestion
 
-_NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
+NOTHING = {"", "nan", "none", "null", "<na>"}
+"""What spreadsheets and pandas leave in a cell without a value, in lower case."""
 
 
 def read_manifest(
@@ -34,10 +35,9 @@ def read_manifest(
 
     Oddities are appended. The root is the manifest's folder, or the bucket of URIs.
     """
-    readers = {".csv": _csv_lines, ".parquet": _parquet_lines}
-    if path.suffix.lower() not in readers:
+    if path.suffix.lower() not in (".csv", ".parquet"):
         raise DataError(f"{path} is no manifest: give a folder, or a .csv or .parquet file.")
-    lines = readers[path.suffix.lower()](path)
+    lines = csv_lines(path) if path.suffix.lower() == ".csv" else parquet_lines(path)
     header = [str(name).strip().lower() for name in next(lines)]
     if "path" not in header:
         names = name_list(map(repr, header)) or "none"
@@ -130,7 +130,7 @@ def _paths_from(folder: Location, table: ClipTable) -> list[str]:
     return [f"{each}{options}" for each in places]
 
 
-def _csv_lines(path: Location) -> Iterator[Sequence[str]]:
+def csv_lines(path: Location) -> Iterator[Sequence[str]]:
     """The header of a CSV file, and its rows."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -143,7 +143,7 @@ def _csv_lines(path: Location) -> Iterator[Sequence[str]]:
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}.") from None
     if not lines:
-        raise DataError(f"{path} is empty. A manifest needs a header with a column 'path'.")
+        raise DataError(f"{path} is empty. It needs a header with a column 'path'.")
     yield lines[0]
     for number, values in enumerate(filter(None, lines[1:]), 1):
         if len(values) != len(lines[0]):
@@ -154,7 +154,9 @@ def _csv_lines(path: Location) -> Iterator[Sequence[str]]:
         yield values
 
 
-def _parquet_lines(path: Location) -> Iterator[Sequence[str | None]]:
+def parquet_lines(
+    path: Location, is_wanted: Callable[[str], Any] = COLUMNS.__contains__
+) -> Iterator[Sequence[str | None]]:
     """The header of a Parquet file, and its rows as text; other columns are not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -162,7 +164,7 @@ def _parquet_lines(path: Location) -> Iterator[Sequence[str | None]]:
     try:
         with open_location(path) as source, pq.ParquetFile(source) as file:
             names = file.schema_arrow.names
-            wanted = [name for name in names if name.strip().lower() in COLUMNS]
+            wanted = [name for name in names if is_wanted(name.strip().lower())]
             unique = list(dict.fromkeys(wanted))
             columns = file.read(columns=unique).to_pydict() if unique == wanted else {}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -190,7 +192,7 @@ def _clip(row: Mapping[str, str | None], where: str, root: Location, defaults: A
     for name in COLUMNS:
         text = (row.get(name) or "").strip()
         try:
-            if text.lower() not in _NOTHING:
+            if text.lower() not in NOTHING:
                 values[name] = read_value(name, text)
         except ValueError as expected:
             raise DataError(f"{where} {name!r}: {name_list([text])!r} is not {expected}.") from None

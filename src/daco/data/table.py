@@ -13,9 +13,9 @@ On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
 - metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
   ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
   apart: a vector is then so many equal parts, one after the other), precision, channel,
-  sample_rate, version, skipped. A table of several networks, whose readouts are named as views,
-  has views instead (JSON: its version, and network, weights, readout, precision, rate and
-  resampler of each view).
+  sample_rate, version, skipped, and package, for a network of another package. A table of
+  several networks, whose readouts are named as views, has views instead (JSON: its version, and
+  network, weights, readout, precision, rate and resampler of each view).
 
 Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file. A column
 that the file has counts; what it has not is read from DCASE names in ``path`` or ``file_name``.
@@ -44,7 +44,7 @@ from daco.validation import Float32s, as_embeddings, as_float32, flat_bands, is_
 VIEWS_VERSION = 1
 """Of the metadata that describes the views of several networks; newer ones are not read."""
 
-ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler")
+ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler", "package")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

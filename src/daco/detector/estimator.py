@@ -7,7 +7,7 @@ methods (``score_samples``, ``decision_function``, ``predict``) have the opposit
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,8 +21,9 @@ from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
 from daco.errors import DacoWarning, InputError
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.choice import choose_config
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.criterion import CHOICE_SPLITS
+from daco.method.external import Candidates, parse_pool, with_scorer
 from daco.validation import Float64s, Floats, as_embeddings, match_domains
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class DACo(_Detector):
     bands : int, or {view: int}
         Each row of X is that many bands of equal length, one after the other; only ``beam``
         configurations see them. By view where X is a mapping with an array for each view.
+    scorer : detector, optional
+        Of scikit-learn, PyOD or your own, in the place of the base score of `config`; beside a
+        vote it has a part in it. It has ``fit`` and ``score_samples`` or, with PyOD's sign,
+        ``decision_function``. Scores of the normals come from cross-fitting
+        (:mod:`daco.method.external`).
 
     Attributes
     ----------
@@ -171,10 +177,12 @@ class DACo(_Detector):
         config: str | ScoreConfig = DEFAULT_CONFIG,
         false_alarm_rate: float = FALSE_ALARM_RATE,
         bands: Bands | Mapping[str, int] = 1,
+        scorer: Any = None,
     ) -> None:
         self.config = config
         self.false_alarm_rate = false_alarm_rate
         self.bands = bands
+        self.scorer = scorer
 
     def fit(
         self,
@@ -191,13 +199,15 @@ class DACo(_Detector):
         """
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
-        ScoreConfig.parse(self.config)
+        config, scorers = with_scorer(ScoreConfig.parse(self.config), self.scorer)
         rows, views = self._joined(X)
         sessions = parse_sessions(groups, len(rows))
-        return self._fit_bank(NormalBank(rows, domains, bands=views), sessions)
+        bank = NormalBank(rows, domains, bands=views, scorers=scorers)
+        return self._fit_bank(bank, config, sessions)
 
-    def _fit_bank(self, bank: NormalBank, sessions: Sequence[str] = ()) -> Self:
-        config = ScoreConfig.parse(self.config)
+    def _fit_bank(
+        self, bank: NormalBank, config: ScoreConfig, sessions: Sequence[str] = ()
+    ) -> Self:
         if config.assignment == "oracle":
             raise InputError(
                 f"{config.name!r} needs the true domain of each clip, which a detector never has. "
@@ -266,8 +276,11 @@ class LabelFreeSearch(_Detector):
 
     Parameters
     ----------
-    configs : iterable of str or ScoreConfig, optional
-        The pool. None: the paper's nine for per-machine selection, ``config.blind_pool()``.
+    configs : iterable of str, ScoreConfig, detector or {label: detector or scores}, optional
+        The pool. None: the paper's nine for per-machine selection, ``config.blind_pool()``. A
+        detector, or held-out scores of the N normals by another system, is calibrated in several
+        ways (:func:`daco.method.config.calibrations_of`). Of scores that were chosen
+        ``best_detector_.bank_.score(X, best_config_, scores=...)`` needs those of new clips.
     n_splits, seed
         Of the criterion.
     false_alarm_rate : float
@@ -301,7 +314,7 @@ class LabelFreeSearch(_Detector):
 
     def __init__(
         self,
-        configs: Iterable[str | ScoreConfig] | None = None,
+        configs: Candidates | None = None,
         n_splits: int = CHOICE_SPLITS,
         seed: int = 0,
         false_alarm_rate: float = FALSE_ALARM_RATE,
@@ -331,13 +344,15 @@ class LabelFreeSearch(_Detector):
 
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
-        pool = blind_pool() if self.configs is None else parse_grid(self.configs)
+        given = blind_pool() if self.configs is None else self.configs
+        given = given if isinstance(given, str | ScoreConfig) else list(given)
+        pool, scorers = parse_pool(given)
         rows, views = self._joined(X)
-        bank = NormalBank(rows, domains, bands=views)
+        bank = NormalBank(rows, domains, bands=views, scorers=scorers)
         choice = choose_config(
             rows,
             domains,
-            pool,
+            given,
             bands=views,
             n_splits=self.n_splits,
             seed=self.seed,
@@ -350,7 +365,8 @@ class LabelFreeSearch(_Detector):
             spread = choice.balance.splits[: len(pool)].std(axis=1)
             rank = np.argsort(np.argsort(list(choice.criterion.values()), kind="stable")) + 1.0
         if choice.pseudo is not None:
-            pseudo = choice.pseudo.score
+            judged = dict(zip(choice.pseudo.configs, choice.pseudo.score.tolist(), strict=True))
+            pseudo = np.array([judged.get(config.name, np.nan) for config in pool])
         self.results_: pd.DataFrame = pd.DataFrame(
             {
                 "config": [config.name for config in pool],
@@ -363,10 +379,12 @@ class LabelFreeSearch(_Detector):
             }
         )
         self.best_config_, self.reason_ = choice.config, choice.reason
-        detector = DACo(self.best_config_, self.false_alarm_rate, self.bands)
-        self.best_detector_ = detector._fit_bank(bank, parse_sessions(groups, len(rows)))
-        given = rows if is_by_view(X) else X
-        validate_data(self.best_detector_, given, reset=True, skip_check_array=True)
+        best = ScoreConfig.parse(self.best_config_)
+        scorer = scorers.get(best.label)
+        detector = DACo(best.name, self.false_alarm_rate, self.bands, scorer)
+        self.best_detector_ = detector._fit_bank(bank, best, parse_sessions(groups, len(rows)))
+        as_given = rows if is_by_view(X) else X
+        validate_data(self.best_detector_, as_given, reset=True, skip_check_array=True)
         self.domains_ = bank.domains
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -35,6 +36,8 @@ MAX_NEIGHBOURS = 256
 MAX_NAME = 1024
 MAX_CONFIG = 64
 MAX_DOMAINS = 64
+
+_INSTALLED = re.compile(r"[A-Za-z][\w.-]{0,99} [\w.-]{1,99} [\w.!+-]{1,99}", re.ASCII)
 
 
 def read_file(path: Location) -> bytes:
@@ -219,8 +222,9 @@ def _check_provenance(provenance: Mapping[str, Any]) -> None:
 
 
 def _check_frontend(frontend: Frontend) -> None:
-    known = frontend.backbone in NAMES and frontend.precision in PRECISIONS
-    rate = frontend.sample_rate
+    rate, others = frontend.sample_rate, f"{frontend.backbone} {frontend.package}"
+    named = _INSTALLED.fullmatch(others) if frontend.package else frontend.backbone in NAMES
+    known = named and frontend.precision in PRECISIONS
     if not known or frontend.resampler not in ("soxr", "polyphase") or not is_whole(rate):
         raise InputError(f"No such network: {asdict(frontend)}.")
     if not DEFAULT_LIMITS.min_rate <= rate <= DEFAULT_LIMITS.max_rate:

@@ -290,9 +290,9 @@ def _frontend(description: dict[str, Any] | None) -> Frontend | None:
     others = description.get("others", [])
     names = {field.name for field in fields(Frontend)}
     complete = isinstance(others, list) and all(
-        isinstance(view, dict) and set(view) == names for view in others
+        isinstance(view, dict) and {*view, "package"} == names for view in others
     )
-    if not complete or set(description) - {"others"} != names:
+    if not complete or {*description, "package"} - {"others"} != names:
         raise ModelError("damaged: the description of the network is not complete.")
     if "others" not in description:
         return Frontend(**description)
@@ -333,12 +333,21 @@ def _document(model: Mapping[str, Any]) -> dict[str, Any]:
         document["bands"] = {name: list(value) for name, value in asdict(model["bands"]).items()}
     frontend, ranges = model["frontend"], model["ranges"]
     return document | {
-        "frontend": None if frontend is None else asdict(frontend),
+        "frontend": None if frontend is None else _describe(frontend),
         "domains": list(model["domains"]),
         "provenance": dict(model["provenance"]),
         "basis": {name: dict(each) for name, each in model["basis"].items()},
         "ranges": None if ranges is None else dict(ranges),
     }
+
+
+def _describe(frontend: Frontend) -> dict[str, Any]:
+    """The fields of a frontend and of its views; ``package`` for networks of others alone."""
+    description = asdict(frontend)
+    for view in (description, *description.get("others", ())):
+        if view["package"] is None:
+            del view["package"]
+    return description
 
 
 def _pack(model: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

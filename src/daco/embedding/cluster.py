@@ -41,6 +41,7 @@ class Recipe:
     device: str = "cpu"
     precision: str = "fp32"
     cores: int = 1
+    packages: tuple[str | None, ...] = (None,)
     version: str = __version__
 
 
@@ -82,7 +83,7 @@ class RayEmbedding:
         if not any(each.has_weights for each in net.networks):
             device = "cpu"  # as on this computer
         for each in net.networks:
-            if each.has_weights and each.weights_sha256 is None:
+            if each.has_weights and each.weights_sha256 is None and each.package is None:
                 raise InputError(
                     f"The weights of {each.name} are in memory only, so workers of a Ray cluster "
                     "cannot load them. Write them to a file, and load the network from there."
@@ -92,7 +93,8 @@ class RayEmbedding:
         threads_set = os.environ.get("OMP_NUM_THREADS", "")
         cores = max(1, int(threads_set)) if threads_set.isdecimal() else 1
         hashes = tuple(each.weights_sha256 for each in net.networks)
-        self._recipe = Recipe(net.name, file, hashes, device, net.precision, cores)
+        packages = tuple(each.package for each in net.networks)
+        self._recipe = Recipe(net.name, file, hashes, device, net.precision, cores, packages)
         self._address = address
         self._threads = threads
 
@@ -202,6 +204,9 @@ def _load_network(recipe: Recipe, root: Location) -> Backbone:
                 f"{str(each.weights_sha256)[:12]}, not {str(wanted)[:12]}. Put the same file on "
                 "all nodes."
             )
+    for each, package in zip(net.networks, recipe.packages, strict=False):
+        if each.package != package:
+            raise DataError(f"{each.name} is of {each.package} there, and of {package} here.")
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(recipe.cores)

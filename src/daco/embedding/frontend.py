@@ -22,7 +22,9 @@ from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
 from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
 from daco.backbones import Backbone, load
+from daco.backbones.installed import GROUP, installed_networks
 from daco.backbones.levels import LEVELS, level_network, sound_levels
+from daco.backbones.protocol import embed_safely
 from daco.backbones.several import Networks, view_name
 from daco.embedding.provenance import Frontend as Frontend
 from daco.embedding.provenance import Frontends as Frontends
@@ -83,7 +85,7 @@ def embed_waves(
     ]
 
     def embed(parts: Sequence[NDArray[Any]]) -> dict[str, Float32s]:
-        return net.embed_many(parts if len(parts) > 1 else parts[0], readouts)
+        return embed_safely(net, parts if len(parts) > 1 else parts[0], readouts)
 
     if not is_residual(policy):
         return embed(given)
@@ -212,6 +214,12 @@ class Listener:
             name = view.backbone
             network = self._networks.get(name, net)
             if network is None:
+                if view.package and name not in installed_networks():
+                    raise ModelError(
+                        f"The model was made with the network {name!r} of the package "
+                        f"{view.package}, and no package installed here has an entry point "
+                        f"{name!r} in the group {GROUP}. Install it."
+                    )
                 file = weights if view.weights_sha256 or len(frontend.views) == 1 else None
                 network = load(name, file, device, view.precision, view.sample_rate)
                 self._networks[name] = network
@@ -386,6 +394,11 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
             f"{(frontend.weights_sha256 or 'none')[:12]}; those found here begin "
             f"{(net.weights_sha256 or 'none')[:12]}. Scores would mean nothing: find the weights "
             "it was made with."
+        )
+    if net.package != frontend.package:
+        raise ModelError(
+            f"The model was made with the network {net.name!r} of {frontend.package}; this one is "
+            f"of {net.package}. Install that version, or fit the model again."
         )
     try:
         net.check_readout(frontend.readout)

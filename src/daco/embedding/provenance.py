@@ -36,6 +36,7 @@ def origin_of(
     """
     bands = {name: count for name in readouts if (count := net.bands(name)) > 1}
     several = len(net.networks) > 1
+    packages = "+".join(each.package or "" for each in net.networks)
     return {
         "backbone": net.name,
         "weights_sha256": "+".join(each.weights_sha256 or "" for each in net.networks),
@@ -45,6 +46,7 @@ def origin_of(
         "channel": str(channel),
         **({} if several else {"sample_rate": str(net.sample_rate), "resampler": net.resampler}),
         "version": __version__,
+        **({"package": packages} if packages.strip("+") else {}),
         **({"bands": json.dumps(bands)} if bands else {}),
         **({"views": _views_of(net, readouts)} if several else {}),
     }
@@ -61,6 +63,7 @@ def _views_of(net: Backbone, readouts: Sequence[str]) -> str:
                 "precision": network.precision,
                 "sample_rate": str(network.sample_rate),
                 "resampler": network.resampler,
+                **({"package": network.package} if network.package else {}),
             }
     return views_text(views)
 
@@ -68,7 +71,8 @@ def _views_of(net: Backbone, readouts: Sequence[str]) -> str:
 def salt_of(net: Backbone) -> str:
     """Text that no later run will have, if the weights cannot be recognised by then."""
     recognisable = all(
-        each.weights_sha256 is not None or not each.has_weights for each in net.networks
+        each.weights_sha256 is not None or each.package or not each.has_weights
+        for each in net.networks
     )
     return "" if recognisable else os.urandom(16).hex()
 
@@ -77,7 +81,8 @@ def salt_of(net: Backbone) -> str:
 class Frontend:
     """How recordings become vectors: the network, its readout and what it is given.
 
-    ``seconds`` is the usual length of the normals, None where it is not known.
+    ``seconds`` is the usual length of the normals, None where it is not known. ``package`` is the
+    name and version of the package that a network of others comes from.
     """
 
     backbone: str
@@ -88,6 +93,7 @@ class Frontend:
     resampler: str
     weights_sha256: str | None
     seconds: float | None = None
+    package: str | None = None
 
     @property
     def views(self) -> tuple[Frontend, ...]:
@@ -113,7 +119,7 @@ class Frontends(Frontend):
 
 
 def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend | None:
-    """How vectors of a table were made, if it was by networks of daco.
+    """How vectors of a table were made, if it was by networks that can be loaded by name.
 
     Parameters
     ----------
@@ -124,7 +130,7 @@ def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend |
     views = []
     for name in readouts or table.readouts[:1]:
         origin = table.origin(name)
-        if origin.get("backbone") not in NAMES:
+        if origin.get("backbone") not in NAMES and not origin.get("package"):
             return None
         try:
             view = Frontend(
@@ -135,6 +141,7 @@ def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend |
                 precision=origin["precision"],
                 resampler=origin["resampler"],
                 weights_sha256=origin["weights_sha256"] or None,
+                package=origin.get("package"),
             )
         except (KeyError, ValueError) as error:
             raise InputError(

@@ -29,7 +29,7 @@ from daco.method.pseudo_anomalies import PseudoAnomalies, injected
 from daco.text import name_list, quantity
 from daco.validation import Indices
 
-SAME = ("backbone", "weights_sha256", "channel")
+SAME = ("backbone", "weights_sha256", "package", "channel")
 """What must agree between the embeddings of a machine and those of its faults."""
 
 

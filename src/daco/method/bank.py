@@ -12,22 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.data.views import ONE_VIEW, Bands, join_views
 from daco.errors import InputError, NotEnoughClipsError
+from daco.method.bases import Base
 from daco.method.batch import BankBatch, Examined
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, parse_grid
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, calibrations_of, parse_grid
 from daco.method.criterion import (
     CHOICE_SPLITS,
     Balance,
     Seed,
-    held_out_halves,
-    ks_denominators,
-    require_halves,
 )
 from daco.method.distances import MEMORY_BUDGET, unit_rows
 from daco.method.domains import oracle_weights
+from daco.method.external import ExternalScorers
 from daco.method.kernels import Array, device_memory, load, on_host, require_device
-from daco.method.scorers import clips_needed
+from daco.method.limits import halves, refuse_oracle, require_clips
 from daco.method.vote import members_of
-from daco.validation import Bools, Float64s, Floats, Indices, encode_domains, match_domains
+from daco.validation import Float64s, Floats, Indices, encode_domains, match_domains
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
 Domains = Sequence[Hashable] | NDArray[Any]
@@ -84,6 +83,9 @@ class NormalBank:
     device : str
         ``"cpu"``, or a torch device with float64 such as ``"cuda"``: everything is then computed
         there. It needs the extra ``torch``.
+    scorers : {label: detector or (N,) scores}, optional
+        External scorers: configurations ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on
+        use them, and votes count them as views (:class:`daco.method.external.ExternalScorers`).
 
     Attributes
     ----------
@@ -112,6 +114,7 @@ class NormalBank:
         bands: Bands | Mapping[str, int] | None = None,
         memory_budget: int = MEMORY_BUDGET,
         device: str = "cpu",
+        scorers: Mapping[str, Any] | None = None,
     ) -> None:
         rows, self._views = join_views(X, bands)
         if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
@@ -128,13 +131,14 @@ class NormalBank:
         grouped = (np.diff(self._order) == 1).all()
         order = None if grouped else self._order
         self._units = [unit_rows(part, order) for part in self._views.split(rows)]
+        self._external = ExternalScorers(scorers or {}, X, self._views, self._starts, self._order)
 
     @cached_property
     def _batch(self) -> BankBatch:
         units, budget = self._on_device(self._units), self._memory_budget
         if self.device != "cpu":
             budget = max(budget, device_memory(units[0].device) // 4)
-        return BankBatch(units, self._starts, self._views.bands, budget)
+        return BankBatch(units, self._starts, self._views.bands, budget, self._external)
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = () if self.device == "cpu" else ("_batch",)  # what is on a device stays there
@@ -170,18 +174,27 @@ class NormalBank:
         """Clips per domain."""
         return dict(zip(self.domains, np.diff(self._starts).tolist(), strict=True))
 
-    def score(self, X: Clips, grid: Grid, *, domains: Domains | None = None) -> Float64s:
+    def score(
+        self,
+        X: Clips,
+        grid: Grid,
+        *,
+        domains: Domains | None = None,
+        scores: Mapping[str, ArrayLike] | None = None,
+    ) -> Float64s:
         """Score clips of unknown domain: (n, len(grid)), higher is more anomalous.
 
-        ``domains``, the true ones, are read only by ``oracle`` configurations.
+        ``domains``, the true ones, are read only by ``oracle`` configurations. ``scores`` are those
+        of the clips in tables of scores, by label.
         """
         configs = parse_grid(grid)
         require_clips(configs, len(self))
         query = self._query(X)
         oracle = self._oracle(configs, domains, len(query[0]))
+        given = self._external_scores(configs, X, scores)
         with self._batch.exact_products():
-            scores = self._batch.score(self._on_device(query), configs, oracle)
-            return on_host(scores)[:, 0].T
+            computed = self._batch.score(self._on_device(query), configs, oracle, given)
+            return on_host(computed)[:, 0].T
 
     def members(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
         """The configurations that take part in a vote, for each view."""
@@ -195,10 +208,20 @@ class NormalBank:
         base = ScoreConfig.parse(config).base
         if not base.is_vote:
             raise InputError(f"{str(config)!r} is no vote. Use 'vote' or 'vote-paper'.")
-        return {
-            name: tuple(each.name for each in members_of(base, bands, len(self))[part])
+        members = {
+            name: members_of(base, bands, len(self))[part]
             for name, bands in zip(self.views, self._views.bands, strict=True)
         }
+        for label in self._external.given:
+            external = Base("ext", label=label)
+            members[external.name] = () if part else tuple(calibrations_of(external))
+        return {name: tuple(each.name for each in given) for name, given in members.items()}
+
+    def _external_scores(
+        self, configs: list[ScoreConfig], X: Clips, scores: Mapping[str, ArrayLike] | None = None
+    ) -> dict[Base, Float64s]:
+        bases = self._batch.external_bases(configs)
+        return {base: self._external.against(base, X, scores) for base in bases}
 
     def examine(
         self, X: Clips, grid: Grid, weights_by: str | ScoreConfig | None = None
@@ -215,14 +238,15 @@ class NormalBank:
             the grid if it assigns domains, else ``"conf-soft-m0-k1"``.
         """
         configs = parse_grid(grid)
-        _refuse_oracle(configs)
+        refuse_oracle(configs)
         if weights_by is None:
             weights_by = configs[0] if configs[0].assignment else DEFAULT_CONFIG
         by = _assigning(weights_by)
         require_clips([*configs, by], len(self))
         query = self._on_device(self._query(X))
+        given = self._external_scores(configs, X)
         with self._batch.exact_products():
-            found = self._batch.examine(query, configs, by, with_nearest=True)
+            found = self._batch.examine(query, configs, by, with_nearest=True, external=given)
             normal = found.normal_scores
             return Examination(
                 on_host(found.scores)[:, 0].T,
@@ -339,45 +363,6 @@ class NormalBank:
         return weights
 
 
-def halves(
-    configs: list[ScoreConfig],
-    domain_names: Sequence[Any],
-    starts: Indices,
-    n_splits: int,
-    seed: Seed,
-) -> tuple[Bools, NDArray[np.int64]]:
-    """Masks of the held-out halves (S, N) and the denominators of their KS integers.
-
-    Raises an error where the clips are too few for the criterion of the configurations.
-    """
-    sizes = np.diff(starts)
-    require_halves(domain_names, sizes.tolist())
-    require_clips(configs, int(sizes.sum()), spare=1, n_left=int((sizes - sizes // 2).sum()))
-    _refuse_oracle(configs)
-    held_starts = np.concatenate([[0], np.cumsum(sizes // 2)])
-    return held_out_halves(sizes.tolist(), n_splits, seed), ks_denominators(held_starts)
-
-
-def require_clips(
-    configs: Iterable[ScoreConfig], n: int, spare: int = 0, n_left: int | None = None
-) -> None:
-    """An error where a bank of n clips is too small for a configuration.
-
-    ``spare``: each clip is left out once. ``n_left``: so many are left of the bank in a split.
-    """
-    available = n if n_left is None else n_left
-    for config in configs:
-        alone = config.calibration is None and config.scorer == "knn"
-        needed, why = clips_needed(config.base, spare if alone else 1)
-        if available < needed:
-            half = f" once half of each domain is held out (of {n})" if n_left is not None else ""
-            raise NotEnoughClipsError(
-                f"{config.name!r} needs a bank of {needed} clips, {why}; this bank has "
-                f"{f'{available} clips' if available > 1 else 'one (n_samples=1)'}{half}. "
-                "Add normal clips or choose fewer neighbours."
-            )
-
-
 def _assigning(config: str | ScoreConfig) -> ScoreConfig:
     config = ScoreConfig.parse(config)
     if config.assignment not in ("soft", "hard"):
@@ -385,11 +370,3 @@ def _assigning(config: str | ScoreConfig) -> ScoreConfig:
             f"{config.name!r} assigns no domains. Use a 'soft' or 'hard' configuration."
         )
     return config
-
-
-def _refuse_oracle(configs: list[ScoreConfig]) -> None:
-    for config in configs:
-        if config.assignment == "oracle":
-            raise InputError(
-                f"{config.name!r} reads true domains; selection must not. Remove it from the grid."
-            )

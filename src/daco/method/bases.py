@@ -17,6 +17,7 @@ A base is a scorer with its number, taken on whole vectors or band by band::
     zmin-<base>+<base>+...       smallest of two to eight scores, each standardised
     vote, vote-paper             mean over all configurations of the frontier grid, or the paper's,
                                  each on the scale of its normals (:mod:`daco.method.vote`)
+    ext-<label>                  a detector or scores from elsewhere (:mod:`daco.method.external`)
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ SCORERS = {
         False,
         "the mean of the paper's 51 ways of scoring, each on the scale of its normals",
     ),
+    "ext": Scorer("", True, False, "{label}"),
 }
 """All scorers, in the order of the grammar."""
 
@@ -94,6 +96,7 @@ _LOCAL = re.compile(
 # Digits are counted because int() refuses thousands of them in words of its own.
 _KNN = re.compile(r"(beam-)?k([1-9]\d{0,8})")
 _STACKED = re.compile(r"ldnK([1-9]\d{0,8})")
+_EXTERNAL = re.compile(r"ext-([A-Za-z][A-Za-z0-9_.]*)")
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Base:
         In every band by itself, averaged over bands.
     members : tuple of Base
         What ``zmin`` fuses.
+    label : str
+        Which external scorer ``ext`` is.
 
     Examples
     --------
@@ -124,6 +129,7 @@ class Base:
     neighbours: int = 0
     bandwise: bool = False
     members: tuple[Base, ...] = ()
+    label: str = ""
 
     @property
     def code(self) -> str:
@@ -143,6 +149,8 @@ class Base:
             return self.code if self.bandwise else f"raw-k{self.neighbours}"
         if self.scorer == "zmin":
             return "zmin-" + "+".join(member.code for member in self.members)
+        if self.is_external:
+            return f"ext-{self.label}"
         letter = SCORERS[self.scorer].letter
         number = f"-{letter}{self.neighbours}" if letter else ""
         return f"{BANDWISE}-{self.scorer}{number}" if self.bandwise else f"{self.scorer}{number}"
@@ -152,12 +160,19 @@ class Base:
         """The name without its numbers: what block statistics resample as one."""
         if self.scorer == "knn":
             return BANDWISE if self.bandwise else "raw"
+        if self.is_external:
+            return self.name
         return f"{BANDWISE}-{self.scorer}" if self.bandwise else self.scorer
 
     @property
     def is_vote(self) -> bool:
         """Whether it is a vote of configurations, which depend on the bank."""
         return self.scorer in VOTES
+
+    @property
+    def is_external(self) -> bool:
+        """Whether it is a detector or a table of scores that the bank was given."""
+        return self.scorer == "ext"
 
     @property
     def signed(self) -> bool:
@@ -170,6 +185,7 @@ class Base:
         n = self.neighbours
         text = SCORERS[self.scorer].words.format(
             n=len(self.members) or n,
+            label=self.label,
             k="most similar normal" if n == 1 else f"{n} most similar normals (mean)",
             K="neighbour" if n == 1 else f"{n} neighbours",
         )
@@ -195,11 +211,13 @@ def parse_base(code: str) -> Base | None:
         return Base(match[2], int(match[3]), bandwise=bool(match[1]))
     if code in ("genrep", *VOTES):
         return Base(code)
+    if match := _EXTERNAL.fullmatch(code):
+        return Base("ext", label=match[1])
     if code.startswith("zmin-"):
         codes = code.removeprefix("zmin-").split("+")
         members = [parse_base(part) for part in codes] if len(codes) <= MAX_FUSED else []
         known = tuple(member for member in members if member is not None)
-        simple = all(member.scorer not in ("zmin", *VOTES) for member in known)
+        simple = all(member.scorer not in ("zmin", "ext", *VOTES) for member in known)
         if len(members) == len(known) == len(set(known)) >= 2 and simple:
             return Base("zmin", members=known)
     return None

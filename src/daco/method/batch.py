@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daco.errors import InputError
 from daco.method.bases import Base
 from daco.method.calibration import CalibrationInput, Support, assignment_weights, temperature_base
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, calibrations_of
 from daco.method.criterion import ks_of_domains, uniformity_ks
 from daco.method.domains import oracle_weights, separability
+from daco.method.external import ExternalScorers
 from daco.method.geometry import Spaces
 from daco.method.kernels import Array, kernels
 from daco.method.scorers import (
@@ -66,17 +68,31 @@ class BankBatch:
         Parts of equal length of its rows.
     memory_budget : int
         Bytes that distances between normals may take.
+    external : ExternalScorers, optional
+        Of one machine. In a vote each of them counts as a view does: as the first one, with
+        members of its own.
     """
 
     def __init__(
-        self, units: Sequence[Array], starts: Indices, bands: Sequence[int], memory_budget: int
+        self,
+        units: Sequence[Array],
+        starts: Indices,
+        bands: Sequence[int],
+        memory_budget: int,
+        external: ExternalScorers | None = None,
     ) -> None:
         self.starts = starts
         self._unit = units[0]
         budget = memory_budget // len(units)
-        self._views = [Spaces(*view, budget) for view in zip(units, bands, strict=True)]
-        self._own = [SubsetScores() for _ in units]
-        self._supports: list[dict[Base, Support]] = [{} for _ in units]
+        self._external = external
+        self._voters = external.given if external else ()
+        views = [Spaces(*view, budget) for view in zip(units, bands, strict=True)]
+        own = [SubsetScores() for _ in units]
+        supports: list[dict[Base, Support]] = [{} for _ in units]
+        again = len(self._voters)  # they share what the first view has
+        self._views = views + views[:1] * again
+        self._own = own + own[:1] * again
+        self._supports = supports + supports[:1] * again
         self._votes: dict[Base, Vote] = {}
 
     @property
@@ -90,13 +106,28 @@ class BankBatch:
     def members(self, base: Base, clips: int | None = None) -> list[Members]:
         """The members of a vote in each view; ``clips`` of the bank, by default all."""
         count = int(self.starts[-1]) if clips is None else clips
-        return [members_of(base, view.bands, count)[0] for view in self._views]
+        views = self._views[: len(self._views) - len(self._voters)]
+        return [
+            *(members_of(base, view.bands, count)[0] for view in views),
+            *(tuple(calibrations_of(Base("ext", label=label))) for label in self._voters),
+        ]
 
     def score(
-        self, query: Sequence[Array], configs: Sequence[ScoreConfig], oracle: Float64s | None = None
+        self,
+        query: Sequence[Array],
+        configs: Sequence[ScoreConfig],
+        oracle: Float64s | None = None,
+        external: Mapping[Base, Float64s] | None = None,
     ) -> Array:
         """Scores (C, M, n) of new clips, unit rows (..., n, D) of each view."""
-        return self.examine(query, configs, oracle=oracle).scores
+        return self.examine(query, configs, oracle=oracle, external=external).scores
+
+    def external_bases(self, configs: Sequence[ScoreConfig]) -> list[Base]:
+        """The external scorers whose scores of clips these configurations need."""
+        voting = any(config.base.is_vote for config in configs)
+        voters = [Base("ext", label=label) for label in self._voters if voting]
+        asked = [base for base in _bases(configs) if base.is_external]
+        return list(dict.fromkeys([*asked, *voters]))
 
     def examine(
         self,
@@ -106,14 +137,17 @@ class BankBatch:
         with_nearest: bool = False,
         oracle: Float64s | None = None,
         hide: Hide | None = None,
+        external: Mapping[Base, Float64s] | None = None,
     ) -> Examined:
         """Scores, domain weights and nearest normals, from the same distances.
 
         ``oracle`` are weights (G, n) of the true domains. Nearest normals are those of the first
         view; weights too, and with a vote the mean over views. ``hide`` says which normals do not
-        count for some of the clips.
+        count for some of the clips. ``external`` are the clips' scores (n,) of `external_bases`.
         """
         K = self._kernels
+        query = [*query, *(query[0] for _ in self._voters)]
+        n_views = len(self._views) - len(self._voters)
         votes = self._fitted_votes(configs)
         n = query[0].shape[-2]
         step = max(1, K.QUERY_BYTES // (self._unit.itemsize * _size(self._unit)))
@@ -123,6 +157,7 @@ class BankBatch:
             true = None if oracle is None else K.from_host(oracle[None, :, rows], query[0])
             given, nearest = [], None
             for view in range(len(self._views) if votes else 1):
+                at = view if view < n_views else 0
                 asked = self._asked(configs, votes, view)
                 one, found = self._against(
                     view,
@@ -131,14 +166,17 @@ class BankBatch:
                     weights_by,
                     with_nearest and view == 0,
                     true,
-                    None if hide is None else K.from_host(hide(view, rows), query[view]),
+                    None if hide is None else K.from_host(hide(at, rows), query[view]),
+                    {b: K.from_host(s[None, rows], query[0]) for b, s in (external or {}).items()},
                 )
                 given.append(one)
                 nearest = nearest or found
             scores, normal = grid_scores(configs, given, votes) if configs else (None, {})
             weights = None
             if weights_by is not None:
-                weights = sum(assignment_weights(weights_by, one) for one in given) / len(given)
+                of_views = given[:n_views]
+                weights = sum(assignment_weights(weights_by, one) for one in of_views)
+                weights = weights / len(of_views)
             of_first = normal.get(configs[0].base) if with_nearest and configs else None
             normals = None if of_first is None else K.xp.concatenate(of_first, 0)
             parts.append((scores, weights, *(nearest or (None, None)), normals))
@@ -158,6 +196,7 @@ class BankBatch:
         with_nearest: bool,
         oracle: Array | None,
         hidden: Array | None,
+        external: Mapping[Base, Array],
     ) -> tuple[CalibrationInput, tuple[Array, Array] | None]:
         """What the calibration of new clips needs in one view, and their nearest normals."""
         bases = _bases(configs)
@@ -173,7 +212,7 @@ class BankBatch:
         )
         given = CalibrationInput(
             calibration=own.scores,
-            scores=computed.scores,
+            scores={**computed.scores, **external},
             domain_starts=self.starts,
             domain_distance=computed.domain,
             oracle=oracle,
@@ -280,9 +319,7 @@ class BankBatch:
             for view in views:
                 bases = _bases(asked[view])
                 calibrated, geometries = _calibrated(asked[view])
-                computed = scores_within(
-                    self._views[view], self.starts, [*bases, *calibrated], ~away, geometries
-                )
+                computed = self._within(view, [*bases, *calibrated], ~away, geometries)
                 supports: dict[Base, Support] = {}
                 by_side = [
                     CalibrationInput(
@@ -311,10 +348,25 @@ class BankBatch:
         missing = [base for base in dict.fromkeys(bases) if base not in own.scores]
         unknown = [name for name in dict.fromkeys(geometries) if name not in own.domain]
         if missing or unknown:
-            computed = scores_within(self._views[view], self.starts, missing, None, unknown)
+            computed = self._within(view, missing, None, unknown)
             own.scores.update(computed.scores)
             own.domain.update(computed.domain)
         return own
+
+    def _within(
+        self, view: int, bases: Sequence[Base], members: Bools | None, geometries: Sequence[str]
+    ) -> SubsetScores:
+        """`scores_within` of one view, and of external scorers."""
+        computed = scores_within(self._views[view], self.starts, bases, members, geometries)
+        for base in dict.fromkeys(bases):
+            if base.is_external:
+                if self._external is None:
+                    raise InputError(
+                        f"{base.name!r} is computed for one machine at a time: use NormalBank."
+                    )
+                values = self._external.within(base, members)
+                computed.scores[base] = self._kernels.from_host(values, self._unit)
+        return computed
 
 
 def _size(unit: Array) -> int:

@@ -17,19 +17,15 @@ from numpy.typing import ArrayLike
 from daco.data.views import Bands
 from daco.errors import NotEnoughClipsError
 from daco.method.bank import Domains, NormalBank
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
 from daco.method.distances import equal_views
+from daco.method.external import Candidates, is_detector, parse_pool
 from daco.method.floor import choice_floor
 from daco.method.grid_table import config_names, numbers, require_known
+from daco.method.limits import refuse_oracle
 from daco.method.pseudo_anomalies import moved_normals
-from daco.method.viability import (
-    PseudoScores,
-    Viability,
-    pseudo_scores,
-    refuse_oracle,
-    viability_veto,
-)
+from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
 from daco.text import quantity
 from daco.validation import Bools, as_embeddings
 
@@ -97,6 +93,7 @@ def choose(
     floor: Floor | None = None,
     veto: Viability | None = None,
     *,
+    default: str = DEFAULT_CONFIG,
     default_criterion: float | None = None,
 ) -> Choice:
     """Choose the smallest criterion, unless the fixed default is as good within the noise.
@@ -115,7 +112,10 @@ def choose(
     floor : Floor, optional
         Its sd is the noise; where it is not known, the default stays.
     veto : Viability, optional
-        What it excludes is not chosen, not even the default.
+        What it excludes is not chosen, not even the default. Tables of scores, which it cannot
+        judge, may be chosen.
+    default : str
+        The candidate that stays within the noise.
     default_criterion : float, optional
         Of the default where it is not a candidate; it is reported and decides nothing.
 
@@ -135,7 +135,7 @@ def choose(
     ranked = np.where(allowed, values, np.nan)
     if np.isnan(ranked).all():
         left = [name for name, ok in zip(names, allowed, strict=True) if ok]
-        return _fallback(left, "no candidate has a criterion")
+        return _fallback(left, "no candidate has a criterion", default)
     pick = int(np.nanargmin(ranked))
     noise = np.inf if floor is None else floor.sd
     figures = "noise unknown" if floor is None else f"floor {floor.mean:.3f}, noise {noise:.3f}"
@@ -143,10 +143,10 @@ def choose(
     count = int(allowed.sum())
     smallest = f"smallest balance criterion of {count}"
     chosen = pick
-    if DEFAULT_CONFIG in names:
-        at = names.index(DEFAULT_CONFIG)
+    if default in names:
+        at = names.index(default)
         default_criterion = float(values[at])
-        if DEFAULT_CONFIG in vetoed:
+        if default in vetoed:
             why = f"{smallest}: {values[pick]:.3f}; the veto excludes the default"
         elif pick == at:
             why = f"{smallest}: {values[pick]:.3f}"
@@ -175,23 +175,26 @@ def _allowed(names: list[str], veto: Viability | None) -> tuple[Bools, dict[str,
     """The candidates that may be chosen, those that the veto excludes, and a note about it."""
     vetoed, note = {}, ""
     if veto is not None:
-        require_known(names, veto.configs, "The label-free veto")
+        judged = [
+            n for n in names if n in veto.configs or not ScoreConfig.parse(n).base.is_external
+        ]
+        require_known(judged, veto.configs, "The label-free veto")
         vetoed = {name: veto.reasons[name] for name in names if name in veto.reasons}
         note = f"the veto excludes {', '.join(vetoed)}" if vetoed else ""
         note = "the veto abstains" if veto.abstains else note
     return np.array([name not in vetoed for name in names]), vetoed, note
 
 
-def _fallback(names: list[str], why: str) -> Choice:
-    use = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
-    what = "the fixed default" if use == DEFAULT_CONFIG else "the first candidate"
+def _fallback(names: list[str], why: str, default: str = DEFAULT_CONFIG) -> Choice:
+    use = default if default in names else names[0]
+    what = "the fixed default" if use == default else "the first candidate"
     return Choice(use, f"{why}, so {what}", use)
 
 
 def choose_config(
     X: ArrayLike,
     domains: Domains | None = None,
-    pool: Iterable[str | ScoreConfig] | None = None,
+    pool: Candidates | None = None,
     *,
     bands: Bands = 1,
     n_splits: int = CHOICE_SPLITS,
@@ -207,7 +210,7 @@ def choose_config(
     X : (N, D)
         Embeddings of the normals.
     domains : N labels, optional
-    pool : iterable of str or ScoreConfig, optional
+    pool : iterable of configurations, detectors and tables of scores, optional
         The candidates; :func:`daco.method.config.blind_pool` by default.
     bands : int or Views
         How a vector is divided.
@@ -216,7 +219,7 @@ def choose_config(
     veto : bool
         Whether candidates that do not detect pseudo-anomalies made of the normals are excluded.
     bank : NormalBank, optional
-        Of `X`, where there is one already.
+        Of `X` and the scorers of the pool, where there is one already.
     balance : Balance, optional
         The criterion, where it is known: of the candidates, then of a default that is none.
 
@@ -227,11 +230,11 @@ def choose_config(
     >>> choose_config(np.random.default_rng(0).normal(size=(20, 4))).reason
     'one domain: nothing to balance, so the fixed default'
     """
-    grid = blind_pool() if pool is None else parse_grid(pool)
+    grid, scorers = parse_pool(blind_pool() if pool is None else pool)
     refuse_oracle(grid)
     names = config_names(grid)
     if bank is None:
-        bank = NormalBank(X, domains, bands=bands)
+        bank = NormalBank(X, domains, bands=bands, scorers=scorers)
     if len(bank.domains) == 1:
         return _fallback(names, "one domain: nothing to balance")
     default = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
@@ -242,11 +245,13 @@ def choose_config(
         name, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
         return _fallback(names, f"too few clips to compare ({quantity(size, 'clip')} of {name})")
     pseudo = None
-    if veto:
+    detectors = {label: each for label, each in scorers.items() if is_detector(each)}
+    judged = [config for config in grid if config.label not in scorers or config.label in detectors]
+    if veto and judged:
         try:
             rows = equal_views(as_embeddings(X), bands)
             made = moved_normals(rows, domains, seed=seed)
-            pseudo = pseudo_scores(rows, domains, made, names, bands=bands)
+            pseudo = pseudo_scores(rows, domains, made, judged, bands=bands, scorers=detectors)
         except NotEnoughClipsError:
             pass
     choice = choose(

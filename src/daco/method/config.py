@@ -5,6 +5,7 @@ The grammar (``{}`` marks a number, ``|`` a choice, ``<base>`` a code of :mod:`d
     raw-k{k}                                mean cosine distance to the k nearest normals
     ldn-ratio-K{K}                          local density normalisation over K neighbours
     <base>                                  any other base score, as it is
+    ext-{label}                             a detector or scores from elsewhere, as they are
     conf-soft|hard|oracle-m{m}-<base>       per-domain quantile maps, prior strength m
     ratio-soft|hard|oracle-<base>           divided by the domain's median
     zscore-soft|hard|oracle-<base>          standardised in the domain
@@ -102,6 +103,8 @@ class ScoreConfig:
         The base score is taken in every band by itself and averaged over bands.
     members : tuple of Base
         What ``zmin`` fuses.
+    label : str
+        Which external scorer ``ext`` is.
 
     Examples
     --------
@@ -122,6 +125,7 @@ class ScoreConfig:
     prior_strength: float = 0
     bandwise: bool = False
     members: tuple[Base, ...] = ()
+    label: str = ""
 
     def __post_init__(self) -> None:
         _require(self.scorer in SCORERS, "scorer", tuple(SCORERS), self.scorer)
@@ -137,6 +141,10 @@ class ScoreConfig:
         fused = self.scorer == "zmin"
         known = parse_base(self.base.name) == self.base if fused else not self.members
         _require(known, "members", "two or more different bases" if fused else "()", self.members)
+        external = parse_base(f"ext-{self.label}") is not None
+        _require(
+            external if self.scorer == "ext" else not self.label, "label", "a name", self.label
+        )
         _require(
             self.calibration in (None, *CALIBRATIONS), "calibration", CALIBRATIONS, self.calibration
         )
@@ -156,7 +164,7 @@ class ScoreConfig:
     @cached_property
     def base(self) -> Base:
         """The base score under the calibration: configurations share it."""
-        return Base(self.scorer, self.neighbours, self.bandwise, self.members)
+        return Base(self.scorer, self.neighbours, self.bandwise, self.members, self.label)
 
     @property
     def name(self) -> str:
@@ -187,12 +195,12 @@ class ScoreConfig:
         prior_strength: float = 0,
     ) -> ScoreConfig:
         """A base score with a calibration of it."""
-        fields = (calibration, assignment, prior_strength, base.bandwise, base.members)
+        fields = (calibration, assignment, prior_strength, base.bandwise, base.members, base.label)
         return cls(base.scorer, base.neighbours, *fields)
 
     @classmethod
     def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
-        """The configuration a name stands for."""
+        """The configuration a name stands for; ``recommended`` is `RECOMMENDED_CONFIG`."""
         if isinstance(name, ScoreConfig):
             return name
         if not isinstance(name, str):
@@ -200,6 +208,7 @@ class ScoreConfig:
                 f"A configuration is a name such as {DEFAULT_CONFIG!r}. Got {name!r} "
                 f"({type(name).__name__}) instead."
             )
+        name = RECOMMENDED_CONFIG if name == "recommended" else name
         config = _parse(name)
         if config is None or config.name != name:
             raise ConfigError(f"Unknown configuration {name!r}.{_hint(name, config)}")
@@ -292,6 +301,20 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
     for code in (*_FRONTIER_WHOLE, *(_FRONTIER_BANDWISE if bands > 1 else ())):
         grid += _calibrations(_base(code))
     return [*grid, ScoreConfig.of(Base("genrep"))]
+
+
+def calibrations_of(base: Base) -> list[ScoreConfig]:
+    """Candidates of one base score: as it is, and with soft assignment under calibrations.
+
+    Examples
+    --------
+    >>> from daco.method.bases import Base
+    >>> from daco.method.config import calibrations_of
+    >>> [str(config) for config in calibrations_of(Base("ext", label="iforest"))][:3]
+    ['ext-iforest', 'conf-soft-m0-ext-iforest', 'conf-soft-m10-ext-iforest']
+    """
+    quantiles = [ScoreConfig.of(base, "conf", "soft", m) for m in _STRENGTHS]
+    return [ScoreConfig.of(base), *quantiles, ScoreConfig.of(base, "zscore", "soft")]
 
 
 def _calibrations(base: Base) -> list[ScoreConfig]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.data.views import ONE_VIEW, Bands, Views
 from daco.errors import DacoError, InputError
-from daco.method.bank import Domains, Grid, halves, require_clips
+from daco.method.bank import Domains, Grid
 from daco.method.batch import BankBatch
 from daco.method.config import ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
@@ -30,6 +30,7 @@ from daco.method.kernels import (
     require_device,
     require_torch,
 )
+from daco.method.limits import halves, require_clips
 from daco.method.neighbours import list_length
 from daco.method.vote import members_of
 from daco.validation import Float64s, Floats, Indices, as_embeddings, encode_domains, require_whole

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.method.bank import NormalBank, require_clips
+from daco.method.bank import NormalBank
 from daco.method.config import ScoreConfig
 from daco.method.distances import cosine_distances
 from daco.method.kernels import on_host
+from daco.method.limits import require_clips
 from daco.validation import Bools, Float64s, Floats
 
 _GAP, _RISE = 4.0, 1.5
@@ -91,7 +92,7 @@ def scores_of_normals(
 
     Hidden are the clip itself, and the clips of its session or, where that is not known, its
     nearest normals of the same domain in each view. Densities and quantile maps stay those of the
-    whole bank, as for a new clip.
+    whole bank, as for a new clip. External scorers are cross-fitted, a session in one fold.
 
     Parameters
     ----------
@@ -134,8 +135,14 @@ def scores_of_normals(
         np.put_along_axis(hidden, nearest, np.arange(most_hidden)[:, None] < count, axis=0)
         return hidden
 
+    groups = [name or f"clip {row}" for row, name in enumerate(sessions)] or None
+    external = {
+        base: bank._external.within(base, groups=groups)[0]
+        for base in bank._batch.external_bases([parsed])
+    }
     with bank._batch.exact_products():
-        examined = bank._batch.examine(bank._on_device(bank._units), [parsed], hide=hide)
+        units = bank._on_device(bank._units)
+        examined = bank._batch.examine(units, [parsed], hide=hide, external=external)
     scores = np.empty(len(bank))
     scores[order] = on_host(examined.scores)[0, 0]
     return scores

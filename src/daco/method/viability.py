@@ -8,9 +8,10 @@ not rank: pseudo scores say little about the order of the configurations that it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ from daco.errors import InputError, NotEnoughClipsError
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.bank import Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.limits import refuse_oracle
 from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
 from daco.validation import Bools, Float64s, Floats, Indices, as_embeddings, encode_domains
 
@@ -148,6 +150,7 @@ def pseudo_scores(
     configs: Grid,
     *,
     bands: Bands = 1,
+    scorers: Mapping[str, Any] | None = None,
 ) -> PseudoScores:
     """Score pseudo-anomalies of one machine with every configuration of a grid.
 
@@ -165,6 +168,8 @@ def pseudo_scores(
     configs : grid
     bands : int
         Equal consecutive parts of a vector, see :class:`daco.method.bank.NormalBank`.
+    scorers : {label: detector}, optional
+        External scorers of the grid; none that is a table of scores.
 
     Raises
     ------
@@ -209,7 +214,8 @@ def pseudo_scores(
     for code in judged:
         if set(anomalies.kinds[held[anomalies.origin] == code].tolist()) != set(kinds):
             raise InputError(f"{labels[code]} lacks some kinds of pseudo-anomalies: {kinds}.")
-    parts = _scored_parts(X, codes, anomalies, grid, held, judged, sizes, bands)
+    bank_of = partial(NormalBank, bands=bands, scorers=scorers)
+    parts = _scored_parts(X, codes, anomalies, grid, held, judged, sizes, bank_of)
     plain = grid.index(raw)
     by_kind = np.stack([_separation(parts, judged, (kind,))[0].mean(axis=1) for kind in kinds], 1)
     shown = zip(kinds, by_kind[plain].tolist(), strict=True)
@@ -240,7 +246,7 @@ def _scored_parts(
     held: Indices,
     judged: Sequence[int],
     sizes: Indices,
-    bands: Bands,
+    bank_of: Callable[[Floats, Indices], NormalBank],
 ) -> list[_Part]:
     """Scores of held-out clips and pseudo-anomalies, turn by turn and domain by domain."""
     moved, clean = as_embeddings(anomalies.vectors), as_embeddings(anomalies.clean)
@@ -249,7 +255,7 @@ def _scored_parts(
         away = anomalies.rows[fold]
         stays = np.ones(len(X), bool)
         stays[away[away >= 0]] = False
-        bank = NormalBank(X[stays], codes[stays], bands=bands)
+        bank = bank_of(X[stays], codes[stays])
         own = bank.leave_one_out(grid)
         made = np.flatnonzero(np.isin(anomalies.origin, fold))
         scores = bank.score(np.concatenate([clean[fold], moved[made]]), grid)
@@ -388,12 +394,3 @@ def _notes(machines: list[PseudoScores]) -> list[str]:
             "was held out for them."
         )
     return notes
-
-
-def refuse_oracle(grid: Sequence[ScoreConfig]) -> None:
-    """Raise an InputError for a configuration that reads the true domains of test clips."""
-    for config in grid:
-        if config.assignment == "oracle":
-            raise InputError(
-                f"{config.name!r} reads true domains; selection must not. Remove it from the grid."
-            )

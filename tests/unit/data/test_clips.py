@@ -360,7 +360,7 @@ def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty. A manifest needs a header"),
+        ("", "is empty. It needs a header"),
         ("file\na.wav\n", r"has no column 'path'; its columns are 'file'"),
         ("path\n", "has a header but no rows"),
         ("path,path\na.wav,b.wav\n", "has the column 'path' more than once"),

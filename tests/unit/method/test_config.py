@@ -19,7 +19,9 @@ from daco.method.config import (
 
 @st.composite
 def simple_bases(draw):
-    scorer = draw(st.sampled_from([name for name in SCORERS if name not in ("zmin", *VOTES)]))
+    scorer = draw(
+        st.sampled_from([name for name in SCORERS if name not in ("zmin", "ext", *VOTES)])
+    )
     facts = SCORERS[scorer]
     number = draw(st.integers(1, 999)) if facts.letter else 0
     return Base(scorer, number, bandwise=facts.local and draw(st.booleans()))
@@ -30,9 +32,14 @@ fusions = st.lists(simple_bases(), min_size=2, max_size=4, unique=True).map(
 )
 
 
+external = st.from_regex(r"[A-Za-z][A-Za-z0-9_.]{0,9}", fullmatch=True).map(
+    lambda label: Base("ext", label=label)
+)
+
+
 @st.composite
 def configs(draw):
-    base = draw(simple_bases() | fusions)
+    base = draw(simple_bases() | fusions | external)
     suitable = [name for name in CALIBRATIONS if name != "ratio" or not base.signed]
     calibration = draw(st.sampled_from([None, *suitable]))
     if calibration is None:
@@ -49,7 +56,7 @@ def test_the_name_is_the_configuration(config):
     assert ScoreConfig.parse(config.name).name == config.name
 
 
-@given(simple_bases() | fusions)
+@given(simple_bases() | fusions | external)
 def test_the_code_inside_a_name_is_the_base(base):
     assert parse_base(base.code) == base
     assert "{" not in base.words
@@ -59,6 +66,22 @@ def test_the_code_inside_a_name_is_the_base(base):
 @given(configs(), configs())
 def test_different_configurations_have_different_names(one, other):
     assert (one.name == other.name) == (one == other)
+
+
+def test_recommended_is_a_name_for_the_vote():
+    assert ScoreConfig.parse("recommended").name == "vote"
+
+
+@pytest.mark.parametrize("name", ["ext-", "ext-1", "ext-a-b", "ratio-soft-ext-a", "zmin-k1+ext-a"])
+def test_an_external_scorer_has_a_plain_label_and_no_ratio(name):
+    with pytest.raises(ConfigError):
+        ScoreConfig.parse(name)
+
+
+@pytest.mark.parametrize("fields", [{"scorer": "ext"}, {"scorer": "genrep", "label": "mine"}])
+def test_only_external_scorers_have_a_label(fields):
+    with pytest.raises(ConfigError, match="label"):
+        ScoreConfig(neighbours=0, **fields)
 
 
 def test_the_frontier_grid_begins_with_the_papers_and_repeats_nothing():

@@ -1,0 +1,211 @@
+"""Score tables: what another system says of normals that it did not train on, and of test clips.
+
+A table is a CSV or Parquet file with the columns ``path`` and ``score``, and any of ``machine``,
+``section``, ``domain``, ``split`` (``train`` for the normals, ``test``), ``label`` and
+``weight_<domain>``; or a folder of challenge files, with the normals in
+``anomaly_score_<machine>_section_<n>_train.csv``. What is not there is read from DCASE names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daco.data.clips import ONE_DOMAIN, stem_of
+from daco.data.columns import clip_columns, read_value
+from daco.data.dcase import require_normal_names
+from daco.data.manifest import NOTHING, csv_lines, parquet_lines
+from daco.data.parquet import naming_file
+from daco.errors import DataError, InputError
+from daco.evaluation.scorefiles import SCORES, Key, machine_title, parse_file_name, parse_rows
+from daco.text import name_list, quantity, suggestion
+from daco.validation import Indices
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WEIGHT = "weight_"
+"""Before the name of a domain: the column with the clips' weights of that domain."""
+
+_COLUMNS = ("path", "machine", "section", "domain", "split", "label")
+_NEEDED = ("path", "machine", "split", "score")
+_TRAIN = re.compile(r"(_section_\d+)_train")
+_USED = re.compile(rf"{'|'.join(_COLUMNS)}|score|{WEIGHT}.+")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """The scores of one system; made by :func:`read_score_table`.
+
+    ``clips`` has one row per clip and the columns of the module's description, all clip columns
+    among them; ``notes`` are sentences about what is odd.
+    """
+
+    path: Path
+    clips: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    @property
+    def machines(self) -> tuple[Key, ...]:
+        """Machines and sections, in the order of the table."""
+        keys = zip(self.clips["machine"], self.clips["section"], strict=True)
+        return tuple(dict.fromkeys(keys))
+
+    def machine(self, machine: str, section: str = "00") -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The rows of a machine's normals, and those of its test clips."""
+        if (machine, section) not in self.machines:
+            known = [machine_title(*key) for key in self.machines]
+            near = suggestion(machine_title(machine, section), known)
+            raise InputError(
+                f"{self.path} has no score of {machine!r}, section {section}. It has "
+                f"{name_list(known)}.{near}"
+            )
+        own = self.clips[(self.clips["machine"] == machine) & (self.clips["section"] == section)]
+        parts = {split: own[own["split"] == split] for split in ("train", "test")}
+        for split, part in parts.items():
+            if part.empty:
+                what = "normals that the system did not train on" if split == "train" else "clips"
+                raise DataError(
+                    f"{machine_title(machine, section)} has no row of the split {split!r}. Add the "
+                    f"scores of {what}.",
+                    path=self.path,
+                )
+        return parts["train"], parts["test"]
+
+
+def read_score_table(path: Path | str) -> ScoreTable:
+    r"""Read the scores of another system, checked; errors name the file and the row or line.
+
+    Parameters
+    ----------
+    path : path
+        A CSV or Parquet file, or a folder of challenge files, as the module describes. Rows are
+        counted from 1, without the header.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "own.csv")
+    >>> rows = ["path,machine,domain,split,score", "a.wav,fan,slow,train,0.1",
+    ...         "b.wav,fan,fast,train,0.3", "c.wav,fan,,test,0.2"]
+    >>> _ = path.write_text("\n".join(rows))
+    >>> normals, test = read_score_table(path).machine("fan")
+    >>> normals["domain"].tolist(), test["score"].tolist()
+    (['slow', 'fast'], [0.2])
+    """
+    import pandas as pd
+
+    path = Path(path).expanduser()
+    with naming_file(path):
+        given = _read_folder(path) if path.is_dir() else _read_file(path)
+        columns = clip_columns(given, len(given["path"]), _COLUMNS)
+        clips = pd.DataFrame({name: list(column) for name, column in columns.items()}, dtype=object)
+        if clips["domain"].isna().all():
+            clips["domain"] = ONE_DOMAIN
+        numbers = [name for name in clips if name not in _COLUMNS]
+        clips = clips.astype(dict.fromkeys(numbers, np.float64))
+        normals = clips[clips["split"] == "train"]
+        for rows, what in (
+            (clips[clips.duplicated(["machine", "section", "split", "path"])], "is there twice"),
+            (normals[normals["label"] == 1], "is of the split 'train', but an anomaly"),
+            (normals[normals["domain"].isna()], "is of the split 'train', but has no domain"),
+        ):
+            if len(rows):
+                raise InputError(f"row {rows.index[0] + 1}: {rows['path'].iloc[0]!r} {what}.")
+        return ScoreTable(path, clips, tuple(require_normal_names(normals["path"].tolist())))
+
+
+def _read_file(path: Path) -> dict[str, list[Any]]:
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError("no score table: give a .csv or .parquet file, or a folder of files.")
+    lines = (
+        csv_lines(path) if path.suffix.lower() == ".csv" else parquet_lines(path, _USED.fullmatch)
+    )
+    names = (str(name).strip() for name in next(lines))  # those of domains keep their case
+    header = [name if name.startswith(WEIGHT) else name.lower() for name in names]
+    used = [name for name in header if _USED.fullmatch(name)]
+    for name in ("path", "score"):
+        if name not in header:
+            remedy = f"Its columns are {name_list(map(repr, header))}."
+            if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
+                remedy = "Of challenge files give the folder."
+            raise InputError(f"there is no column {name!r}. {remedy}")
+    if len(set(used)) < len(used):
+        raise InputError(f"a column is there twice: {name_list(map(repr, used), 12)}.")
+    columns: dict[str, list[Any]] = {name: [] for name in used}
+    for number, line in enumerate(lines, 1):
+        row = dict(zip(header, line, strict=True))
+        for name, values in columns.items():
+            text = (row[name] or "").strip()
+            try:
+                values.append(_value(name, text))
+            except ValueError as expected:
+                raise InputError(
+                    f"row {number}, column {name!r}: {text!r} is not {expected}."
+                ) from None
+    if not columns["path"]:
+        raise InputError("the table has a header but no rows.")
+    return columns
+
+
+def _value(name: str, text: str) -> Any:
+    if text.lower() in NOTHING and name not in _NEEDED:
+        return None
+    if name in _COLUMNS:
+        return read_value(name, text.removesuffix(".0").zfill(2) if name == "section" else text)
+    try:
+        if math.isfinite(value := float(text)):
+            return value
+    except ValueError:
+        pass
+    raise ValueError("a finite number")
+
+
+def _read_folder(folder: Path) -> dict[str, list[Any]]:
+    rows: list[tuple[Any, ...]] = []
+    problems: list[str] = []
+    for path in sorted(folder.glob(f"{SCORES}_*.csv")):
+        name, is_train = _TRAIN.subn(r"\1_test", path.name)
+        parsed = parse_file_name(name)
+        if parsed is None:
+            problems.append(f"{path.name}: not a name such as {SCORES}_fan_section_00_train.csv")
+            continue
+        names, scores = parse_rows(path.read_text("utf-8"), SCORES, path.name, problems)
+        shared = (*parsed[1:3], "train" if is_train else "test")
+        rows += [(name, *shared, score) for name, score in zip(names, scores, strict=True)]
+    if problems:
+        raise InputError(name_list(problems, 20))
+    if not rows:
+        raise InputError(f"there is no file {SCORES}_<machine>_section_<n>_test.csv in it.")
+    columns = map(list, zip(*rows, strict=True))
+    return dict(zip(("path", "machine", "section", "split", "score"), columns, strict=True))
+
+
+def match_names(names: Sequence[str], paths: Sequence[str], where: str) -> Indices:
+    """The position of each name among paths: the whole path, else without folders and ending.
+
+    Parameters
+    ----------
+    names, paths : texts
+    where : str
+        What has the paths, for the error that lists names that it lacks.
+
+    Examples
+    --------
+    >>> from daco.evaluation.score_tables import match_names
+    >>> match_names(["b", "a"], ["fan/a.wav", "fan/b.wav"], "the table")
+    array([1, 0])
+    """
+    for short in (str, stem_of):
+        at = {short(path): row for row, path in enumerate(paths)}
+        missing = [name for name in names if short(name) not in at]
+        if not missing and len(at) == len(paths):
+            return np.array([at[short(name)] for name in names], np.intp)
+    what = f"lacks {quantity(missing, 'clip')}: {name_list(missing)}"
+    raise InputError(f"{where} {what if missing else 'has clips of one name in several folders'}.")

@@ -1,0 +1,320 @@
+"""Networks of other packages are used by name as daco's own, and broken ones are named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from small_clips import RATE, make_clips
+from third_party import write_package
+
+from daco.backbones import load
+from daco.backbones.installed import installed_networks
+from daco.backbones.readout import pool
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
+from daco.embedding.embed import embed_clips
+from daco.embedding.frontend import Listener, frontend_of
+from daco.errors import InputError, ModelError, WeightsError
+
+NETWORKS = """
+from pathlib import Path
+
+import numpy as np
+from daco.backbones import Backbone
+
+
+class Grid:
+    sample_rate = 8000
+    shortest = 400
+
+    def grid(self, waveforms):
+        assert waveforms.dtype == np.float32
+        clips = waveforms[:, : waveforms.shape[1] // 40 * 40].reshape(len(waveforms), -1, 4, 10)
+        return np.abs(clips) + np.arange(4)[:, None]
+
+
+class Vector:
+    sample_rate = 8000
+
+    def __init__(self, weights=None, device="cpu"):
+        self.scale = 1.0 if weights is None else float(Path(weights).read_text())
+
+    def embed(self, waveforms):
+        return self.scale * np.stack([waveforms.std(1), np.ones(len(waveforms))], axis=1)
+
+
+class Both(Backbone):
+    name, sample_rate, frame_rate = "both", 8000, 200.0
+
+    def embed(self, waveforms):
+        return waveforms[:, :3].astype("float64")
+
+    def grid(self, waveforms):
+        return Grid().grid(waveforms)
+
+
+class Full(Backbone):
+    sample_rate, readouts, default_readout = 8000, ("first", "two"), "two"
+
+    def embed_many(self, waveforms, readouts):
+        return {name: waveforms[:, : 1 + (name == "two")] for name in readouts}
+"""
+POINTS = [f"daco.backbones:{name.lower()} = plugin:{name}" for name in ("Grid", "Vector", "Both")]
+POINTS += ["daco.backbones:full = plugin:Full", "daco.backbones:logmel = plugin:Grid"]
+
+
+@pytest.fixture(autouse=True)
+def _forget_plugins():
+    yield
+    for name in ("plugin", "broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    folder = write_package(tmp_path / "site", NETWORKS, *POINTS)
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def waves(clips=3, samples=RATE):
+    return np.random.default_rng(1).normal(scale=0.1, size=(clips, samples)).astype(np.float32)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("readout", ["mean", "meanstd", "band", "max", "gem-p3", "rdp-g4"])
+def test_a_grid_has_every_pooled_readout(readout):
+    net, clips = load("grid"), waves()
+    module = sys.modules["plugin"]
+    wanted = pool(module.Grid().grid(clips), readout)
+    found = net.embed(clips, readout)
+    np.testing.assert_array_equal(found, np.asarray(wanted, np.float32))
+    assert found.dtype == np.float32
+    assert net.bands(readout) == (1 if "mean" in readout else 4)
+    assert net.default_readout == "mean"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_grid_has_a_modulation_spectrum_where_its_frame_rate_is_known():
+    assert load("both").embed(waves(), "mod").shape == (3, 7 * 1 * 10)
+    with pytest.raises(InputError, match="grid has no readout 'mod'"):
+        load("grid").embed(waves(), "mod")
+
+
+@pytest.mark.usefixtures("installed")
+def test_vectors_are_float32_whatever_the_network_returns():
+    clips = waves()
+    both = load("both")
+    assert both.readouts[0] == both.default_readout == "own"
+    np.testing.assert_array_equal(both.embed(clips), clips[:, :3])
+    assert both.embed(clips).dtype == np.float32
+    # 16-bit samples are given as floats within -1 and 1
+    samples = np.round(clips * 32768).astype(np.int16)
+    np.testing.assert_allclose(both.embed(samples), clips[:, :3], rtol=0, atol=1 / 65536)
+    assert load("vector").readouts == ("own",)
+    with pytest.raises(InputError, match="vector has no readout 'band'"):
+        load("vector").embed(clips, "band")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_whole_backbone_keeps_its_own_readouts():
+    net, clips = load("full"), waves()
+    assert net.default_readout == "two"
+    np.testing.assert_array_equal(net.embed(clips, "first"), clips[:, :1])
+    assert net.package == "some-plugin 1.0"
+
+
+@pytest.mark.usefixtures("installed")
+def test_names_of_daco_are_never_overridden():
+    assert "logmel" not in installed_networks()
+    assert load("logmel").package is None
+    with pytest.raises(InputError, match=r"both, full, grid, vector.*Did you mean 'vector'"):
+        load("vectr")
+
+
+@pytest.mark.usefixtures("installed")
+def test_weights_reach_a_network_that_has_them(tmp_path):
+    file = tmp_path / "scale.txt"
+    file.write_text("2.0")
+    clips = waves()
+    scaled = load("vector", weights=file)
+    np.testing.assert_allclose(scaled.embed(clips), 2 * load("vector").embed(clips), rtol=1e-6)
+    assert len(scaled.weights_sha256) == 64
+    with pytest.raises(WeightsError, match="must be a file"):
+        load("vector", weights=tmp_path / "nowhere")
+    with pytest.raises(InputError, match="takes no such weights"):
+        load("grid", weights=file)
+    with pytest.raises(InputError, match="precision"):
+        load("grid", precision="bf16")
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_is_a_view_beside_logmel(tmp_path):
+    table = make_clips(tmp_path / "clips", 6, (RATE,))
+    net = load("grid+logmel")
+    embed_clips(table, net, tmp_path / "e.parquet", readouts=net.resolve(["grid-rdp-g4", "mod"]))
+    made = EmbeddingTable.read(tmp_path / "e.parquet")
+    assert made.readouts == ("grid-rdp-g4", "mod")
+    assert made.bands("grid-rdp-g4") == 4
+    assert made.origin("grid-rdp-g4")["package"] == "some-plugin 1.0"
+    assert "package" not in made.origin("mod")
+    assert [view.package for view in frontend_of(made, made.readouts).views] == [
+        "some-plugin 1.0",
+        None,
+    ]
+
+
+@pytest.fixture
+def model(installed, tmp_path):
+    table = make_clips(tmp_path / "clips", 6, (RATE,))
+    embed_clips(table, load("grid"), tmp_path / "e.parquet", readouts=["band"])
+    made = EmbeddingTable.read(tmp_path / "e.parquet")
+    frontend = frontend_of(made)
+    fitted = MachineModel.fit(made.matrix(), machine="fan", frontend=frontend, config="raw-k1")
+    fitted.save(tmp_path / "fan.daco")
+    return MachineModel.load(tmp_path / "fan.daco")
+
+
+def test_a_model_loads_the_network_by_name(model):
+    listener = Listener(model.frontend)
+    recording = listener.embed_waveform(waves(1)[0], RATE)
+    assert recording.embeddings.shape == (1, 40)
+    assert model.frontend.package == "some-plugin 1.0"
+
+
+def test_a_model_says_which_package_it_needs(model, installed, monkeypatch):
+    (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
+    sentence = r"'grid' of the package some-plugin 1\.0, and no package .* group daco\.backbones"
+    with pytest.raises(ModelError, match=sentence):
+        Listener(model.frontend)
+    write_package(installed, NETWORKS, *POINTS, version="1.1")
+    with pytest.raises(ModelError, match=r"some-plugin 1\.0; this one is of some-plugin 1\.1"):
+        Listener(model.frontend)
+
+
+def test_another_version_embeds_again(installed, tmp_path):
+    table, out = make_clips(tmp_path / "clips", 6, (RATE,)), tmp_path / "e.parquet"
+    assert embed_clips(table, load("grid"), out).embedded == 6
+    assert EmbeddingTable.read(out).metadata["package"] == "some-plugin 1.0"
+    (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
+    write_package(installed, NETWORKS, *POINTS, version="1.1")
+    assert embed_clips(table, load("grid"), out).reused == 0
+    assert EmbeddingTable.read(out).metadata["package"] == "some-plugin 1.1"
+
+
+BROKEN = {
+    "import no_such_module": "ModuleNotFoundError: No module named 'no_such_module'",
+    "def Net(: pass": "SyntaxError",
+    "import sys; sys.exit(3)": "SystemExit: 3",
+    "Net = 3": "TypeError: 3 is not a callable object",
+    "x = 1": "AttributeError: module 'broken' has no attribute 'Net'",
+    "def Net(): raise OSError('no checkpoint\\nhere')": r"OSError: no checkpoint\)",
+}
+"""The text of a module, and what the message says about it."""
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_broken_package_is_named_and_others_work(code, tmp_path, monkeypatch):
+    folder = write_package(
+        tmp_path / "other", code, "daco.backbones:bad = broken:Net", module="broken", name="bad"
+    )
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(InputError, match=rf"'bad' of bad 1\.0 failed \({BROKEN[code]}"):
+        load("bad")
+    assert load("grid").embed(waves()).shape == (3, 10)
+    assert load("logmel").embed(waves()).shape == (3, 112)
+
+
+WRONG = {
+    "def embed(self, waves): return waves[0]": r"shape \(clips, dim\)\. Got float32",
+    "def embed(self, waves): return waves[:, :0]": r"shape \(clips, dim\)",
+    "def embed(self, waves): return waves[:1, :2]": r"for 2 clips",
+    "def embed(self, waves): return waves[:, :2] * 1j": r"Got complex64",
+    "def embed(self, waves): return [['a', 'b']] * len(waves)": r"Got <U1",
+    "def embed(self, waves): return None": r"Got object of shape \(\)",
+    "def embed(self, waves): return waves[:, :2] / 0 * 0": "NaN or inf",
+    "def embed(self, waves): return waves[:, :3] - waves[:, :3].mean(0)": "evaluation mode",
+    "def embed(self, waves): raise ValueError('odd')": r"1\.0 failed \(ValueError: odd\)",
+    "def grid(self, waves): return waves": r"shape \(clips, time, frequency, dim\)",
+    "def other(self, waves): return waves": "method embed or grid",
+    "name = 'else'\n    def embed(self, waves): return waves[:, :2]": "has the name 'else'",
+    "sample_rate = 0.5": r"sample_rate of 'bad' must be in hertz\. Got 0\.5",
+}
+"""The body of a class, and what the message says about it."""
+
+
+@pytest.mark.parametrize("body", WRONG)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_wrong_results_are_refused_before_any_recording_is_read(body, tmp_path, monkeypatch):
+    code = f"class Net:\n    sample_rate = 8000\n    {body}\n"
+    point = "daco.backbones:bad = broken:Net"
+    folder = write_package(tmp_path / "other", code, point, module="broken", name="bad")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(InputError, match=WRONG[body]) as error:
+        load("bad")
+    assert "'bad'" in str(error.value)
+
+
+def test_a_failure_at_a_recording_names_the_recording_and_the_network(tmp_path, monkeypatch):
+    code = """
+    class Net:
+        sample_rate = 8000
+
+        def embed(self, waves):
+            if waves.max() > 0.8:
+                raise RuntimeError("too loud")
+            return waves[:, :2]
+    """
+    point = "daco.backbones:bad = broken:Net"
+    monkeypatch.syspath_prepend(
+        write_package(tmp_path / "other", code, point, module="broken", name="bad")
+    )
+    table, net = make_clips(tmp_path / "clips", 9, (RATE,)), load("bad")  # levels 0.1 to 0.9
+    with pytest.raises(
+        ValueError, match=r"0008\.wav: The network 'bad' of bad 1\.0 .*RuntimeError: too loud"
+    ):
+        embed_clips(table, net, tmp_path / "e.parquet")
+    report = embed_clips(table, net, tmp_path / "e.parquet", on_error="skip")
+    assert (report.clips, len(report.skipped)) == (8, 1)
+
+
+def test_two_packages_with_one_name_are_both_named(installed, tmp_path, monkeypatch):
+    folder = write_package(
+        tmp_path / "other", "", "daco.backbones:grid = broken:Net", module="broken", name="second"
+    )
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(InputError, match=r"second 1\.0 and some-plugin 1\.0 have a network 'grid'"):
+        load("grid")
+
+
+def test_torch_tensors_are_taken_too(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    code = """
+    import torch
+
+    class Net:
+        sample_rate = 8000
+
+        def embed(self, waves):
+            return torch.from_numpy(waves)[:, :2].requires_grad_().to(torch.bfloat16)
+    """
+    point = "daco.backbones:net = plugin:Net"
+    monkeypatch.syspath_prepend(write_package(tmp_path / "site", code, point))
+    np.testing.assert_allclose(load("net").embed(waves()), waves()[:, :2], rtol=2**-8)
+
+
+def test_packages_are_looked_at_only_for_names_that_are_none_of_daco():
+    code = (
+        "import importlib.metadata as m, sys\n"
+        "def refuse(*a, **k): raise AssertionError('looked')\n"
+        "m.entry_points = refuse\n"
+        "import daco\nfrom daco.backbones import load\nload('logmel')\n"
+        "assert 'torch' not in sys.modules\n"
+        "try: load('other')\nexcept AssertionError: print('looked')"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "looked", found.stderr
