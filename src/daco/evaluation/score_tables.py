@@ -36,7 +36,7 @@ WEIGHT = "weight_"
 
 _COLUMNS = ("path", "machine", "section", "domain", "split", "label")
 _NEEDED = ("path", "machine", "split", "score")
-_TRAIN = re.compile(r"(_section_\d+)_train")
+_TRAIN = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
 _WHAT = ("normals that the system did not train on", "test clips")
 _USED = re.compile(rf"{'|'.join(_COLUMNS)}|score|{WEIGHT}.+")
 
