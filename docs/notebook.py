@@ -57,6 +57,7 @@ PAGES = (
     "coreset.md",
     "remote.md",
     "outgrow.md",
+    "scores-from-elsewhere.md",
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"

@@ -17,7 +17,7 @@ from command_line import refused, run, said
 from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
-from daco.errors import DataError, InputError, NotEnoughClipsError
+from daco.errors import DataError, NotEnoughClipsError
 from daco.experiments.labelfree import select_label_free
 from daco.method.coreset import choose_normals
 
@@ -243,14 +243,16 @@ def test_the_choices_of_many_machines_take_a_line_each(tmp_path):
     assert "One for all machines: use " in text
 
 
-def test_machines_that_cannot_be_judged_are_named():
+def test_machines_that_cannot_be_judged_are_left_out_and_named():
     X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
     table = EmbeddingTable.from_arrays(
         X, machine=np.repeat(["a", "b", "c"], 20), domain=["old", "new"] * 30
     )
     X[[5, 45]] = np.nan  # which no table on disk may have
-    with pytest.raises(InputError) as caught:
+    selection = select_label_free(table, ["raw-k1"])
+    assert [choice.machine for choice in selection.machines] == ["b"]
+    named = [line for line in selection.notes if "is left out: " in line]
+    assert [line[0] for line in named] == ["a", "c"]
+    X[25] = np.nan
+    with pytest.raises(DataError, match="No machine is left"):
         select_label_free(table, ["raw-k1"])
-    head, *named = str(caught.value).splitlines()
-    assert head == "2 of 3 machines could not be judged."
-    assert [line[:3] for line in named] == ["a: ", "c: "]

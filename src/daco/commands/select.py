@@ -51,7 +51,8 @@ def select(
     from daco.compute import require_engine
     from daco.detector.normals import left_out
     from daco.experiments.device import require_device
-    from daco.experiments.inputs import read_grid, read_table
+    from daco.experiments.grids import read_grid
+    from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
     from daco.experiments.study_tables import read_csv_table, write_json
 

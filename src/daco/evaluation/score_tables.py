@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from daco.data.manifest import NOTHING, csv_lines, parquet_lines
 from daco.data.parquet import naming_file
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import SCORES, Key, machine_title, parse_file_name, parse_rows
-from daco.text import name_list, quantity, suggestion
+from daco.text import name_list, quantity
 from daco.validation import Indices
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ WEIGHT = "weight_"
 
 _COLUMNS = ("path", "machine", "section", "domain", "split", "label")
 _NEEDED = ("path", "machine", "split", "score")
-_TRAIN = re.compile(r"(_section_\d+)_train")
+_TRAIN = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
+_WHAT = ("normals that the system did not train on", "test clips")
 _USED = re.compile(rf"{'|'.join(_COLUMNS)}|score|{WEIGHT}.+")
 
 
@@ -59,24 +61,13 @@ class ScoreTable:
 
     def machine(self, machine: str, section: str = "00") -> tuple[pd.DataFrame, pd.DataFrame]:
         """The rows of a machine's normals, and those of its test clips."""
-        if (machine, section) not in self.machines:
-            known = [machine_title(*key) for key in self.machines]
-            near = suggestion(machine_title(machine, section), known)
-            raise InputError(
-                f"{self.path} has no score of {machine!r}, section {section}. It has "
-                f"{name_list(known)}.{near}"
-            )
         own = self.clips[(self.clips["machine"] == machine) & (self.clips["section"] == section)]
-        parts = {split: own[own["split"] == split] for split in ("train", "test")}
-        for split, part in parts.items():
+        parts = own[own["split"] == "train"], own[own["split"] == "test"]
+        for part, what in zip(parts, _WHAT, strict=True):
             if part.empty:
-                what = "normals that the system did not train on" if split == "train" else "clips"
-                raise DataError(
-                    f"{machine_title(machine, section)} has no row of the split {split!r}. Add the "
-                    f"scores of {what}.",
-                    path=self.path,
-                )
-        return parts["train"], parts["test"]
+                title = machine_title(machine, section)
+                raise DataError(f"{title} lacks scores of {what}. Add them.", path=self.path)
+        return parts
 
 
 def read_score_table(path: Path | str) -> ScoreTable:
@@ -187,14 +178,14 @@ def _read_folder(folder: Path) -> dict[str, list[Any]]:
     return dict(zip(("path", "machine", "section", "split", "score"), columns, strict=True))
 
 
-def match_names(names: Sequence[str], paths: Sequence[str], where: str) -> Indices:
-    """The position of each name among paths: the whole path, else without folders and ending.
+def match_names(names: Iterable[str], paths: Iterable[str], where: str) -> Indices:
+    """The position of each name among paths: by the whole path, else without folders and ending.
 
     Parameters
     ----------
     names, paths : texts
     where : str
-        What has the paths, for the error that lists names that it lacks.
+        What has the paths, for the error that lists names without exactly one.
 
     Examples
     --------
@@ -202,10 +193,15 @@ def match_names(names: Sequence[str], paths: Sequence[str], where: str) -> Indic
     >>> match_names(["b", "a"], ["fan/a.wav", "fan/b.wav"], "the table")
     array([1, 0])
     """
+    wanted, known = list(names), list(paths)
     for short in (str, stem_of):
-        at = {short(path): row for row, path in enumerate(paths)}
-        missing = [name for name in names if short(name) not in at]
-        if not missing and len(at) == len(paths):
-            return np.array([at[short(name)] for name in names], np.intp)
-    what = f"lacks {quantity(missing, 'clip')}: {name_list(missing)}"
-    raise InputError(f"{where} {what if missing else 'has clips of one name in several folders'}.")
+        at = defaultdict(list)
+        for row, path in enumerate(known):
+            at[short(path)].append(row)
+        rows = [at[short(name)] for name in wanted]
+        if all(len(each) == 1 for each in rows):
+            return np.concatenate(rows)
+    wrong = [name for name, each in zip(wanted, rows, strict=True) if len(each) != 1]
+    raise InputError(
+        f"{where} has none, or several, of {quantity(wrong, 'clip')}: {name_list(wrong)}."
+    )

@@ -2,8 +2,8 @@
 
 ``daco.study`` is the function `study` in ``run``. Read the modules in the order of the data:
 
-1. ``inputs`` reads tables, grids and machines, ``faultfiles`` injected faults, ``baselines`` scores
-   of other systems;
+1. ``grids`` reads configurations, ``inputs`` tables and machines, ``faultfiles`` injected faults,
+   ``baselines`` scores of other systems;
 2. ``machine`` computes scores, criteria and diagnostics of one machine, in worker processes or,
    with ``device``, of many machines on a GPU; ``veto`` has the pseudo scores and their veto;
 3. ``assembly`` makes tables of the results, ``analysis`` and ``statistics`` evaluate them (E2, E3);

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.evaluation.metrics import QUANTITIES, harmonic_mean
+from daco.evaluation.metrics import harmonic_mean
 from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, blind_pool
-from daco.method.grid_table import column, composed_score, numbers, pivot_machines
+from daco.method.grid_table import column, numbers, pivot_machines
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -24,6 +24,26 @@ def pool_within(names: Collection[str]) -> list[str]:
     return [config.name for config in blind_pool() if config.name in names]
 
 
+def quantities_in(table: pd.DataFrame) -> list[str]:
+    """The metrics of a per-machine table, whose harmonic mean is the official score."""
+    return [str(name) for name in table if str(name).startswith(("auc", "pauc"))]
+
+
+def quantity_title(name: str) -> str:
+    """A metric as tables and figures call it.
+
+    >>> quantity_title("pauc_source")
+    'pAUC source'
+    """
+    return name.replace("auc", "AUC").replace("_", " ")
+
+
+def labelled_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows that have all metrics of the table."""
+    quantities = quantities_in(table)
+    return table.dropna(subset=quantities) if quantities else table[:0]
+
+
 def rows_of(per_machine: pd.DataFrame, split: str) -> pd.DataFrame:
     """The rows of a split, ``dev`` or ``eval``."""
     return per_machine[column(per_machine, "split") == split]
@@ -34,8 +54,8 @@ def blind_choices(
 ) -> dict[str, str]:
     """For each machine the pool configuration of smallest criterion, from its own normals.
 
-    A machine without a criterion (it has one domain) gets the fixed default, or the first of a
-    pool without it.
+    A machine without a criterion gets the fixed default, or the first of a pool without it; where
+    no machine has one, there is no choice.
     """
     part, names = rows_of(per_machine, split), [str(config) for config in pool]
     if part.empty or not names:
@@ -43,6 +63,8 @@ def blind_choices(
     fallback = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
     machines, _, values = pivot_machines(part, ["balance_ks"], configs=names)
     values = np.where(np.isnan(values), np.inf, np.round(values, CRITERION_DIGITS))[:, :, 0]
+    if np.isinf(values).all():
+        return {}
     return {
         machine: fallback if np.isinf(row).all() else names[int(row.argmin())]
         for machine, row in zip(machines, values, strict=True)
@@ -51,21 +73,27 @@ def blind_choices(
 
 def blind_score(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -> float | None:
     """Official score when each labelled machine runs its own choice; None without labels."""
-    part = rows_of(per_machine, split)
-    if not set(QUANTITIES) <= set(part.columns):
+    part = labelled_rows(rows_of(per_machine, split))
+    if part.empty:
         return None
-    part = part.dropna(subset=list(QUANTITIES))
-    labelled = set(part["machine"])
-    chosen = {machine: config for machine, config in choices.items() if machine in labelled}
-    return composed_score(part, chosen) if chosen else None
+    cells = part.set_index(["machine", "config"])[quantities_in(part)]
+    chosen = [choice for choice in choices.items() if choice in cells.index]
+    return float(harmonic_mean(cells.loc[chosen])) if chosen else None
 
 
 def metrics_of(
-    per_machine: pd.DataFrame, split: str, configs: list[str], columns: Sequence[str] = QUANTITIES
+    per_machine: pd.DataFrame,
+    split: str,
+    configs: list[str],
+    columns: Sequence[str] | None = None,
 ) -> Float64s:
-    """Metrics (machines, configurations, 3) of the machines of a split that have all of them."""
+    """Metrics (machines, configurations, quantities) of the machines of a split with all of them.
+
+    ``columns`` are by default those of the official score.
+    """
     part = rows_of(per_machine, split)
-    if part.empty or not set(columns) <= set(part.columns):
+    columns = quantities_in(part) if columns is None else columns
+    if part.empty or not columns or not set(columns) <= set(part.columns):
         return np.empty((0, len(configs), len(columns)))
     values = pivot_machines(part, columns, configs=configs)[2]
     return values[np.isfinite(values).all(axis=(1, 2))]
@@ -139,9 +167,10 @@ def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
     for split in dict.fromkeys(per_machine["split"]):
         for variant, m, name in variants:
             values = metrics_of(per_machine, split, [name]) if name in names else np.empty(0)
-            if not values.size:
+            if not values.size or "auc_target" not in per_machine:
                 continue
-            source, target = values[:, 0, 0], values[:, 0, 1]
+            by_domain = metrics_of(per_machine, split, [name], ["auc_source", "auc_target"])
+            source, target = by_domain[:, 0].T
             gap = source - target
             means = [source.mean(), target.mean(), gap.mean(), np.abs(gap).mean(), np.median(gap)]
             rows.append([split, variant, m, *map(float, means), float(harmonic_mean(values))])
@@ -158,7 +187,7 @@ def gain_table(per_machine: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["machine", "split", "separability_train", "target_auc_gain"]
-    if "separability" not in per_machine:
+    if not {"separability", "auc_target"} <= set(per_machine):
         return pd.DataFrame(columns=columns)
     before, after = (
         per_machine[per_machine["config"] == config].set_index(["machine", "split"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.detector.thresholds import paper_threshold
-from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, false_positive_rates, harmonic_mean
+from daco.evaluation.metrics import NOMINAL_LEVELS, false_positive_rates, harmonic_mean
 from daco.evaluation.statistics import spearman
 from daco.experiments import analysis
 from daco.experiments.decision import GUARDS, decide
@@ -48,7 +48,8 @@ def grid_table(machines: Sequence[Arrays]) -> pd.DataFrame:
         if metrics:
             grid[f"{split}_omega"] = harmonic_mean(np.concatenate(metrics, axis=1), axis=1)
     for split, mine in by_split.items():
-        grid[f"crit_{split}"] = np.mean([m["balance"] for m in mine], axis=0)
+        if not np.isnan(mine[0]["balance"]).all():
+            grid[f"crit_{split}"] = np.mean([m["balance"] for m in mine], axis=0)
     return pd.DataFrame(grid)
 
 
@@ -58,7 +59,7 @@ def per_machine_table(machines: Sequence[Arrays]) -> pd.DataFrame:
         machines,
         lambda machine: {
             "config": machine["configs"],
-            **dict(zip(QUANTITIES, machine["metrics"].T, strict=True)),
+            **dict(zip(machine["quantities"].tolist(), machine["metrics"].T, strict=True)),
             "balance_ks": machine["balance"],
             "uniform_ks": machine["uniformity"],
             "separability": float(machine["separability"]),
@@ -76,11 +77,10 @@ def baselines_table(
         machines,
         lambda machine: {
             "backend": machine["backends"],
-            **dict(zip(QUANTITIES, machine["backend_metrics"].T, strict=True)),
+            **dict(zip(machine["quantities"].tolist(), machine["backend_metrics"].T, strict=True)),
         },
     )
-    rows = [*own.to_dict("records"), *others]
-    return pd.DataFrame(rows, columns=["split", "machine", "backend", *QUANTITIES])
+    return pd.DataFrame([*own.to_dict("records"), *others], columns=own.columns)
 
 
 def vote_scores(machines: Sequence[Arrays]) -> dict[str, float]:
@@ -94,9 +94,11 @@ def vote_scores(machines: Sequence[Arrays]) -> dict[str, float]:
 
 
 def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> pd.DataFrame:
-    """E2: why calibration helps some machines and hurts others."""
+    """E2: why calibration helps some machines and hurts others; empty for one domain."""
     import pandas as pd
 
+    if "auc_target" not in per_machine:
+        return analysis.gain_table(per_machine)
     target = per_machine.set_index(["split", "machine", "config"])["auc_target"]
     rows = []
     for machine in machines:
@@ -262,6 +264,11 @@ def cost_table(
 def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
     """Sentences about results that a study of these machines lacks, and what to add."""
     sentences = []
+    if not any(machine.balanced for machine in machines):
+        sentences.append(
+            "The machines have one domain: there is no balance criterion, and so no choice by it, "
+            "no AUC of each domain and no comparison of their false alarms."
+        )
     if not has_eval:
         sentences.append(
             "No evaluation machines were given, so there is no transfer to measure. Pass an eval "

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from daco.data.clips import stem_of
 from daco.errors import DataError, InputError
-from daco.evaluation.metrics import machine_metrics
 from daco.evaluation.scorefiles import SCORES, ScoreFile, read_score_files
 from daco.experiments.inputs import MachineData
-from daco.experiments.machine import ORACLE
+from daco.experiments.machine import ORACLE, metrics_in_percent
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.method.config import VOTE_CONFIG
 from daco.text import name_list, quantity
@@ -54,8 +53,8 @@ def baseline_rows(
         matched = True
         for machine, values in zip(mine, scores, strict=True):
             if machine.labelled and values is not None:
-                metrics = machine_metrics(values, machine.labels, machine.test_domains)
-                percent = {name: 100 * value for name, value in metrics.items()}
+                [metrics] = metrics_in_percent(machine, values[:, None])
+                percent = dict(zip(machine.quantities, metrics.tolist(), strict=True))
                 rows.append(
                     {"split": split, "machine": machine.title, "backend": system, **percent}
                 )

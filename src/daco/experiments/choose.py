@@ -23,6 +23,7 @@ from daco.experiments.analysis import (
     metrics_of,
     plain,
     pool_within,
+    quantities_in,
     rows_of,
 )
 from daco.experiments.decision import GUARDED, GUARDS, LABEL_FREE, Decision, decide
@@ -153,7 +154,7 @@ def study_choice(
     crit_dev, crit_eval = (
         known_column(grid, name).round(CRITERION_DIGITS) for name in ("crit_dev", "crit_eval")
     )
-    if scores:
+    if scores and not np.isnan(crit_dev).all():
         floor = study_floor(_domain_sizes(scores), n_splits, seed)
     noise = noise_of(floor)
     viability = None if veto is None else veto.viability
@@ -268,7 +269,11 @@ def _deltas(
     """The chosen configuration against other picks, over machines and over test clips."""
     named = [row for row in rows if row["config"] is not None and row["rule"] != VOTE_CONFIG]
     picks = {row["rule"]: row["config"] for row in named}
-    clips = _labelled_clips(scores, [chosen, *picks.values()])
+    # Drawn clips have the metrics of today; those of 2021 take each domain by itself.
+    usual = {"auc_source", "auc_target", "pauc"}, {"auc", "pauc"}
+    clips = []
+    if set(quantities_in(per_machine)) in usual:
+        clips = _labelled_clips(scores, [chosen, *picks.values()])
     deltas = []
     for rule, title in (("dev score", "dev pick"), ("fixed", "fixed default"), ("oracle",) * 2):
         if rule not in picks:
@@ -288,7 +293,8 @@ def _labelled_clips(scores: Sequence[MachineScores], configs: Iterable[str]) -> 
     for machine in scores:
         normal = set(machine.domains[machine.labels == 0].tolist())
         known = machine.split == "eval" and machine.labelled and bool((machine.labels == 1).any())
-        if known and len(normal) > 1 and normal == set(machine.domains.tolist()):
+        own = set(machine.own_domains.tolist())
+        if known and normal == own == set(machine.domains.tolist()):
             columns = np.column_stack([machine.of(config) for config in wanted])
             machines.append(
                 replace(machine, configs=wanted, scores=columns, own=_NONE, names=_NONE)

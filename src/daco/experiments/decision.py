@@ -108,7 +108,8 @@ def _label_free(
 ) -> Decision:
     pool = pool_within(names)
     if not np.isfinite(balance).any() and DEFAULT_CONFIG in names:
-        return Decision(DEFAULT_CONFIG, "fixed default", f"{why}No criterion: the fixed default.")
+        reason = "There is no criterion, which compares two domains: the fixed default is used."
+        return Decision(DEFAULT_CONFIG, "fixed default", f"{reason} The vote needs no choice.")
     if dev is not None and (not pool or not np.isfinite(balance).any()):
         return Decision(select_by_dev_score(names, dev), "dev score", f"{why}The best dev score.")
     if not np.isfinite(balance).any():

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daco.detector.thresholds import FALSE_ALARM_RATE
-from daco.evaluation.metrics import QUANTITIES, harmonic_mean
+from daco.evaluation.metrics import harmonic_mean
+from daco.experiments.analysis import quantities_in
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _shown_machines(result: StudyTables) -> list[tuple[str, str]] | None:
         return None
     table = result.per_machine
     rows = table[table["config"] == shown_config(result)]
-    metrics = rows[list(QUANTITIES)].to_numpy(dtype=float)
+    metrics = rows[quantities_in(rows)].to_numpy(dtype=float)
     known = ~np.isnan(metrics).any(axis=1)
     scores = np.full(len(rows), np.inf)  # machines without labels come last
     scores[known] = harmonic_mean(metrics[known], axis=1)

@@ -1,11 +1,10 @@
-"""Inputs of a study: grids, and the machines of embedding tables."""
+"""Inputs of a study: the machines of embedding tables."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,83 +15,26 @@ from numpy.typing import NDArray
 
 from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
-from daco.data.dcase_sets import inject_truth
+from daco.data.dcase_truth import inject_truth
 from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
-from daco.data.views import Bands, Views
-from daco.errors import ConfigError, DataError, InputError
+from daco.data.views import Bands
+from daco.errors import DataError, InputError
+from daco.evaluation.metrics import QUANTITIES
 from daco.files.remote import Location, parse_location
-from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
-GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
-    "51": lambda bands: paper_grid(51),
-    "45": lambda bands: paper_grid(45),
-    "9": lambda bands: blind_pool(),
-    "frontier": frontier_grid,
-}
-"""The paper's grids, its nine configurations for choosing without labels, and the wide one."""
-
+_NAMED = 20  # machines that are left out
 BUDGET = 256 * 2**20
 """Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
 
 Table = EmbeddingTable | StoredTable
 Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
-
-
-def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
-    """Read the configurations of a named grid or of a file, whose order breaks ties.
-
-    A file has one configuration name per line (``#`` starts a comment), or is a CSV file with a
-    column ``config``, such as the ``grid.csv`` of a run. Only ``"frontier"`` depends on the
-    `bands` of the vectors.
-
-    >>> len(read_grid("51")), read_grid("9")[1].name
-    (51, 'conf-soft-m0-k1')
-    """
-    if str(name_or_path) in GRID_NAMES:
-        first = bands.bands[0] if isinstance(bands, Views) else bands
-        return GRID_NAMES[str(name_or_path)](first)
-    path = Path(name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(
-            f"There is no grid {str(name_or_path)!r}: it is neither one of "
-            f"{', '.join(GRID_NAMES)} nor a file with one configuration name per line."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None
-    lines: dict[ScoreConfig, int] = {}
-    for number, name in _config_column(text):
-        try:
-            config = ScoreConfig.parse(name)
-        except ConfigError as error:
-            raise ConfigError(f"{path}, line {number}: {error}") from None
-        if config in lines:
-            raise ConfigError(
-                f"{path}, line {number}: {name!r} is already on line {lines[config]}. Remove one."
-            )
-        lines[config] = number
-    if not lines:
-        raise DataError(f"{path} names no configuration. Write one per line.")
-    return list(lines)
-
-
-def _config_column(text: str) -> list[tuple[int, str]]:
-    """Line numbers and names: the column ``config`` of a CSV, or every line that has one."""
-    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
-    lines = [(n, line) for n, line in lines if line]
-    rows = [(n, [cell.strip() for cell in next(csv.reader([line]))]) for n, line in lines]
-    if not rows or "config" not in rows[0][1]:
-        return lines
-    at = rows[0][1].index("config")
-    return [(n, "".join(cells[at : at + 1])) for n, cells in rows[1:]]
 
 
 @dataclass(eq=False)
@@ -142,7 +84,7 @@ class MachineData:
     are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` of ``dim`` values in
     ``bands`` equal parts are those of the normals and then those of the test clips. ``normals``
     are the paths of the normals, by which injected faults (``pseudo``) are matched with their
-    clip. Vectors and faults may be functions that read them.
+    clip. Vectors and faults may be functions that read them. ``quantities`` are the metrics.
     """
 
     split: str
@@ -158,6 +100,7 @@ class MachineData:
     normals: tuple[str, ...] = ()
     bands: Bands = 1
     pseudo: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
+    quantities: tuple[str, ...] = QUANTITIES
 
     def loaded(self) -> MachineData:
         """The machine with its vectors and faults in memory."""
@@ -186,17 +129,24 @@ class MachineData:
     @property
     def labelled(self) -> bool:
         """Whether the official metrics can be computed."""
-        return (
-            bool((self.labels == 1).any() and (self.labels >= 0).all())
-            and bool((self.test_domains != "").all())
-            and set(self.test_domains[self.labels == 0].tolist()) == {SOURCE, TARGET}
-        )
+        if (self.labels < 0).any() or (self.test_domains == "").any():
+            return False
+        normal, anomalous = (set(self.test_domains[self.labels == at].tolist()) for at in (0, 1))
+        needed = set(self.domains.tolist())
+        by_domain = "pauc_source" in self.quantities  # each domain's clips by themselves
+        return normal == needed and (anomalous == needed if by_domain else bool(anomalous))
+
+    @property
+    def balanced(self) -> bool:
+        """Whether there are two domains, so that there is a criterion."""
+        return TARGET in self.domains
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the scores, so that stale results are not reused."""
         digest = hashlib.sha256()
-        for text in (self.split, self.machine, self.section, str(self.bands)):
+        facts = (self.split, self.machine, self.section, str(self.bands), *self.quantities)
+        for text in facts:
             digest.update(text.encode() + b"\0")
         data = self.loaded()
         arrays: list[NDArray[Any]] = [data.X, data.domains, data.X_test]
@@ -211,13 +161,18 @@ class MachineData:
 
 @dataclass(frozen=True)
 class DomainNames:
-    """Which domain of the data is the paper's source and which its target."""
+    """Which domain of the data is the paper's source and which its target.
+
+    There is no target where every machine has one domain, which is called source then.
+    """
 
     source: str
-    target: str
+    target: str | None
 
     def rename(self, domains: NDArray[Any]) -> NDArray[np.str_]:
         """Domains of the data as ``source`` and ``target``; "" for any other."""
+        if self.target is None:
+            return np.full(len(domains), SOURCE)
         known = {self.source: SOURCE, self.target: TARGET}
         # A test clip of a third domain is as good as unknown: no quantile map was fitted for it.
         return np.array([known.get(domain, "") for domain in domains.tolist()], dtype=np.str_)
@@ -250,11 +205,19 @@ def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
 def name_domains(tables: Iterable[Table]) -> DomainNames:
     """The two domains of the training clips; the one with more clips is the source.
 
-    Domains called ``source`` and ``target`` keep these roles.
+    Domains called ``source`` and ``target`` keep these roles. Where no machine has two domains,
+    there is one.
     """
     sizes: Counter[str | None] = Counter()
+    most = 0  # domains of a machine
     for table in tables:
-        sizes.update(table.columns["domain"][table.columns["split"] == "train"].tolist())
+        train = np.flatnonzero(table.columns["split"] == "train")
+        for rows in rows_by(table, "machine", "section", rows=train).values():
+            mine = Counter(table.columns["domain"][rows].tolist())
+            most = max(most, len(mine))
+            sizes += mine
+    if most == 1:
+        return DomainNames(name_list(name for name in sizes if name is not None), None)
     if None in sizes:
         raise InputError(
             f"{quantity(sizes[None], 'training clip')} without a domain. A study needs the domain "
@@ -290,9 +253,18 @@ def rows_by(table: Table, *names: str, rows: Indices | None = None) -> dict[Any,
 
 
 def machines_of(
-    table: Table, split: str, names: DomainNames, readout: str | None = None
+    table: Table,
+    split: str,
+    names: DomainNames,
+    readout: str | None = None,
+    *,
+    quantities: tuple[str, ...] = QUANTITIES,
+    notes: list[str] | None = None,
 ) -> list[MachineData]:
-    """Every machine and section of `table`, in order of appearance."""
+    """Every machine and section of `table` with enough normals, in order of appearance.
+
+    A line about each of the others is added to `notes`.
+    """
     years = {year for year in table.columns["year"].tolist() if year is not None}
     if len(years) > 1:
         raise InputError(
@@ -307,6 +279,7 @@ def machines_of(
     reader = VectorReader(table, readout, rows_read)
     bands, dim = table.bands(readout), reader.dim
     result: list[MachineData] = []
+    lacking: dict[str, str] = {}
     for (machine, section), at in rows.items():
         title = machine if sections[machine] == 1 else f"{machine}_{section}"
         where = f"{split} machine {title}"
@@ -315,7 +288,9 @@ def machines_of(
             {name: table.columns[name][part] for name in ("path", "domain", "label")}
             for part in (train, test)
         )
-        _require_normals(where, normals, names)
+        if reason := _lacking_normals(where, normals, names):
+            lacking[where] = reason
+            continue
         rows_read.append(np.concatenate([train, test]))
         labels = [UNKNOWN_LABEL if label is None else label for label in tested["label"]]
         result.append(
@@ -332,26 +307,39 @@ def machines_of(
                 test_domains=names.rename(tested["domain"]),
                 normals=tuple(map(str, normals["path"])),
                 bands=bands,
+                quantities=quantities,
             )
         )
+    if notes is not None:
+        notes += left_out(lacking)
     return result
 
 
-def _require_normals(where: str, normals: dict[str, NDArray[Any]], names: DomainNames) -> None:
+def left_out(reasons: Mapping[str, object]) -> list[str]:
+    """Sentences about machines that are not studied, with the reasons of the first."""
+    lines = [f"{machine} is left out: {why}" for machine, why in reasons.items()]
+    more = len(lines) - _NAMED
+    return [*lines[:_NAMED], f"{more} more machines are left out."] if more > 1 else lines
+
+
+def _lacking_normals(where: str, normals: dict[str, NDArray[Any]], names: DomainNames) -> str:
+    """What a machine lacks to be studied, empty for nothing; anomalies are an error."""
     if anomalies := int((normals["label"] == 1).sum()):
         raise InputError(
             f"{where}: {quantity(anomalies, 'training clip')} labelled as anomaly. Training clips "
             "are normal: remove them or correct the label."
         )
-    sizes = Counter(normals["domain"].tolist())
-    for domain in (names.source, names.target):
-        if sizes[domain] < 2:
-            raise InputError(
-                f"{where} has {quantity(sizes[domain], 'training clip')} of domain {domain!r}; the "
-                "criterion holds out half of each domain and needs two. Add recordings, or leave "
-                "the machine out."
-            )
     require_normal_names(normals["path"].tolist())
+    sizes = Counter(names.rename(normals["domain"]).tolist())
+    for domain, name in ((SOURCE, names.source), (TARGET, names.target)):
+        if sizes[domain] < 2 and name is not None:
+            of = (
+                f" of domain {name!r}; two of each are needed."
+                if names.target
+                else "; two are needed."
+            )
+            return f"it has {quantity(sizes[domain], 'training clip')}{of}"
+    return ""
 
 
 def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:

@@ -19,7 +19,7 @@ from daco.data.dcase import require_normal_names
 from daco.errors import InputError
 from daco.experiments.device import require_device, with_balances
 from daco.experiments.inputs import Table, VectorReader, rows_by
-from daco.experiments.machine import Items, Settings, collect
+from daco.experiments.machine import Items, Settings, collect, require_some
 from daco.method.choice import Choice, choose, choose_config
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
@@ -155,9 +155,12 @@ def select_label_free(
             items,
             titles,
             advance=lambda done: progress(done, len(rows)) if progress else None,
-            verb="judged",
+            notes=notes,
         )
-    choices = [found[at] for at in range(len(rows))]
+    require_some(found, notes)
+    left = sorted(found)
+    choices = [found[at] for at in left]
+    titles, domains = [titles[at] for at in left], [domains[at] for at in left]
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
     notes += viability_veto(pseudo).notes if pseudo else ()
     if any(choice.balance is not None for choice in choices) and not pseudo:

@@ -7,7 +7,7 @@ Both use one machine's own clips only and run in worker processes; `run_machines
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from daco.compute.processes import outcomes
 from daco.data.views import first_view
 from daco.embedding.cost import peak_memory
 from daco.errors import DacoError, DataError
-from daco.evaluation.metrics import QUANTITIES, grid_metrics
-from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.evaluation.metrics import grid_metrics
+from daco.experiments.inputs import SOURCE, TARGET, MachineData, left_out
 from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read_arrays
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
@@ -38,8 +38,7 @@ ORACLE = "conf-oracle-m30-k1"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
-_LAYOUT = 3  # of the arrays in a file; files of another layout are computed again
-_NAMED = 20  # machines that failed, in one message
+_LAYOUT = 4  # of the arrays in a file; files of another layout are computed again
 
 Result = TypeVar("Result")
 Items = Iterable[tuple[int, tuple[Any, ...]]]
@@ -91,12 +90,8 @@ def score_machine(
     started = time.perf_counter()
     configs = parse_grid(settings.configs)
     found = _evaluate(data, configs, settings) if evaluated is None else evaluated
-    assert found.balance is not None
-    assert found.uniformity is not None
     scores = np.empty((0, len(configs))) if found.scores is None else found.scores
-    metrics = np.full((len(configs), len(QUANTITIES)), np.nan)
-    if data.labelled:
-        metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values
+    unknown = np.full(len(configs), np.nan)
     arrays = {
         **{name: np.array(getattr(data, name)) for name in MACHINE_KEY},
         "configs": np.array(settings.configs),
@@ -104,15 +99,25 @@ def score_machine(
         "labels": data.labels,
         "domains": data.test_domains,
         "own_domains": data.domains,
+        "n_normals": np.array(len(data.domains)),
         "scores": scores,
         "own": found.own,
-        "metrics": metrics,
-        "balance": found.balance.values,
-        "uniformity": found.uniformity,
+        "quantities": np.array(data.quantities),
+        "metrics": metrics_in_percent(data, scores),
+        "balance": unknown if found.balance is None else found.balance.values,
+        "uniformity": unknown if found.uniformity is None else found.uniformity,
         "separability": np.array(found.separability),
         "peak_memory": np.array(peak_memory()),
     }
     return arrays | {"seconds": np.array(seconds + time.perf_counter() - started)}
+
+
+def metrics_in_percent(data: MachineData, scores: Float64s) -> Float64s:
+    """The machine's quantities of each column of scores, in percent; nan without labels."""
+    if not data.labelled:
+        return np.full((scores.shape[1], len(data.quantities)), np.nan)
+    truth = data.labels, data.test_domains
+    return 100 * grid_metrics(scores, *truth, quantities=data.quantities).values
 
 
 def _evaluate(
@@ -122,6 +127,8 @@ def _evaluate(
     # First, because the last bits of band-wise scores depend on what was asked for before.
     scores = bank.score(data.X_test, configs) if len(data.X_test) else None
     own = bank.leave_one_out(configs)
+    if not data.balanced:
+        return MachineEvaluation(own, np.nan, scores)
     balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
     return MachineEvaluation(own, bank.separability(), scores, balance, uniformity)
 
@@ -135,11 +142,16 @@ def examine_machine(
     """
     bank = NormalBank(data.X, data.domains, bands=data.bands)
     configs = parse_grid(settings.configs)
-    seeds, n_splits = np.array(settings.variants).T
+    variants = settings.variants if data.balanced else []
+    if criteria is None:
+        criteria = (
+            other_criteria(bank, configs, settings) if variants else np.empty((0, len(configs)))
+        )
+    seeds, n_splits = np.array(variants, int).reshape(-1, 2).T
     return {
         "seeds": seeds,
         "n_splits": n_splits,
-        "balances": other_criteria(bank, configs, settings) if criteria is None else criteria,
+        "balances": criteria,
         **_baselines(data, bank),
         **_diagnostics(data, bank),
         **pseudo_arrays(
@@ -159,7 +171,8 @@ def other_criteria(
 def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
     """E1's backends, and calibration with the true domains: what assignment errors cost."""
     if not data.labelled:
-        return {"backends": np.array([], dtype=np.str_), "backend_metrics": np.empty((0, 3))}
+        nothing = np.empty((0, len(data.quantities)))
+        return {"backends": np.array([], dtype=np.str_), "backend_metrics": nothing}
     # A covariance of all bands together has more features than clips, and takes minutes.
     (normals, bands), (test, _) = (first_view(each, data.bands) for each in (data.X, data.X_test))
     if bands > 1:
@@ -174,8 +187,10 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
         VOTE_CONFIG: bank.score(data.X_test, VOTE_CONFIG)[:, 0],
     }
     scores = np.column_stack(list(systems.values()))
-    metrics = 100 * grid_metrics(scores, data.labels, data.test_domains).values
-    return {"backends": np.array(list(systems)), "backend_metrics": metrics}
+    return {
+        "backends": np.array(list(systems)),
+        "backend_metrics": metrics_in_percent(data, scores),
+    }
 
 
 def selective_mahalanobis(X: NDArray[Any], domains: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
@@ -188,13 +203,14 @@ def selective_mahalanobis(X: NDArray[Any], domains: NDArray[Any], X_test: NDArra
 
     X, X_test = X.astype(np.float64), X_test.astype(np.float64)
     covariance = LedoitWolf(store_precision=False).fit(X[domains == SOURCE]).covariance_
-    centred = [X_test - X[domains == domain].mean(axis=0) for domain in (SOURCE, TARGET)]
+    names = np.unique(domains)
+    centred = [X_test - X[domains == domain].mean(axis=0) for domain in names]
     vectors = np.concatenate(centred)
     try:  # five times as fast as an inverse
         solved = cho_solve(cho_factor(covariance), vectors.T).T
     except LinAlgError:  # shrunk by nothing: clips that are all equal, or span too little
         solved = vectors @ pinvh(covariance)
-    squared = np.einsum("nd,nd->n", solved, vectors).reshape(2, -1)
+    squared = np.einsum("nd,nd->n", solved, vectors).reshape(len(names), -1)
     return np.asarray(squared.min(axis=0))
 
 
@@ -209,7 +225,7 @@ def gaussian_mixture(X: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
 def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
     """How well clips find their domain, and where anomalies lie above the normals of each."""
     accuracy = above_target = above_source = np.nan
-    if data.labelled:
+    if data.labelled and data.balanced:
         normal = data.labels == 0
         weights = bank.domain_weights(data.X_test[normal], HARD)
         assigned = np.array(bank.domains)[weights.argmax(axis=1)]
@@ -228,8 +244,7 @@ def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
 
 def without_clips(arrays: Arrays) -> Arrays:
     """What tables of machines need of the arrays of `score_machine`: nothing of single clips."""
-    kept = {name: values for name, values in arrays.items() if name not in CLIP_ARRAYS}
-    return kept | {"n_normals": np.array(len(arrays["own_domains"]))}
+    return {name: values for name, values in arrays.items() if name not in CLIP_ARRAYS}
 
 
 def machine_file(folder: Path, data: MachineData) -> Path:
@@ -249,16 +264,13 @@ def run_machines(
     progress: Progress | None = None,
     prepare: Callable[[Loaded, Settings], Items] | None = None,
     brief: Callable[[Arrays], Arrays] | None = None,
-) -> list[Arrays]:
-    """`work` for every machine, in their order; those filed under the same key are not redone.
+    notes: list[str],
+) -> dict[int, Arrays]:
+    """`work` for every machine, by its number; those filed under the same key are not redone.
 
     `prepare` makes the arguments of `work`, by default the machine and the settings, of machines
-    as they are loaded. `brief` shortens what is returned, not what is filed.
-
-    Raises
-    ------
-    DacoError
-        Some machines failed; the message names them. The others are filed.
+    as they are loaded. `brief` shortens what is returned, not what is filed. A machine that fails
+    is left out, with a line in `notes`.
     """
     keys: dict[int, str] = {}
     found: dict[int, Arrays] = {}
@@ -270,6 +282,7 @@ def run_machines(
             earlier = _read_filed(file, _key(data, settings))
             if earlier is not None:
                 found[index] = shorten(earlier)
+    filed_before = len(found)
     todo = [index for index in range(len(machines)) if index not in found]
 
     def loaded() -> Loaded:
@@ -288,13 +301,13 @@ def run_machines(
 
     def advance(done: int) -> None:
         if progress is not None:
-            progress(stage, len(found) + done, len(machines))
+            progress(stage, filed_before + done, len(machines))
 
     items = prepare(loaded(), settings) if prepare else ((i, (d, settings)) for i, d in loaded())
     titles = [f"{machine.split} machine {machine.title}" for machine in machines]
-    tail = "The others are kept; the same command goes on from there." if folder else ""
-    results = collect(pool, work, items, titles, filed, advance=advance, tail=tail)
-    return [(found | results)[index] for index in range(len(machines))]
+    found |= collect(pool, work, items, titles, filed, advance=advance, notes=notes)
+    require_some(found, notes)
+    return dict(sorted(found.items()))
 
 
 def collect(
@@ -305,10 +318,9 @@ def collect(
     finish: Callable[[int, Result], Result] = lambda index, result: result,
     *,
     advance: Callable[[int], None],
-    verb: str = "studied",
-    tail: str = "",
+    notes: list[str],
 ) -> dict[int, Result]:
-    """Results by index, each as `finish` returns it; an error names the machines that failed."""
+    """Results by index, each as `finish` returns it; machines that failed are in `notes`."""
     results: dict[int, Result] = {}
     failures: dict[int, DacoError] = {}
     advance(0)
@@ -318,14 +330,14 @@ def collect(
         else:
             results[index] = finish(index, outcome)
         advance(len(results) + len(failures))
-    if not failures:
-        return results
-    order = sorted(failures)  # not the one in which they happened to be finished
-    lines = [f"{len(failures)} of {len(titles)} machines could not be {verb}."]
-    lines += [f"{titles[index]}: {failures[index]}" for index in order[:_NAMED]]
-    if len(order) > _NAMED:
-        lines.append(f"... and {len(order) - _NAMED} more.")
-    raise type(failures[order[0]])("\n".join([*lines, tail]).rstrip())
+    notes += left_out({titles[at]: failures[at] for at in sorted(failures)})
+    return results
+
+
+def require_some(machines: Collection[Any], notes: Sequence[str]) -> None:
+    """An error with the `notes` where no machine is left."""
+    if not machines:
+        raise DataError("\n".join(["No machine is left to work on.", *notes]))
 
 
 def _key(data: MachineData, settings: Settings) -> str:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daco.errors import InputError
-from daco.evaluation.metrics import QUANTITIES
-from daco.experiments.analysis import plain
+from daco.experiments.analysis import plain, quantities_in
 from daco.experiments.study_tables import StudyTables
 from daco.method.config import ScoreConfig
 from daco.method.grid_table import require_known
@@ -168,7 +167,7 @@ def _development_results(run: StudyTables, config: str) -> dict[str, dict[str, f
     if "split" not in table:
         return {}
     rows = table[(table["split"] == "dev") & (table["config"] == config)]
-    metrics = rows.set_index("machine")[list(QUANTITIES)].astype(float).round(2)
+    metrics = rows.set_index("machine")[quantities_in(rows)].astype(float).round(2)
     return {
         str(machine): {str(name): plain(value) for name, value in row.items()}
         for machine, row in metrics.to_dict("index").items()

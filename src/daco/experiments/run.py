@@ -18,6 +18,7 @@ from daco.data.views import Bands
 from daco.detector.thresholds import FALSE_ALARM_RATE
 from daco.embedding.cost import read_cost
 from daco.errors import InputError
+from daco.evaluation.metrics import quantities_of
 from daco.experiments import assembly, inputs
 from daco.experiments.analysis import frontier_table
 from daco.experiments.baselines import baseline_inputs, baseline_rows
@@ -31,12 +32,14 @@ from daco.experiments.device import (
     scores_of_machines,
 )
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
+from daco.experiments.grids import read_grid
 from daco.experiments.inputs import MachineData, Source, Table
 from daco.experiments.machine import (
     Progress,
     Settings,
     examine_machine,
     machine_file,
+    require_some,
     run_machines,
     score_machine,
     without_clips,
@@ -47,7 +50,6 @@ from daco.experiments.study_tables import (
     DOCUMENTS,
     EXAMINED,
     MACHINES,
-    OPTIONAL_TABLES,
     TABLES,
     Arrays,
     FiledScores,
@@ -158,23 +160,28 @@ def study(
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _read_tables(dev, eval, truth, notes)
         names = inputs.name_domains(tables.values())
+        years = {role: inputs.year_of(table) for role, table in tables.items()}
+        domains = ("source",) if names.target is None else ("source", "target")
+        quantities = quantities_of([*years.values()][-1], domains)
         configs = _configs(grid, _bands(tables, readout))
         settings = Settings(tuple(config.name for config in configs), seed, n_splits)
         machines = [
             machine
             for role, table in tables.items()
-            for machine in inputs.machines_of(table, role, names, readout)
+            for machine in inputs.machines_of(
+                table, role, names, readout, quantities=quantities, notes=notes
+            )
         ]
+        require_some(machines, notes)
         if folder is not None:
             _require_own(folder, machines)
         systems = [Path(baselines)] if isinstance(baselines, Path | str) else map(Path, baselines)
         systems = list(systems)
-        years = {role: inputs.year_of(table) for role, table in tables.items()}
         others = baseline_rows(systems, machines, years) if systems else []
         fault_tables = fault_sources(faults)
         with_them, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
         notes += fault_notes
-        run = partial(run_machines, settings=settings, pool=pool, progress=progress)
+        run = partial(run_machines, settings=settings, pool=pool, progress=progress, notes=notes)
         on_cpu = device == "cpu"
         scored = run(
             score_machine,
@@ -184,26 +191,30 @@ def study(
             prepare=None if on_cpu else on_device(scores_of_machines, device),
             brief=None if folder is None else without_clips,
         )
-        scores: Sequence[MachineScores]
-        if folder is None:
-            scores = [MachineScores.from_arrays(arrays) for arrays in scored]
-            scored = [without_clips(arrays) for arrays in scored]
-        else:
-            scores = FiledScores([machine_file(folder / MACHINES, each) for each in machines])
-        found: dict[str, Any] = {
-            "grid": assembly.grid_table(scored),
-            "per_machine": assembly.per_machine_table(scored),
-        }
-        _write_tables(found, folder)
         seconds_to_grid = time.perf_counter() - started
+        at = list(scored)
         examined = run(
             examine_machine,
-            with_them,
+            [with_them[each] for each in at],
             folder=folder and folder / EXAMINED,
             stage="examining",
             prepare=None if on_cpu else on_device(criteria_of_machines, device),
         )
-    arrays = [first | second for first, second in zip(scored, examined, strict=True)]
+    at = [at[each] for each in examined]
+    machines = [machines[each] for each in at]
+    scores: Sequence[MachineScores]
+    if folder is None:
+        scores = [MachineScores.from_arrays(scored[each]) for each in at]
+    else:
+        scores = FiledScores([machine_file(folder / MACHINES, each) for each in machines])
+    arrays = [
+        without_clips(scored[each]) | second
+        for each, second in zip(at, examined.values(), strict=True)
+    ]
+    found: dict[str, Any] = {
+        "grid": assembly.grid_table(arrays),
+        "per_machine": assembly.per_machine_table(arrays),
+    }
     documents = _derive(found, arrays, scores, settings, veto, notes)
     sources = {"dev": dev, "eval": eval}
     found["baselines"] = assembly.baselines_table(arrays, others)
@@ -220,7 +231,7 @@ def study(
         "n_splits": n_splits,
         "false_alarm_rate": false_alarm_rate,
         "veto": veto,
-        "domains": {"source": names.source, "target": names.target},
+        "domains": {"source": names.source} | ({"target": names.target} if names.target else {}),
         "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
         "device": device_facts(device, settings),
@@ -231,7 +242,8 @@ def study(
         provenance["faults"] = fault_inputs(fault_tables)
     provenance["missing"] = [*assembly.missing_parts(machines, "eval" in tables), *notes]
     if folder is not None:
-        _write_tables({name: found[name] for name in OPTIONAL_TABLES}, folder)
+        for name, file in TABLES.items():
+            write_csv_table(found[name], folder / file)
         for name in ("selection", "stats"):
             write_json(documents[name], folder / DOCUMENTS[name])
         files = [*TABLES.values(), DOCUMENTS["selection"], DOCUMENTS["stats"]]
@@ -335,7 +347,7 @@ def _read_tables(
 
 
 def _configs(grid: str | Path | Sequence[ScoreConfig], bands: Bands = 1) -> list[ScoreConfig]:
-    return inputs.read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
+    return read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
 
 
 def _bands(tables: Mapping[str, Table], readout: str | None) -> Bands:
@@ -380,9 +392,3 @@ def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:
                 f"{strange[0]} is of another study. Choose another folder, or delete it."
             )
     (folder / DOCUMENTS["provenance"]).unlink(missing_ok=True)
-
-
-def _write_tables(tables: Mapping[str, Any], folder: Path | None) -> None:
-    if folder is not None:
-        for name, table in tables.items():
-            write_csv_table(table, folder / TABLES[name])

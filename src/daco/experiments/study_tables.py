@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import DataError, InputError
-from daco.experiments.analysis import frontier_table, gain_table
+from daco.experiments.analysis import frontier_table, gain_table, labelled_rows
 from daco.files.atomic import atomic_write
 from daco.text import quantity
 from daco.validation import Float64s
@@ -149,8 +149,9 @@ class StudyTables:
         ``config``, and as far as they are known ``dev_omega``, ``eval_omega`` (percent),
         ``crit_dev``, ``crit_eval``.
     per_machine : DataFrame
-        ``split, machine, config, auc_source, auc_target, pauc, balance_ks, uniform_ks,
-        separability``; metrics are nan for machines without labels.
+        ``split, machine, config``, the metrics of the year (``auc_source, auc_target, pauc``;
+        ``auc, pauc`` for one domain), ``balance_ks, uniform_ks, separability``; metrics are nan
+        for machines without labels.
     baselines, frontier, diagnostics, coverage, balances, stability, cost : DataFrame
         Experiments E1, E2, E3 and E6; empty when they were not run.
     selection, stats, provenance : dict
@@ -214,6 +215,11 @@ class StudyTables:
         return f"{type(self).__name__}({configs} on {machines}{picked})"
 
     @property
+    def labelled(self) -> pd.DataFrame:
+        """The rows of `per_machine` whose metrics are known."""
+        return labelled_rows(self.per_machine)
+
+    @property
     def missing(self) -> list[str]:
         """What could not be computed and why, one sentence each."""
         return list(self.provenance.get("missing", []))
@@ -237,10 +243,8 @@ class StudyTables:
             split, title = read_arrays(path, ("split", "title")).values()
             files[str(split), str(title)] = path
         listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
-        order = {key: row for row, key in enumerate(dict.fromkeys(listed))}
-        wanted = [key for key in files if keys is None or key in keys]
-        wanted.sort(key=lambda key: order.get(key, len(order)))
-        return FiledScores([files[key] for key in wanted])
+        wanted = [key for key in dict.fromkeys(listed) if keys is None or key in keys]
+        return FiledScores([files[key] for key in wanted if key in files])
 
 
 def _with_two_criteria(selection: dict[str, Any]) -> dict[str, Any]:

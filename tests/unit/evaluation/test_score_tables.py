@@ -162,9 +162,9 @@ def test_wrong_folders_are_refused(tmp_path):
 
 def test_a_machine_needs_normals_and_test_clips(tmp_path):
     table = read_score_table(written(tmp_path / "own.csv"))
-    with pytest.raises(DataError, match="pump section 01 has no row of the split 'test'"):
+    with pytest.raises(DataError, match=r"own.csv: pump section 01 lacks scores of test clips"):
         table.machine("pump", "01")
-    with pytest.raises(InputError, match=r"no score of 'fam', section 00.* Did you mean 'fan'"):
+    with pytest.raises(DataError, match="fam lacks scores of normals that the system did not"):
         table.machine("fam")
 
 
@@ -181,7 +181,6 @@ def test_names_are_matched_by_path_or_by_stem():
     paths = ["x/a.wav", "y/a.wav", "y/b.wav"]
     assert match_names(["y/a.wav", "x/a.wav"], paths, "it").tolist() == [1, 0]
     assert match_names(["b.flac", "a"], paths[1:], "it").tolist() == [1, 0]
-    with pytest.raises(InputError, match="The table lacks 1 clip: z"):
-        match_names(["b", "z"], paths[1:], "The table")
-    with pytest.raises(InputError, match="clips of one name in several folders"):
-        match_names(["a", "b"], paths, "The table")
+    for name in ("z", "a.wav"):
+        with pytest.raises(InputError, match=f"The table has none, or several, of 1 clip: {name}"):
+            match_names(["b.wav", name], paths, "The table")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daco.errors import ConfigError, DataError
-from daco.experiments.inputs import read_grid
+from daco.experiments.grids import read_grid
 from daco.method.config import blind_pool, paper_grid
 
 

@@ -11,8 +11,8 @@ from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.data import lazy_table as tablerows
-from daco.errors import DataError, InputError, NotEnoughClipsError
-from daco.experiments import faultfiles, inputs, machine
+from daco.errors import DataError, InputError
+from daco.experiments import faultfiles, inputs
 from daco.experiments.inputs import machines_of, name_domains, read_table
 from daco.experiments.study_tables import FiledScores
 from daco.files.hashing import sha256_of_file
@@ -98,15 +98,15 @@ def test_a_report_of_many_machines_shows_those_of_the_lowest_score(run, tmp_path
 
 
 def test_only_some_of_many_failures_are_named(monkeypatch):
-    monkeypatch.setattr(machine, "_NAMED", 2)
+    monkeypatch.setattr(inputs, "_NAMED", 2)
     few = table("dev", 5, n_source=4, n_target=2)
-    with pytest.raises(NotEnoughClipsError) as error:
+    with pytest.raises(DataError) as error:
         daco.study(few, grid=["ldn-ratio-K16"], workers=1)
     lines = str(error.value).splitlines()
-    assert lines[0] == "5 of 5 machines could not be studied."
-    assert lines[1].startswith("dev machine dev0: ")
-    assert lines[2].startswith("dev machine dev1: ")
-    assert lines[3] == "... and 3 more."
+    assert lines[0] == "No machine is left to work on."
+    assert lines[1].startswith("dev machine dev0 is left out: 'ldn-ratio-K16' needs")
+    assert lines[2].startswith("dev machine dev1 is left out: ")
+    assert lines[3] == "3 more machines are left out."
 
 
 @pytest.fixture

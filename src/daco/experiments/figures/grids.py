@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from daco.evaluation.metrics import QUANTITIES
+from daco.experiments.analysis import quantities_in, quantity_title
 from daco.experiments.figures.style import (
     INK,
     MUTED,
@@ -38,20 +38,19 @@ VETO_PANELS = {"pseudo": "pseudo score (label-free, %)", "dev": "dev score (offi
 """The panels of the vetoes' picture, and their horizontal axes."""
 
 _COLOURS = LinearSegmentedColormap.from_list("daco", ["#f4a582", PAPER, "#92c5de"])
-_TITLES = ("AUC source", "AUC target", "pAUC")
 _EXCLUDED = PALETTE["orange"]
 _ROW = 0.19  # inches
 
 
 @with_style
 def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Figure:
-    """Plot AUC of both domains and pAUC of every labelled machine under each of `configs`.
+    """Plot the metrics of every labelled machine under each of `configs`.
 
     Parameters
     ----------
     result : StudyTables
     configs : sequence of str
-        Each takes three columns.
+        Each takes a column for every metric.
     ax : Axes, optional
         By default a new figure as wide as a page.
 
@@ -59,7 +58,8 @@ def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Fi
     -------
     Figure
     """
-    table = result.per_machine.dropna(subset=list(QUANTITIES))
+    table = result.labelled
+    quantities = quantities_in(table)
     n_machines = len(table[["split", "machine"]].drop_duplicates())
     margins = {"left": 1.35, "top": 0.55, "bottom": 0.05, "right": 0.05}
     figure, (axes,) = panels(ax, 1, TEXT_WIDTH, 0.75 + 0.2 * max(n_machines, 1), **margins)
@@ -69,7 +69,7 @@ def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Fi
     names: list[str] = []
     blocks = []
     for split in dict.fromkeys(table["split"]):
-        machines, _, values = pivot_machines(table, QUANTITIES, configs=configs, split=split)
+        machines, _, values = pivot_machines(table, quantities, configs=configs, split=split)
         if names:
             axes.axhline(len(names) - 0.5, color=INK, linewidth=0.8)
         names += machines
@@ -80,12 +80,15 @@ def plot_heat(result: StudyTables, configs: Sequence[str], ax: Any = None) -> Fi
     axes.imshow(grid, aspect="auto", zorder=0, **shades)
     for (row, column), value in np.ndenumerate(grid):
         axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=6.5)
+    width = len(quantities)
     for at, config in enumerate(configs):
-        axes.text(3 * at + 1, -1.55, config, ha="center", va="bottom", fontweight="bold", color=INK)
+        middle = width * at + (width - 1) / 2
+        axes.text(middle, -1.55, config, ha="center", va="bottom", fontweight="bold", color=INK)
         if at:
-            axes.axvline(3 * at - 0.5, color=INK, linewidth=0.8)
+            axes.axvline(width * at - 0.5, color=INK, linewidth=0.8)
+    titles = [quantity_title(name) for name in quantities]
     axes.set_yticks(range(len(names)), [shorten(name, 18) for name in names])
-    axes.set_xticks(range(grid.shape[1]), list(_TITLES) * len(configs))
+    axes.set_xticks(range(grid.shape[1]), titles * len(configs))
     axes.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False, pad=2)
     axes.tick_params(axis="x", labelcolor=MUTED, labelsize=6.5)
     axes.tick_params(axis="y", labelcolor=INK)

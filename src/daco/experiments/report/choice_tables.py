@@ -81,8 +81,8 @@ def family_table(result: StudyTables) -> ReportTable:
     scores = [name for name in ("dev_omega", "eval_omega") if name in grid]
     criterion = grid.get("crit_dev", pd.Series(np.nan, grid.index))
     best = criterion.fillna(np.inf).groupby(families, sort=False).idxmin()
-    shown = ["crit_dev", *scores] if criterion.notna().any() else scores
-    frame = grid.loc[best, ["config", *shown]].set_axis(best.index)
+    shown = ["config", "crit_dev", *scores] if criterion.notna().any() else scores
+    frame = grid.loc[best, shown].set_axis(best.index)
     frame.insert(0, "count", groups.size())
     for name in scores:
         frame[f"{name}_range"] = groups[name].agg(_range)

@@ -9,7 +9,6 @@ import numpy as np
 
 from daco.errors import ConfigError
 from daco.evaluation.intervals import larger_than_chance, too_few_machines
-from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.analysis import complete_column, plain
 from daco.experiments.assembly import choice_over_seeds
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
@@ -39,8 +38,7 @@ def headline(result: StudyTables) -> dict[str, Any]:
     known = set(grid.columns[grid.notna().any()])
     measure = next((name for name, column in _MEASURES.items() if column in known), None)
     column = _MEASURES[measure] if measure else None
-    labelled = result.per_machine.dropna(subset=list(QUANTITIES))
-    scored = labelled if measure in ("eval", "dev") else result.per_machine
+    scored = result.labelled if measure in ("eval", "dev") else result.per_machine
     machines = machines_of(scored, "eval" if measure == "eval" else "dev")
     seeds = selection.get("seeds")
     if chosen and "seeds" not in selection:  # a run that did not store it

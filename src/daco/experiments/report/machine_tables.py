@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from daco.evaluation.metrics import QUANTITIES, harmonic_mean
-from daco.experiments.analysis import metrics_of
+from daco.evaluation.metrics import harmonic_mean
+from daco.experiments.analysis import metrics_of, quantities_in, quantity_title
 from daco.experiments.highlights import compared_configs, imbalances, limit_machines, limit_note
 from daco.experiments.report.table import SPLIT_WORDS, TEXTS, ReportTable, known_columns
 from daco.validation import Float64s
@@ -16,15 +16,13 @@ from daco.validation import Float64s
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
 
-_METRICS = dict(zip(QUANTITIES, ("source", "target", "pAUC"), strict=True))
-
 
 def per_machine_table(result: StudyTables) -> ReportTable:
-    """AUC of both domains and pAUC of every labelled machine under the compared configurations."""
+    """The metrics of every labelled machine under the compared configurations."""
     keys = ["split", "machine"]
-    table = limit_machines(result).per_machine.dropna(subset=list(QUANTITIES))
+    table, labelled = limit_machines(result).labelled, result.labelled
+    quantities = quantities_in(table)
     places = table[keys].drop_duplicates()
-    labelled = result.per_machine.dropna(subset=list(QUANTITIES))
     splits = list(dict.fromkeys(labelled["split"]))  # also of machines that are not shown
     columns: dict[Any, list[Any]] = {
         "machine": [*places["machine"], *["all machines"] * len(splits)],
@@ -36,12 +34,12 @@ def per_machine_table(result: StudyTables) -> ReportTable:
         rows = table[table["config"] == config]
         if rows.empty:
             continue
-        metrics = places.merge(rows, on=keys, how="left")[list(QUANTITIES)].to_numpy(dtype=float)
+        metrics = places.merge(rows, on=keys, how="left")[quantities].to_numpy(dtype=float)
         every = [metrics_of(labelled, split, [config])[:, 0] for split in splits]
-        for at, (name, title) in enumerate(_METRICS.items()):
+        for at, name in enumerate(quantities):
             key = (config, name)
             columns[key] = [*metrics[:, at], *(_mean(values[:, at]) for values in every)]
-            titles[key], formats[key] = title, ".1f"
+            titles[key], formats[key] = quantity_title(name.removeprefix("auc_")), ".1f"
         columns[config, "score"] = [_mean(values) for values in [*metrics, *every]]
         formats[config, "score"] = ".2f"
     frame = pd.DataFrame(dict(enumerate(columns.values())))
@@ -99,18 +97,18 @@ def stability_table(result: StudyTables) -> ReportTable:
 def baselines_table(result: StudyTables) -> ReportTable:
     """E1: other scorers on the same embeddings, and other systems; means over machines."""
     table, texts = result.baselines, TEXTS["baselines"]
-    rows = []
+    rows, quantities = [], quantities_in(table)
     sources = result.provenance.get("baselines") or ()
     # Runs of older versions list the systems of a file.
     others = {str(name) for each in sources for name in each.get("systems", [each.get("system")])}
     for key, part in table.groupby(["split", "backend"], sort=False) if len(table) else ():
         split, backend = map(str, key)
-        values = part[list(QUANTITIES)].to_numpy(dtype=float)
+        values = part[quantities].to_numpy(dtype=float)
         if np.isfinite(values).all():
             name = texts["backends"].get(backend, backend) + (" *" if backend in others else "")
             means, score = values.mean(axis=0), harmonic_mean(values)
             rows.append([SPLIT_WORDS.get(split, split), name, len(part), *means, score])
-    names = ["split", "backend", "machines", *QUANTITIES, "score"]
+    names = ["split", "backend", "machines", *quantities, "score"]
     note = texts["others"] if others else ""
     return ReportTable("baselines", pd.DataFrame(rows, columns=names), note)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.detector.thresholds import supported_rate, threshold_for
-from daco.evaluation.metrics import QUANTITIES
 from daco.experiments.figures.scores import scores_by_domain
 from daco.experiments.figures.style import PALETTE, look_of, system_looks
 from daco.experiments.highlights import (
@@ -77,8 +76,7 @@ def summarise(
         ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
-    labelled = result.per_machine.dropna(subset=list(QUANTITIES))
-    sets = {"all": result.per_machine, "labelled": labelled}
+    sets = {"all": result.per_machine, "labelled": result.labelled}
     copied = ("guard", "veto", "floor", "within_noise", "per_machine_blind")
     points, legend = _points(result)
     summary = {
