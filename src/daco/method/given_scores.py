@@ -197,5 +197,5 @@ def _with_vote(own: Float64s, scores: Float64s) -> Float64s:
         for each in (own, scores)
     )
     vote = ScoreConfig.parse(VOTE_CONFIG)
-    votes = fit_votes({vote.base: [[ScoreConfig.of(base) for base in bases]]}, [of_normals])
+    votes = fit_votes({vote.base: [[ScoreConfig(base) for base in bases]]}, [of_normals])
     return np.column_stack([scores, grid_scores([vote], [given], votes)[0][0, 0]])
