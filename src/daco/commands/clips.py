@@ -27,7 +27,7 @@ SAMPLE = 5  # clips of each row of the table that are opened without --probe
 _SPLITS = ("train", "test", "supplemental")
 
 Group = tuple[int | None, str, str, str | None]
-"""Year, machine, split and domain: a row of the table."""
+"""Year, machine, split and domain: a row of the table, with clips of all sections."""
 
 
 def clips(
@@ -139,9 +139,11 @@ def _year_table(
     year: int | None, groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioInfo]
 ) -> Table:
     headings = ["normal", "anomaly", "no\nlabel", "seconds", "rate", "ch"]
-    table = new_table(
-        ["machine", "split", "domain"], headings, title=None if year is None else str(year)
-    )
+    texts = ["machine", "split", "domain"]
+    sections = {each.section for key, clips in groups.items() if key[0] == year for each in clips}
+    if len(sections) > 1:
+        texts.append("ids" if year == 2020 else "sections")
+    table = new_table(texts, headings, title=None if year is None else str(year))
     table.columns[1].no_wrap, table.columns[2].overflow = True, "fold"
     above: tuple[str, str] | None = None
     for (of_year, machine, split, domain), members in groups.items():
@@ -155,6 +157,7 @@ def _year_table(
             Text("" if above and above[0] == machine else machine),
             "" if above == (machine, split) else split,
             Text(domain or "-"),
+            *([_range_of({clip.section for clip in members})] if len(sections) > 1 else []),
             *(str(labels.count(label) or "-") for label in (0, 1, None)),
             _span([info.seconds for info in headers]),
             _one_of([f"{info.sample_rate / 1000:g}k" for info in headers]),
@@ -162,6 +165,14 @@ def _year_table(
         )
         above = machine, split
     return table
+
+
+def _range_of(sections: set[str]) -> Text:
+    """Sections such as 00-05, or 00 02 04 06 where there are gaps."""
+    names = sorted(sections)
+    ends = [name for name in (names[0], names[-1]) if name.isdecimal()]
+    whole = len(names) > 2 and len(ends) == 2 and int(ends[1]) - int(ends[0]) == len(names) - 1
+    return Text(f"{names[0]}-{names[-1]}" if whole else " ".join(names))
 
 
 def _span(seconds: Sequence[float]) -> str:

@@ -16,25 +16,35 @@ from daco.errors import DataError
 from daco.text import quantity
 
 if TYPE_CHECKING:
-    from daco.evaluation.evaluate import Evaluation, Ranking
+    from daco.evaluation.evaluate import Ranking
+    from daco.evaluation.results import Evaluation
 
 _OFFICIAL = {
+    "auc": "AUC",
     "auc_all": "AUC\nall",
     "auc_source": "AUC\nsource",
     "auc_target": "AUC\ntarget",
     "pauc": "pAUC",
+    "pauc_source": "pAUC\nsource",
+    "pauc_target": "pAUC\ntarget",
     "f1_ev": "F1-EV",
     "bounded_f1_ev": "bounded\nF1-EV",
 }
 _DECISIONS = {
     f"{metric}_{domain}": f"{heading}\n{domain}"
     for metric, heading in (("precision", "precis."), ("recall", "recall"), ("f1", "F1"))
-    for domain in ("source", "target")
+    for domain in ("source", "target", "all")
 }
-_RANKED = {
-    **{name: _OFFICIAL[name] for name in ("auc_source", "auc_target", "pauc")},
-    **{name: _DECISIONS[name] for name in ("f1_source", "f1_target")},
+_MEANINGS = {
+    2020: "The evaluator of 2020 gives no score of all machines: this is the arithmetic mean of "
+    "AUC and pAUC over the ids of a machine, and then over the machines.",
+    2021: "AUC and pAUC of a domain are of its clips only; the score is the harmonic mean of these "
+    "four over all machines and sections.",
 }
+_MEANING = (
+    "An AUC sets one domain's normal clips against all anomalies; the score is the harmonic mean "
+    "of AUC source, AUC target and pAUC over all machines"
+)
 
 
 def evaluate(
@@ -78,7 +88,7 @@ def evaluate(
     if as_json:
         print_json(document)
     elif ranking is not None:
-        _show_ranking(console, ranking)
+        show_ranking(console, ranking)
     else:
         _show(console, results[0])
     if out is not None and not as_json:
@@ -93,21 +103,21 @@ def evaluate(
 
 
 def _show(console: Output, result: Evaluation) -> None:
-    console.print(_metric_table(result, _OFFICIAL), "")
-    if any("f1_source" in machine.metrics for machine in result.machines):
-        console.print(_metric_table(result, _DECISIONS), "")
-    label = "Official score"
+    for columns in (_OFFICIAL, _DECISIONS):
+        if any(name in machine.metrics for machine in result.machines for name in columns):
+            console.print(_metric_table(result, columns), "")
+    machines = {each.machine for each in result.machines}
+    has_sections = len(machines) < len(result.machines)
+    label = "Mean of AUC and pAUC" if result.year == 2020 else "Official score"
     if result.partial:
-        label = f"Partial score of {quantity(result.machines, 'machine')}, NOT COMPARABLE"
+        noun = "section" if has_sections else "machine"
+        label = f"Partial score of {quantity(result.machines, noun)}, NOT COMPARABLE"
     console.write(f"{label}: {result.official_score:.2f}", style="bold")
     if result.interval is not None:
         low, high = result.interval
-        machines = len(result.machines)
-        console.write(f"95 % interval over {machines} machines: {low:.2f} to {high:.2f}")
-    console.write(
-        "In percent. An AUC sets one domain's normal clips against all anomalies; the score is "
-        "the harmonic mean of AUC source, AUC target and pAUC over all machines."
-    )
+        console.write(f"95 % interval over {len(machines)} machines: {low:.2f} to {high:.2f}")
+    usual = f"{_MEANING} and sections." if has_sections else f"{_MEANING}."
+    console.write(f"In percent. {_MEANINGS.get(result.year or 0, usual)}")
     notes = list(result.notes)
     if any(machine.metrics["bounded_f1_ev"] == 0 for machine in result.machines):
         notes.append("Bounded F1-EV is 0 where F1 is best when nearly every clip is an alarm.")
@@ -118,34 +128,50 @@ def _show(console: Output, result: Evaluation) -> None:
 
 
 def _metric_table(result: Evaluation, columns: dict[str, str]) -> Table:
+    from daco.evaluation.results import machine_values
     from daco.evaluation.scorefiles import machine_title
 
+    known = {name for each in result.machines for name in each.metrics}
+    columns = {name: heading for name, heading in columns.items() if name in known}
     table = new_table(["machine"], list(columns.values()))
-    for each in result.machines:
-        name = machine_title(each.machine, each.section)
-        table.add_row(Text(name), *_percents(each.metrics, columns))
+    for machine in dict.fromkeys(each.machine for each in result.machines):
+        mine = [each for each in result.machines if each.machine == machine]
+        for each in mine:
+            alone = machine_title(machine, each.section)
+            name = alone if len(mine) == 1 else f"{machine} {each.section}"
+            table.add_row(Text(name), *_percents(each.metrics, columns))
+        if len(mine) > 1:
+            names = [name for name in columns if all(name in each.metrics for each in mine)]
+            means = dict(zip(names, machine_values(mine, result.year, names)[0], strict=True))
+            table.add_row(Text(f"{machine} mean"), *_percents(means, columns), end_section=True)
     table.add_section()
     table.add_row("arithmetic mean", *_percents(result.arithmetic_mean, columns))
     table.add_row("harmonic mean", *_percents(result.harmonic_mean, columns))
     return table
 
 
-def _show_ranking(console: Output, ranking: Ranking) -> None:
+def show_ranking(console: Output, ranking: Ranking) -> None:
+    """Print several systems, the best first, and its differences to the others."""
+    of_2020 = any(result.year == 2020 for result in ranking.evaluations)
     table = new_table([], [""])
     table.add_column("system", overflow="fold")
-    for heading in ("official", *_RANKED.values()):
+    names = dict.fromkeys(n for each in ranking.evaluations for n in each.machines[0].official)
+    has_domains = not names or len(names) > 2
+    names |= dict.fromkeys(f"f1_{d}" for d in (("source", "target") if has_domains else ("all",)))
+    columns = {name: (_OFFICIAL | _DECISIONS)[name] for name in names}
+    for heading in ("official", *columns.values()):
         table.add_column(heading, justify="right", no_wrap=True)
     for place, result in enumerate(ranking.evaluations, 1):
         table.add_row(
             "-" if result.partial else str(place),
             Text(f"{result.system} (partial)" if result.partial else result.system),
             f"{result.official_score:.2f}",
-            *_percents(result.harmonic_mean, _RANKED),
+            *_percents(result.arithmetic_mean if of_2020 else result.harmonic_mean, columns),
         )
     console.print(table)
     console.write(
-        "In percent; columns are harmonic means over the machines. Partial systems lack "
-        "machines: their score is of another task."
+        f"In percent; columns are {'arithmetic' if of_2020 else 'harmonic'} means over the "
+        "machines. Partial systems lack machines: their score is of another task."
     )
     if any(result.interval for result in ranking.evaluations):
         _show_differences(console, ranking)

@@ -1,4 +1,4 @@
-"""DCASE Task 2 of 2023 to 2026: machines, and what file names and folders say about a clip.
+"""DCASE Task 2 of 2020 to 2026: machines, and what file names and folders say about a clip.
 
 The name says what a clip is, never the path above its machine's folder.
 """
@@ -14,14 +14,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from daco.data.clips import DEFAULT_MACHINE, Clip, stem_of
+from daco.data.clips import DEFAULT_MACHINE, ONE_DOMAIN, Clip, stem_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.text import name_list, quantity
 
+_OF_2020 = ("ToyCar", "ToyConveyor", "fan", "pump", "slider", "valve")
+_OF_2021 = ("ToyCar", "ToyTrain", "fan", "gearbox", "pump", "slider", "valve")
 _SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
 
 MACHINES: Mapping[int, Mapping[str, tuple[str, ...]]] = {
+    2020: {"dev": _OF_2020, "eval": _OF_2020},
+    2021: {"dev": _OF_2021, "eval": _OF_2021},
+    2022: {"dev": _SEVEN, "eval": _SEVEN},
     2023: {
         "dev": _SEVEN,
         "eval": ("ToyDrone", "ToyNscale", "ToyTank", "Vacuum", "bandsaw", "grinder", "shaker"),
@@ -45,23 +50,36 @@ MACHINES: Mapping[int, Mapping[str, tuple[str, ...]]] = {
         "eval": ("BlowerDustCollector", "Sander", "SewingMachine", "ToothBrush", "ToyDrone"),
     },
 }
-"""The machines of each year's development and evaluation sets."""
+"""The machines of each year's development and evaluation sets; see `machine_sections`."""
+
+_IDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "ToyCar": {"dev": ("01", "02", "03", "04"), "eval": ("05", "06", "07")},
+    "ToyConveyor": {"dev": ("01", "02", "03"), "eval": ("04", "05", "06")},
+}
+_OTHER_IDS: Mapping[str, tuple[str, ...]] = {
+    "dev": ("00", "02", "04", "06"),
+    "eval": ("01", "03", "05"),
+}
+_SECTIONS = {"dev": ("00", "01", "02"), "eval": ("03", "04", "05")}
 
 _LABELLED = re.compile(
     r"section_(\d+)_(source|target)_(?:(train|test)_)?(normal|anomaly)_(\d+)(?:_(.*))?", re.DOTALL
 )
-_ANONYMOUS = re.compile(r"section_(\d+)_(\d+)")
+_ANONYMOUS = re.compile(r"section_(\d+)_(?:(source|target)_test_)?(\d+)")
+_ID = re.compile(r"(?:(normal|anomaly)_)?id_(\d\d)_(\d{8})")
 _SUPPLEMENTAL = re.compile(r"section_(\d+)_([A-Za-z_]+?)_(\d+)(?:_(.*))?", re.DOTALL)
 _LABELS = ("normal", "anomaly")
 _SPLIT_FOLDERS = {
     "train": "train",
     "test": "test",
     "test_rename": "test",  # the baseline's copy of an evaluation set, with labelled names
+    "source_test": "test",  # of 2021
+    "target_test": "test",
     "supplemental": "supplemental",
 }
 _SET_FOLDERS = {"raw", "dev", "eval", "dev_data", "eval_data", "development", "evaluation", "data"}
 YEAR = re.compile(r"dcase[-_ ]?(20\d\d)", re.IGNORECASE)
-_ARCHIVE = re.compile(r"(?:dev|eval)_(?:data_)?(.+?)(?:_train|_test)?(?:_r\d+)?")
+_ARCHIVE = re.compile(r"(?:dev|eval)_(?:data_)?(?:train_|test_)?(.+?)(?:_train|_test)?(?:_r\d+)?")
 _BASELINE_NAME = re.compile(r"DCASE20\d\dT2(.+)")
 
 
@@ -69,7 +87,8 @@ _BASELINE_NAME = re.compile(r"DCASE20\d\dT2(.+)")
 class ClipName:
     """The fields of a file name; None for what the name does not say.
 
-    `kind` is of supplemental clips only: ``machine`` (clean), ``noise``, or ``unknown``. `tail`
+    The section of a name of 2020 is the machine's id; that year has one domain. `kind` is of
+    supplemental clips only: ``machine`` (clean), ``noise``, or ``unknown``. `tail`
     are mostly attributes: in test names they can give the fault away, so they are no features.
     """
 
@@ -93,6 +112,26 @@ class FolderMeaning:
     renamed: bool
 
 
+def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
+    """Machines and their sections, or ids, in the development and evaluation sets of a year.
+
+    >>> sorted(machine_sections(2020)["eval"])[:4]
+    [('ToyCar', '05'), ('ToyCar', '06'), ('ToyCar', '07'), ('ToyConveyor', '04')]
+    >>> ("fan", "00") in machine_sections(2023)["dev"]
+    True
+    """
+
+    def sections(machine: str, part: str) -> tuple[str, ...]:
+        if year == 2020:
+            return _IDS.get(machine, _OTHER_IDS)[part]
+        return _SECTIONS[part] if year < 2023 else ("00",)
+
+    return {
+        part: {(machine, section) for machine in names for section in sections(machine, part)}
+        for part, names in MACHINES[year].items()
+    }
+
+
 def parse_name(name: str) -> ClipName | None:
     """The fields of a DCASE file name, or None where it is no such name.
 
@@ -102,13 +141,20 @@ def parse_name(name: str) -> ClipName | None:
     'test'
     >>> parse_name("section_00_machine_source_0000_noAttribute.wav").kind
     'machine'
+    >>> parse_name("anomaly_id_02_00000013.wav").section
+    '02'
     """
     stem = stem_of(name)
     if match := _LABELLED.fullmatch(stem):
         section, domain, split, label, number, tail = match.groups()
         return ClipName(section, number, domain, split, _LABELS.index(label), tail=tail or "")
     if match := _ANONYMOUS.fullmatch(stem):
-        return ClipName(match[1], match[2], split="test")
+        return ClipName(match[1], match[3], match[2], split="test")
+    if match := _ID.fullmatch(stem):
+        label, section, number = match.groups()
+        if label is None:
+            return ClipName(section, number, ONE_DOMAIN, split="test")
+        return ClipName(section, number, ONE_DOMAIN, label=_LABELS.index(label))
     if match := _SUPPLEMENTAL.fullmatch(stem):
         section, words, number, tail = match.groups()
         tokens = words.split("_")
@@ -117,6 +163,25 @@ def parse_name(name: str) -> ClipName | None:
         kind = next((token for token in tokens if token in ("machine", "noise")), "unknown")
         domain = next((token for token in tokens if token in ("source", "target")), None)
         return ClipName(section, number, domain, "supplemental", kind=kind, tail=tail or "")
+    return None
+
+
+def year_of_names(paths: Iterable[str]) -> int | None:
+    """The year that alone has names or folders of this form, 2020 or 2021; otherwise None.
+
+    >>> year_of_names(["normal_id_00_00000000.wav"]), year_of_names(["section_00_0001.wav"])
+    (2020, None)
+    >>> year_of_names(["fan/target_test/section_00_target_test_normal_0000.wav"])
+    2021
+    """
+    for path in paths:
+        name, folder = parse_name(path), path.rpartition("/")[0].rpartition("/")[2]
+        if name is None or name.domain is None or name.split not in (None, "test"):
+            continue
+        if name.domain == ONE_DOMAIN:
+            return 2020
+        if name.label is None or folder in ("source_test", "target_test"):
+            return 2021
     return None
 
 
@@ -159,7 +224,8 @@ def require_normal_names(paths: Sequence[str]) -> list[str]:
     The columns of a table or manifest count, but an anomaly among the normals would hide all
     anomalies like it.
     """
-    parsed = {path: parse_name(path.replace("\\", "/")) for path in paths if "section_" in path}
+    named = (path for path in paths if "section_" in path or "_id_" in path)
+    parsed = {path: parse_name(path.replace("\\", "/")) for path in named}
     if faulty := [path for path, name in parsed.items() if name and name.label == 1]:
         raise DataError(
             f"{quantity(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
@@ -214,7 +280,7 @@ def named_clip(path: str, name: ClipName, where: FolderMeaning, year: int | None
     attributes = parse_attributes(name.tail)
     if name.kind:
         attributes = {"supplemental": name.kind, **attributes}
-    split = name.split or where.split or "test"  # only test names lack the word
+    split = name.split or where.split or "test"  # from 2021 on only test names lack the word
     return Clip(path, where.machine, year, name.section, name.domain, split, name.label, attributes)
 
 

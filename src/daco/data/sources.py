@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from daco.audio.formats import READABLE, is_readable, is_unreadable
 from daco.data.clips import ONE_DOMAIN, SPLITS, Clip, ClipTable, find_oddities
-from daco.data.dcase_sets import inject_truth, read_tree
+from daco.data.dcase_sets import read_tree
+from daco.data.dcase_truth import inject_truth
 from daco.data.manifest import read_manifest
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, missing_message, parse_location
@@ -41,13 +42,14 @@ def read_clips(
     ----------
     source : path
         A manifest (CSV or Parquet) with at least a column ``path``; a DCASE Task 2 data set of
-        2023 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
+        2020 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
         ``normal/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
         Recordings have the extensions of `daco.audio.formats.FORMATS`. All of them may be on a
         remote file system: ``s3://plant/clips``.
     truth : path, optional
-        A checkout of the official evaluator of that year. Its labels, domains and attributes are
-        given to the anonymous test clips by name, and must cover them completely.
+        A checkout of the official evaluator of that year, or its list ``eval_data_list.csv``. Its
+        labels, domains and attributes are given to the anonymous test clips by name, and must
+        cover them completely.
     year : int, optional
         Of the data set, where folders and manifest do not say.
     domain_level : int, optional

@@ -7,22 +7,28 @@ name of no clip, a clip without a score and a machine without a file are errors,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from daco.data.dcase import MACHINES
+from daco.data.clips import ONE_DOMAIN
+from daco.data.dcase import MACHINES, machine_sections, year_of_names
+from daco.data.dcase_truth import truth_year
 from daco.errors import DataError, InputError
-from daco.evaluation.intervals import machine_jackknife, score_interval
+from daco.evaluation.intervals import machine_jackknife
 from daco.evaluation.metrics import (
-    QUANTITIES,
     bounded_f1_ev,
     decision_metrics,
     f1_ev,
-    harmonic_mean,
     machine_metrics,
+    quantities_of,
+)
+from daco.evaluation.results import (
+    Evaluation,
+    MachineEvaluation,
+    machine_values,
+    summarise_machines,
 )
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -41,63 +47,6 @@ from daco.evaluation.statistics import paired_p_value
 from daco.text import name_list, quantity
 
 _FROM_NAMES = "file names"
-
-
-@dataclass(frozen=True)
-class MachineEvaluation:
-    """Metrics of one machine in percent; those of decisions only where there are any."""
-
-    machine: str
-    section: str
-    clips: int
-    metrics: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The metrics of a system's score files; all numbers in percent.
-
-    Attributes
-    ----------
-    system, truth : str
-        The folder's name, and where labels and domains came from.
-    official_score : float
-        Harmonic mean of AUC source, AUC target and pAUC over all machines.
-    interval : tuple of float or None
-        95 % interval of the official score over machines, see
-        :func:`daco.evaluation.intervals.score_interval`; None for one machine.
-    arithmetic_mean, harmonic_mean : mapping
-        Over the machines, of each metric that all of them have.
-    missing : tuple of str
-        Machines of the truth without a score file. With any, the official score is not comparable.
-    """
-
-    system: str
-    truth: str
-    machines: tuple[MachineEvaluation, ...]
-    official_score: float
-    interval: tuple[float, float] | None
-    arithmetic_mean: Mapping[str, float]
-    harmonic_mean: Mapping[str, float]
-    missing: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Whether machines of the truth are missing."""
-        return bool(self.missing)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        machines = [
-            {"machine": each.machine, "section": each.section, "clips": each.clips, **each.metrics}
-            for each in self.machines
-        ]
-        return {**asdict(self), "partial": self.partial, "machines": machines}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The metrics of each machine by column."""
-        return [{"system": self.system, **machine} for machine in self.to_dict()["machines"]]
 
 
 @dataclass(frozen=True)
@@ -203,23 +152,23 @@ def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
     """The first system minus every other one that has the same machines."""
     for second in evaluations[1:]:
         first = evaluations[0]
-        keys = [[(each.machine, each.section) for each in it.machines] for it in (first, second)]
+        keys = [
+            [it.year, *((each.machine, each.section, each.official) for each in it.machines)]
+            for it in (first, second)
+        ]
         if keys[0] != keys[1]:
             continue
-        one, two = _official_metrics(first.machines), _official_metrics(second.machines)
-        jackknife = machine_jackknife(one, two) if len(one) > 1 else None
+        one, two = (machine_values(each.machines, each.year) for each in (first, second))
+        arithmetic = first.year == 2020
+        jackknife = machine_jackknife(one, two, arithmetic=arithmetic) if len(one) > 1 else None
         yield Difference(
             first=first.system,
             second=second.system,
             delta=first.official_score - second.official_score,
             interval=None if jackknife is None else (jackknife.low, jackknife.high),
-            p_value=paired_p_value(one, two),
+            p_value=paired_p_value(one, two, arithmetic=arithmetic),
             n_machines=len(one),
         )
-
-
-def _official_metrics(machines: Sequence[MachineEvaluation]) -> list[list[float]]:
-    return [[each.metrics[name] for name in QUANTITIES] for each in machines]
 
 
 def find_systems(folder: Path) -> list[Path]:
@@ -253,6 +202,7 @@ def _evaluate(
         for kind in (SCORES, DECISIONS)
     )
     year = _one_year(files, year, problems)
+    measured = year or year_of_names(name for file in files for name in file.names)
     if truth is None:
         parsed = {key: truth_in_names(file.names) for key, file in scores.items()}
         known = {key: names for key, names in parsed.items() if names is not None}
@@ -267,6 +217,7 @@ def _evaluate(
             "Labels and domains are those in the file names: a clip without a row is not noticed."
         )
     else:
+        measured = measured or truth_year(truth)
         known = read_truth(truth, year=year, oddities=notes)
         wanted = set(known)
         extra = [file.path.name for key, file in scores.items() if key not in known]
@@ -288,32 +239,18 @@ def _evaluate(
         problems.append(f"decisions without scores for {name_list(alone)}.")
     machines = []
     for key in sorted(set(known) & set(scores)):
-        machine = _machine(key, known[key], scores[key], decisions.get(key), problems)
+        files_of_key = scores[key], decisions.get(key)
+        machine = _machine(key, known[key], *files_of_key, measured, problems)
         if machine is not None:
             machines.append(machine)
     if not machines and not problems:
         problems.append("no score file is of a machine of the truth.")
+    if len({each.official for each in machines}) > 1:
+        problems.append("machines with one domain and with several. Evaluate them apart.")
     if problems:
         return None
-    undecided = [
-        machine_title(m.machine, m.section) for m in machines if "f1_source" not in m.metrics
-    ]
-    if len(undecided) < len(machines) and undecided:
-        notes.append(f"No decision file for {name_list(undecided)}, so no means of F1.")
-    common = [name for name in machines[0].metrics if all(name in m.metrics for m in machines)]
-    values = np.array([[machine.metrics[name] for name in common] for machine in machines])
-    official = _official_metrics(machines)
-    return Evaluation(
-        system=system,
-        truth=_FROM_NAMES if truth is None else str(truth),
-        machines=tuple(machines),
-        official_score=float(harmonic_mean(official)),
-        interval=score_interval(official),
-        arithmetic_mean=dict(zip(common, values.mean(axis=0).tolist(), strict=True)),
-        harmonic_mean=dict(zip(common, harmonic_mean(values, axis=0).tolist(), strict=True)),
-        missing=tuple(missing),
-        notes=tuple(notes),
-    )
+    source = _FROM_NAMES if truth is None else str(truth)
+    return summarise_machines(system, source, machines, missing, notes, measured)
 
 
 def _machine(
@@ -321,6 +258,7 @@ def _machine(
     truth: MachineTruth,
     scores: ScoreFile,
     decisions: ScoreFile | None,
+    year: int | None,
     problems: list[str],
 ) -> MachineEvaluation | None:
     """Metrics of one machine; None where rows do not fit."""
@@ -332,14 +270,16 @@ def _machine(
     labels = np.array([label for label, _ in truth.clips.values()])
     domains = np.array([domain for _, domain in truth.clips.values()])
     absent = {"source", "target"} - set(domains[labels == 0])
-    if absent:
+    if absent and set(domains) != {ONE_DOMAIN}:
         problems.append(
             f"{scores.path.name}: no normal clip of the {name_list(sorted(absent))} domain."
         )
         return None
     try:
-        everything = machine_metrics(values, labels, np.full(len(labels), "all"))
-        fractions = {"auc_all": everything["auc_all"], **machine_metrics(values, labels, domains)}
+        official = quantities_of(year, set(domains))
+        everything = machine_metrics(values, labels, domains, ("auc", "pauc"))
+        fractions = {} if "auc" in official else {"auc_all": everything["auc"]}
+        fractions |= machine_metrics(values, labels, domains, official)
         fractions["f1_ev"] = f1_ev(values, labels)
         fractions["bounded_f1_ev"] = bounded_f1_ev(values, labels)
         if alarms is not None:
@@ -347,7 +287,8 @@ def _machine(
     except InputError as error:
         problems.append(f"{scores.path.name}: {error}")
         return None
-    return MachineEvaluation(*key, len(labels), {n: 100 * each for n, each in fractions.items()})
+    percents = {name: 100 * each for name, each in fractions.items()}
+    return MachineEvaluation(*key, len(labels), percents, official)
 
 
 def _one_year(files: Sequence[ScoreFile], year: int | None, problems: list[str]) -> int | None:
@@ -367,6 +308,8 @@ def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
             f"The machines of {year} are not known. Known: {name_list(map(str, MACHINES))}."
         )
     given = {machine for machine, _ in scores}
-    sets = MACHINES[year].values()
-    nearest = max(sets, key=lambda machines: len(given.intersection(machines)))
-    return {(machine, "00") for machine in nearest}
+
+    def overlap(keys: set[Key]) -> tuple[int, int]:
+        return len(keys & set(scores)), len(given & {machine for machine, _ in keys})
+
+    return max(machine_sections(year).values(), key=overlap)

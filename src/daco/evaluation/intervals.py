@@ -89,7 +89,9 @@ class Interval:
         return _percentiles(self.draws, 0.025)
 
 
-def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
+def machine_jackknife(
+    first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False
+) -> Jackknife:
     """Official score of `first` minus `second`, with a leave-one-machine-out error.
 
     Parameters
@@ -97,6 +99,8 @@ def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     first, second : array-like of shape (n_machines, n_quantities)
         AUC source, AUC target and pAUC of two systems on the same machines in the same
         order; the result is in their unit.
+    arithmetic : bool, default=False
+        The score is the arithmetic mean, as in 2020, not the harmonic one.
 
     Examples
     --------
@@ -112,15 +116,19 @@ def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     if n < 2:
         raise InputError("machine_jackknife leaves machines out one by one: give at least two.")
     rest = 1.0 - np.eye(n)
-    left_out = (n - 1) * (1 / (rest @ machine_costs(one)) - 1 / (rest @ machine_costs(two)))
-    delta = float(harmonic_mean(one) - harmonic_mean(two))
+    if arithmetic:
+        left_out = rest @ (one - two).mean(axis=1) / (n - 1)
+        delta = float(one.mean() - two.mean())
+    else:
+        left_out = (n - 1) * (1 / (rest @ machine_costs(one)) - 1 / (rest @ machine_costs(two)))
+        delta = float(harmonic_mean(one) - harmonic_mean(two))
     se = float(np.sqrt((n - 1) * left_out.var()))
     reach = t_quantile(n) * se
     ends = delta - reach, delta + reach
     return Jackknife(delta, se, *ends, float(left_out.min()), float(left_out.max()), n)
 
 
-def score_interval(metrics: ArrayLike) -> tuple[float, float] | None:
+def score_interval(metrics: ArrayLike, *, arithmetic: bool = False) -> tuple[float, float] | None:
     """95 % interval over machines of an official score in percent; None for one machine.
 
     The interval is that of `machine_jackknife` on metrics in percent, cut at 0 and 100.
@@ -133,7 +141,8 @@ def score_interval(metrics: ArrayLike) -> tuple[float, float] | None:
     if len(values) < 2:
         return None
     # Against a system of 100 % on every machine, the difference is the score less 100.
-    difference = machine_jackknife(values, np.full_like(values, 100.0))
+    perfect = np.full_like(values, 100.0)
+    difference = machine_jackknife(values, perfect, arithmetic=arithmetic)
     return max(0.0, 100 + difference.low), min(100.0, 100 + difference.high)
 
 

@@ -1,7 +1,8 @@
 """Score and decision files of the challenge: ``name.wav,value``, one row per clip, no header.
 
 ``anomaly_score_<machine>_section_<n>_test.csv`` holds scores, ``decision_result_...`` a 1 for
-an alarm and a 0 for none. The baseline's longer names are read too. Errors name file and line.
+an alarm and a 0 for none. Files of 2020 end in ``_id_<n>.csv``, of 2021 there is one for each
+domain. The baseline's longer names are read too. Errors name file and line.
 Rows are matched to clips by name: the anonymous one, or that with label and attributes.
 """
 
@@ -13,16 +14,16 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import Clip, stem_of
-from daco.data.dcase import parse_name, read_csv
-from daco.data.dcase_sets import inject_truth
+from daco.data.clips import stem_of
+from daco.data.dcase import parse_name
+from daco.data.dcase_truth import inject_truth, labelled_names, truth_clips
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write, write_error
 from daco.text import name_list, quantity
@@ -34,10 +35,12 @@ Key = tuple[str, str]  # a machine and a section
 
 _SHOWN = 5  # rows of a kind that are named before the rest is counted
 _NAME = re.compile(
-    rf"({SCORES}|{DECISIONS})_(?:DCASE(20\d\d)T2)?(.+)_section_(\d+)_test(?:_seed\d+.*)?\.csv"
+    rf"({SCORES}|{DECISIONS})_(?:DCASE(20\d\d)T2)?(.+)_section_(\d+)"
+    r"(?:_(source|target))?_test(?:_seed\d+.*)?\.csv"
 )
+_NAME_OF_2020 = re.compile(rf"({SCORES}|{DECISIONS})_(.+)_id_(\d\d)\.csv")
 _NO_NUMBER = "not a number"
-_TRUTH_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_test\.csv")
+_ALL = ("source", "target", None)
 _MACHINE = re.compile(r"[^/\\\x00-\x1f]+")
 
 
@@ -45,7 +48,8 @@ _MACHINE = re.compile(r"[^/\\\x00-\x1f]+")
 class ScoreFile:
     """A file of kind `SCORES` or `DECISIONS`; names are without ``.wav``.
 
-    ``year`` is known where the file's name has the baseline's form.
+    ``year`` is known where the file's name has the baseline's form or that of 2020 or 2021. The
+    two files of a section of 2021 are one, with the path of the first.
     """
 
     path: Path
@@ -57,18 +61,32 @@ class ScoreFile:
     values: NDArray[np.float64]
 
 
-def score_file_name(machine: str, section: str = "00", kind: str = SCORES) -> str:
-    """The challenge's name of a score or decision file.
+def score_file_name(
+    machine: str,
+    section: str = "00",
+    kind: str = SCORES,
+    *,
+    year: int | None = None,
+    domain: str | None = None,
+) -> str:
+    """The challenge's name of a score or decision file; `domain` is that of a file of 2021.
 
     >>> score_file_name("fan"), score_file_name("fan", "01", DECISIONS)
     ('anomaly_score_fan_section_00_test.csv', 'decision_result_fan_section_01_test.csv')
+    >>> score_file_name("fan", "02", year=2020)
+    'anomaly_score_fan_id_02.csv'
+    >>> score_file_name("fan", "03", year=2021, domain="target")
+    'anomaly_score_fan_section_03_target_test.csv'
     """
     if not _MACHINE.fullmatch(machine) or not section.isdecimal():
         raise InputError(
             f"Machine {machine!r}, section {section!r} cannot be in a file's name. A section is "
             "a number such as 00."
         )
-    return f"{kind}_{machine}_section_{section}_test.csv"
+    if year == 2020:
+        return f"{kind}_{machine}_id_{section}.csv"
+    middle = f"_{domain}" if year == 2021 and domain else ""
+    return f"{kind}_{machine}_section_{section}{middle}_test.csv"
 
 
 def machine_title(machine: str, section: str) -> str:
@@ -85,18 +103,35 @@ def parse_file_name(name: str) -> tuple[str, str, str, int | None] | None:
 
     >>> parse_file_name("anomaly_score_DCASE2024T2fan_section_00_test_seed13711_id(0_)_Eval.csv")
     ('anomaly_score', 'fan', '00', 2024)
+    >>> parse_file_name("anomaly_score_fan_id_02.csv")
+    ('anomaly_score', 'fan', '02', 2020)
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    kind, year, machine, section = match.groups()
-    return kind, machine, section, int(year) if year else None
+    parsed = _parse(name)
+    return parsed and parsed[:4]
+
+
+def _parse(name: str) -> tuple[str, str, str, int | None, str | None] | None:
+    """Kind, machine, section and year; and the domain of a file of 2021."""
+    if match := _NAME_OF_2020.fullmatch(name):
+        return match[1], match[2], match[3], 2020, None
+    if match := _NAME.fullmatch(name):
+        kind, year, machine, section, domain = match.groups()
+        return kind, machine, section, int(year) if year else 2021 if domain else None, domain
+    return None
 
 
 def write_scores(
-    folder: Path, machine: str, section: str, names: Sequence[str], scores: ArrayLike
+    folder: Path,
+    machine: str,
+    section: str,
+    names: Sequence[str],
+    scores: ArrayLike,
+    *,
+    year: int | None = None,
 ) -> Path:
     """Write a score file; every digit is kept, and the order of the clips.
+
+    `year` says how the file is called. In 2021 each domain has a file; the first path is returned.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -105,22 +140,30 @@ def write_scores(
     anomaly_score_fan_section_00_test.csv: section_00_0000.wav,0.1
     """
     values = np.asarray(scores, dtype=np.float64)
-    path = _checked_path(folder, machine, section, SCORES, names, values)
+    _require_clips(machine, names, values)
     if not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
         raise InputError(f"Machine {machine!r}: the score of {names[at]} is {values[at]}.")
-    return _write(path, names, map(repr, values.tolist()))
+    texts = list(map(repr, values.tolist()))
+    return _write(folder, (machine, section, SCORES), names, texts, year)
 
 
 def write_decisions(
-    folder: Path, machine: str, section: str, names: Sequence[str], decisions: ArrayLike
+    folder: Path,
+    machine: str,
+    section: str,
+    names: Sequence[str],
+    decisions: ArrayLike,
+    *,
+    year: int | None = None,
 ) -> Path:
-    """Write a decision file; 1 or True is an alarm."""
+    """Write a decision file as `write_scores` does; 1 or True is an alarm."""
     values = np.asarray(decisions)
-    path = _checked_path(folder, machine, section, DECISIONS, names, values)
+    _require_clips(machine, names, values)
     if not ((values == 0) | (values == 1)).all():
         raise InputError(f"Machine {machine!r}: a decision is 1 for an alarm and 0 for none.")
-    return _write(path, names, (str(int(value)) for value in values))
+    texts = [str(int(value)) for value in values]
+    return _write(folder, (machine, section, DECISIONS), names, texts, year)
 
 
 def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
@@ -132,6 +175,7 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
     folder = Path(folder)
     wrong: list[str] = []
     files: dict[tuple[str, str, str], ScoreFile] = {}
+    paths_of: dict[tuple[str, str, str, str | None], Path] = {}
     try:
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(".csv"))
     except OSError as error:
@@ -143,28 +187,33 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
             "test.csv."
         )
     for path in paths:
-        before, parsed = len(wrong), parse_file_name(path.name)
+        before, parsed = len(wrong), _parse(path.name)
         if parsed is None:
             usual = score_file_name("<machine>")
             wrong.append(
                 f"{path.name}: not a name such as {usual}, so that nothing tells its machine."
             )
             continue
-        kind, machine, section, year = parsed
+        kind, machine, section, year, domain = parsed
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             wrong.append(f"{path.name} cannot be read: {error}.")
             continue
         names, values = parse_rows(text, kind, path.name, wrong)
-        if twin := files.get((kind, machine, section)):
+        key = kind, machine, section
+        twins = [paths_of.get((*key, each)) for each in ({domain, None} if domain else _ALL)]
+        if twin := next(filter(None, twins), None):
             wrong.append(
-                f"{path.name}: the same machine and section as in {twin.path.name}. Keep one of "
-                "them."
+                f"{path.name}: the same machine and section as in {twin.name}. Keep one of them."
             )
+        paths_of[(*key, domain)] = path
         if len(wrong) == before:
-            file = ScoreFile(path, kind, machine, section, year, names, values)
-            files[kind, machine, section] = file
+            file = ScoreFile(path, *key, year, names, values)
+            if (first := files.get(key)) is not None:
+                both = np.concatenate([first.values, values])
+                file = replace(first, names=first.names + names, values=both)
+            files[key] = file
     if problems is not None:
         problems += wrong
     elif wrong:
@@ -211,14 +260,7 @@ def _fault(row: Sequence[str], kind: str, before: Mapping[str, float]) -> str | 
     return "a clip that was there before" if stem_of(row[0].strip()) in before else None
 
 
-def _checked_path(
-    folder: Path,
-    machine: str,
-    section: str,
-    kind: str,
-    names: Sequence[str],
-    values: NDArray[np.generic],
-) -> Path:
+def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generic]) -> None:
     if values.shape != (len(names),):
         raise InputError(
             f"Machine {machine!r} has {quantity(names, 'clip')} and values of shape {values.shape}."
@@ -227,20 +269,32 @@ def _checked_path(
         raise InputError(f"Machine {machine!r} has no test clip to write scores of.")
     if len({stem_of(name) for name in names}) < len(names):
         raise InputError(f"Machine {machine!r} has test clips of the same name.")
-    return Path(folder) / score_file_name(machine, section, kind)
 
 
-def _write(path: Path, names: Sequence[str], values: Iterable[str]) -> Path:
+def _write(
+    folder: Path,
+    key: tuple[str, str, str],
+    names: Sequence[str],
+    values: Sequence[str],
+    year: int | None,
+) -> Path:
+    """Write a file for each domain in the names where the year wants that, else one."""
+    rows: dict[str | None, list[tuple[str, str]]] = defaultdict(list)
+    for name, text in zip(names, values, strict=True):
+        parsed = parse_name(name) if year == 2021 else None
+        rows[parsed.domain if parsed else None].append((f"{stem_of(name)}.wav", text))
+    paths = [Path(folder) / score_file_name(*key, year=year, domain=domain) for domain in rows]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise write_error(path.parent, error) from None
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerows(
-            (f"{stem_of(name)}.wav", text) for name, text in zip(names, values, strict=True)
-        )
-    return path
+        raise write_error(Path(folder), error) from None
+    for path, of_domain in zip(paths, rows.values(), strict=True):
+        with (
+            atomic_write(path) as temporary,
+            open(temporary, "w", encoding="utf-8", newline="") as out,
+        ):
+            csv.writer(out, lineterminator="\n").writerows(of_domain)
+    return paths[0]
 
 
 @dataclass(frozen=True)
@@ -258,29 +312,20 @@ class MachineTruth:
 def read_truth(
     truth: Path | str, *, year: int | None = None, oddities: list[str]
 ) -> dict[Key, MachineTruth]:
-    """Labels and domains of all machines in a checkout of the official evaluator, of `year`.
+    """Labels and domains of all machines in a checkout of the official evaluator, or its list.
 
     Oddities are appended.
     """
-    root = Path(truth).expanduser()
-    if root.name.startswith("ground_truth_"):
-        root = root.parent
-    clips = [
-        Clip(row[0].strip(), match[1], year, match[2], split="test")
-        for path in sorted((root / "ground_truth_data").glob("ground_truth_*.csv"))
-        if (match := _TRUTH_FILE.fullmatch(path.name))
-        for row in read_csv(path)
-    ]
     # The truth is given to the very clips it names: that checks its files against each other.
-    known = inject_truth(clips, root, oddities=oddities)
+    known = inject_truth(truth_clips(truth, year), truth, oddities=oddities)
     if not known:
-        raise DataError(f"{root / 'ground_truth_data'} has no ground_truth_<machine>_... file.")
+        raise DataError(f"{truth} has no ground_truth_<machine>_... file.")
     by_machine: dict[Key, dict[str, tuple[int, str]]] = defaultdict(dict)
     for clip in known:
         label_and_domain = cast(tuple[int, str], (clip.label, clip.domain))  # the truth has both
         by_machine[clip.machine, clip.section][stem_of(clip.path)] = label_and_domain
     return {
-        key: MachineTruth(clips, _other_names(root, key, clips))
+        key: MachineTruth(clips, _other_names(truth, key, clips))
         for key, clips in by_machine.items()
     }
 
@@ -331,14 +376,9 @@ def values_by_clip(
     return file.values[[rows[stem] for stem in truth.clips]]
 
 
-def _other_names(root: Path, key: Key, clips: Mapping[str, object]) -> dict[str, str]:
-    path = root / "ground_truth_attributes" / f"ground_truth_{key[0]}_section_{key[1]}_test.csv"
-    others: dict[str, set[str]] = defaultdict(set)
-    for name, *labelled in read_csv(path) if path.is_file() else ():
-        for other in labelled:
-            others[stem_of(other.strip())].add(stem_of(name.strip()))
+def _other_names(truth: Path | str, key: Key, clips: Mapping[str, object]) -> dict[str, str]:
     return {
-        other: stems.pop()
-        for other, stems in others.items()
+        other: next(iter(stems))
+        for other, stems in labelled_names(truth, *key).items()
         if other not in clips and len(stems) == 1
     }

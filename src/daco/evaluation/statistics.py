@@ -167,7 +167,7 @@ def family_mean_permutation(
     return PermutationTest(rho, *p_values, len(sizes), len(sums), exact)
 
 
-def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
+def paired_p_value(first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False) -> float:
     """Two-sided p-value of a difference of official scores on the same machines.
 
     The two systems change places on each machine: all 2^n exchanges are counted for up to 13
@@ -182,9 +182,13 @@ def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
         return 1.0
     from scipy.stats import permutation_test
 
+    def difference(a: Float64s, b: Float64s, axis: int) -> Any:
+        means = a.mean(axis=axis), b.mean(axis=axis)
+        return means[0] - means[1] if arithmetic else 1 / means[0] - 1 / means[1]
+
     test = permutation_test(
-        (machine_costs(one), machine_costs(two)),
-        lambda a, b, axis: 1 / a.mean(axis=axis) - 1 / b.mean(axis=axis),
+        [each.mean(axis=1) if arithmetic else machine_costs(each) for each in (one, two)],
+        difference,
         permutation_type="samples",
         vectorized=True,
         n_resamples=_DRAWN,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from daco.data.clips import Clip
 from daco.data.dcase import require_normal_names
-from daco.data.dcase_sets import inject_truth
+from daco.data.dcase_truth import inject_truth
 from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands

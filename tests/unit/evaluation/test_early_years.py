@@ -1,0 +1,218 @@
+"""Score files of DCASE 2020, 2021 and 2022, evaluated as the challenge of each year did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from early_years import (
+    make_list_of_2020,
+    make_truth_of_2021,
+    make_truth_of_2022,
+    names_of_2020,
+    names_of_2021,
+    names_of_2022,
+)
+from scipy.stats import hmean
+from sklearn.metrics import roc_auc_score
+
+from daco.data.dcase import machine_sections
+from daco.errors import DataError
+from daco.evaluation.evaluate import evaluate_scores, rank_systems
+from daco.evaluation.scorefiles import (
+    DECISIONS,
+    parse_file_name,
+    read_score_files,
+    score_file_name,
+    write_decisions,
+    write_scores,
+)
+
+LABELS = np.repeat([0, 1], 4)  # of names_of_2020, and of a domain of names_of_2021
+
+
+def pauc(labels, scores):
+    return roc_auc_score(labels, scores, max_fpr=0.1)
+
+
+def names_of(year, section, anonymous=False):
+    if year == 2020:
+        return names_of_2020(section, anonymous=anonymous)
+    if year == 2021:
+        return [n for names in names_of_2021(section, anonymous=anonymous).values() for n in names]
+    return (
+        [f"section_{section}_{i:04d}.wav" for i in range(16)]
+        if anonymous
+        else names_of_2022(section)
+    )
+
+
+def write_system(folder, year, part, seed=0):
+    """Scores of every section, which rise with the label, by machine and section."""
+    rng = np.random.default_rng(seed)
+    written = {}
+    for machine, section in sorted(machine_sections(year)[part]):
+        names = names_of(year, section, anonymous=part == "eval")
+        scores = rng.normal(size=len(names)) + np.tile(LABELS, len(names) // 8)
+        write_scores(folder, machine, section, names, scores, year=year)
+        written[machine, section] = scores
+    return written
+
+
+# ---------------------------------------------------------------------------------- file names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"year": 2020}, "anomaly_score_fan_id_03.csv"),
+        ({"year": 2021, "domain": "source"}, "anomaly_score_fan_section_03_source_test.csv"),
+        ({"year": 2022}, "anomaly_score_fan_section_03_test.csv"),
+        ({}, "anomaly_score_fan_section_03_test.csv"),
+    ],
+)
+def test_names_of_files_lead_back_to_their_machine(arguments, name):
+    assert score_file_name("fan", "03", **arguments) == name
+    year = arguments.get("year")
+    expected = ("anomaly_score", "fan", "03", year if year != 2022 else None)
+    assert parse_file_name(name) == expected
+
+
+def test_the_two_files_of_a_section_of_2021_are_read_as_one(tmp_path):
+    names = names_of(2021, "03", anonymous=True)
+    first = write_scores(tmp_path, "fan", "03", names, np.arange(16.0), year=2021)
+    write_decisions(tmp_path, "fan", "03", names, np.arange(16) % 2, year=2021)
+    assert first.name == "anomaly_score_fan_section_03_source_test.csv"
+    assert len(list(tmp_path.iterdir())) == 4
+    scores, decisions = read_score_files(tmp_path)
+    assert [f"{name}.wav" for name in scores.names] == names
+    assert (scores.year, scores.path, scores.values.tolist()) == (2021, first, list(range(16)))
+    assert decisions.kind == DECISIONS
+    # one file of both domains beside them is too many
+    write_scores(tmp_path, "fan", "03", names, np.arange(16.0))
+    with pytest.raises(DataError, match=r"same machine and section as in .*_source_test\.csv"):
+        read_score_files(tmp_path)
+
+
+# ------------------------------------------------------------------------------ official scores
+
+
+def test_2020_averages_ids_and_then_machines(tmp_path):
+    written = write_system(tmp_path, 2020, "dev")
+    result = evaluate_scores(tmp_path)
+    expected = {}
+    for (machine, section), scores in written.items():
+        pair = roc_auc_score(LABELS, scores), pauc(LABELS, scores)
+        expected.setdefault(machine, []).append(pair)
+        found = next(m for m in result.machines if (m.machine, m.section) == (machine, section))
+        assert [found.metrics[n] for n in ("auc", "pauc")] == pytest.approx(100 * np.array(pair))
+        assert found.official == ("auc", "pauc")
+        assert "auc_all" not in found.metrics
+    means = [np.mean(pairs, axis=0) for pairs in expected.values()]
+    assert result.year == 2020
+    assert result.official_score == pytest.approx(100 * np.mean(means))
+    assert result.arithmetic_mean["pauc"] == pytest.approx(100 * np.mean(means, axis=0)[1])
+    # six machines: Student's t interval of the mean of their means
+    scores = 100 * np.mean(means, axis=1)
+    reach = 2.570581835636314 * np.std(scores, ddof=1) / np.sqrt(6)
+    assert result.interval == pytest.approx((scores.mean() - reach, scores.mean() + reach))
+
+
+def test_2021_takes_each_domain_by_itself(tmp_path):
+    written = write_system(tmp_path, 2021, "dev")
+    result = evaluate_scores(tmp_path)
+    values = []
+    for each in result.machines:
+        scores = written[each.machine, each.section].reshape(2, 8)
+        literal = [roc_auc_score(LABELS, one) for one in scores]
+        literal += [pauc(LABELS, one) for one in scores]
+        names = ("auc_source", "auc_target", "pauc_source", "pauc_target")
+        assert each.official == names
+        assert [each.metrics[name] for name in names] == pytest.approx(100 * np.array(literal))
+        values += literal
+    assert len(values) == 7 * 3 * 4
+    assert result.year == 2021
+    assert result.official_score == pytest.approx(100 * hmean(values))
+
+
+def test_2022_sets_a_domains_normals_against_all_anomalies_of_the_section(tmp_path):
+    written = write_system(tmp_path, 2022, "dev")
+    result = evaluate_scores(tmp_path, year=2022)
+    labels, domains = np.tile(LABELS, 2), np.repeat(["source", "target"], 8)
+    values = []
+    for each in result.machines:
+        scores = written[each.machine, each.section]
+        literal = []
+        for domain in ("source", "target"):
+            used = (labels == 1) | (domains == domain)
+            literal.append(roc_auc_score(labels[used], scores[used]))
+        literal.append(pauc(labels, scores))
+        assert [each.metrics[n] for n in each.official] == pytest.approx(100 * np.array(literal))
+        # as in the example of the evaluator's README: equally many normals in both domains
+        both = np.mean(literal[:2])
+        assert each.metrics["auc_all"] == pytest.approx(100 * both)
+        values += literal
+    assert len(values) == 7 * 3 * 3
+    assert result.official_score == pytest.approx(100 * hmean(values))
+
+
+TRUTHS = {
+    2020: lambda folder: make_list_of_2020(folder / "eval_data_list.csv"),
+    2021: lambda folder: make_truth_of_2021(folder / "dcase2021_task2_evaluator"),
+    2022: lambda folder: make_truth_of_2022(folder / "dcase2022_evaluator"),
+}
+
+
+@pytest.mark.parametrize("year", TRUTHS)
+def test_evaluation_sets_need_the_truth(tmp_path, year):
+    written = write_system(tmp_path / "system", year, "eval")
+    with pytest.raises(DataError, match="do not say label and domain"):
+        evaluate_scores(tmp_path / "system")
+    result = evaluate_scores(tmp_path / "system", TRUTHS[year](tmp_path / "truth"))
+    assert result.year == year
+    assert [(m.machine, m.section) for m in result.machines] == sorted(
+        machine_sections(year)["eval"]
+    )
+    if year != 2022:
+        first = result.machines[0]
+        scores = written[first.machine, first.section][:8]
+        name = "auc" if year == 2020 else "auc_source"
+        assert first.metrics[name] == pytest.approx(100 * roc_auc_score(LABELS, scores))
+
+
+def test_a_missing_id_is_an_error_or_makes_the_result_partial(tmp_path):
+    write_system(tmp_path, 2020, "dev")
+    (tmp_path / "anomaly_score_ToyCar_id_04.csv").unlink()
+    with pytest.raises(DataError, match="no score file for 1 machine of 23: ToyCar section 04"):
+        evaluate_scores(tmp_path)
+    assert evaluate_scores(tmp_path, partial=True).missing == ("ToyCar section 04",)
+
+
+def test_a_file_of_one_domain_of_2021_is_not_enough(tmp_path):
+    write_system(tmp_path, 2021, "dev")
+    (tmp_path / "anomaly_score_fan_section_01_target_test.csv").unlink()
+    with pytest.raises(
+        DataError, match=r"section_01_source_test\.csv: no normal clip of the target"
+    ):
+        evaluate_scores(tmp_path)
+
+
+def test_clips_of_2021_in_files_of_another_form_are_measured_as_of_2021(tmp_path):
+    write_system(tmp_path / "a", 2021, "eval")
+    for file in read_score_files(tmp_path / "a"):
+        write_scores(tmp_path / "b", file.machine, file.section, file.names, file.values)
+    truth = make_truth_of_2021(tmp_path / "evaluator")
+    a, b = (evaluate_scores(tmp_path / name, truth) for name in "ab")
+    assert (b.year, b.official_score) == (2021, a.official_score)
+
+
+@pytest.mark.parametrize("year", TRUTHS)
+def test_systems_are_compared_over_machines_not_sections(tmp_path, year):
+    for seed, system in enumerate("ab"):
+        write_system(tmp_path / system, year, "dev", seed)
+    ranking = rank_systems(tmp_path, year=year)
+    (difference,) = ranking.differences
+    scores = [each.official_score for each in ranking.evaluations]
+    assert difference.delta == pytest.approx(scores[0] - scores[1])
+    assert difference.n_machines == (6 if year == 2020 else 7)
+    assert difference.interval[0] < difference.delta < difference.interval[1]
+    assert 2 / 2**difference.n_machines <= difference.p_value <= 1
