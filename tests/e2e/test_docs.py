@@ -22,6 +22,8 @@ from daco.method.bank import NormalBank
 
 @pytest.mark.parametrize("name", notebook.PAGES)
 def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
+    if missing := notebook.missing_package(DOCS / name):
+        pytest.skip(f"the page needs {missing}")
     monkeypatch.chdir(tmp_path)
     if notebook.needs_artifacts(DOCS / name):
         Path(notebook.ARTIFACTS).symlink_to(shared("published", "daco-experiments"))
