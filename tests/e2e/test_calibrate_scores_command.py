@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import refused, run, said
+from dcase_trees import make_truth
 
 import daco
 from daco.data.table import EmbeddingTable
@@ -114,7 +115,10 @@ def test_the_rate_sets_the_decisions(tables):
 
 
 def test_several_systems_vote(tables):
-    printed = said("calibrate-scores", "own.csv", "other.parquet", "--config", "recommended")
+    both = ("own.csv", "other.parquet")
+    note = run("calibrate-scores", *both).stderr
+    assert "cannot tell which system detects more" in " ".join(note.split())
+    printed = said("calibrate-scores", *both, "--config", "recommended")
     assert "Used, as --config says: vote." in printed
     for name in ("vote", "ext-own", "ext-other"):
         assert f" {name} " in printed
@@ -141,6 +145,38 @@ def test_one_machine_and_wrong_truth_are_said(tables, tmp_path):
     truth.mkdir(parents=True)
     error = refused("calibrate-scores", "own.csv", "--truth", truth.parent)
     assert "ground_truth" in str(error)
+
+
+def test_challenge_files_with_embeddings_and_the_organisers_truth(tmp_path):
+    """Anonymous test clips: their domains come from embeddings, their labels from the truth."""
+    rows, vectors = clips()
+    rows = rows.iloc[[*range(40), *range(40, 100, 2), *range(41, 100, 2)]]  # source, then target
+    order = rows.index
+    train = [f"section_00_{d}_train_normal_{i:04d}" for i, d in enumerate(rows["domain"][:40])]
+    test = [f"section_00_{i:04d}" for i in range(60)]
+    folder = tmp_path / "system"
+    folder.mkdir()
+    for split, names, scores in (
+        ("train", train, rows["score"][:40]),
+        ("test", test, rows["score"][40:]),
+    ):
+        lines = [
+            f"{name}.wav,{score!r}" for name, score in zip(names, scores.tolist(), strict=True)
+        ]
+        (folder / f"anomaly_score_fan_section_00_{split}.csv").write_text("\n".join(lines))
+    paths = [f"fan/{name}.wav" for name in [*train, *test]]
+    EmbeddingTable.from_arrays(vectors[order], path=paths, machine="fan").write(
+        tmp_path / "emb.parquet"
+    )
+    truth = make_truth(tmp_path / "truth", "fan", [f"{name}.wav" for name in test])
+    out = tmp_path / "out"
+    printed = said(
+        *("calibrate-scores", folder, "--embeddings", tmp_path / "emb.parquet"),
+        *("--truth", truth, "--out", out),
+    )
+    official = said("evaluate", out, "--truth", truth)
+    score = re.search(r"Official score: (\d+\.\d\d)", official)[1]
+    assert re.search(rf" (conf|zscore)-soft\S* {score} ", printed)
 
 
 def test_without_labels_nothing_is_evaluated(tables):

@@ -79,6 +79,8 @@ def calibrate_scores(
     use = use or choice.config
     if true_domains:
         errors.notes(["the true domains of test clips were used, which nobody knows of new ones."])
+    if config is None and len(systems) > 1:
+        errors.notes(["the criterion cannot tell which system detects more. Compare the vote."])
     _evaluate(console, results, [*(f"ext-{name}" for name in systems), use], truth)
     if out is not None:
         for key, machine in results.items():
@@ -140,15 +142,14 @@ def _choose(results: Sequence[CalibratedScores]) -> Choice:
     import numpy as np
 
     from daco.method.choice import choose
-    from daco.method.config import VOTE_CONFIG
     from daco.method.floor import mean_floor
 
-    names = [name for name in results[0].configs if name != VOTE_CONFIG]
-    floors = [each.choice.floor for each in results if each.choice.floor is not None]
-    values = [each.criterion[: len(names)] for each in results if each.choice.floor is not None]
-    criterion = np.mean(values, axis=0) if values else np.full(len(names), np.nan)
-    floor = mean_floor(floors, independent=True) if floors else None
-    return choose(names, criterion, floor, default=names[1])
+    known = [each.choice for each in results if each.choice.criterion]
+    if len(known) < 2:
+        return [*known, results[0].choice][0]
+    criterion = np.mean([[*choice.criterion.values()] for choice in known], axis=0)
+    floor = mean_floor([choice.floor for choice in known if choice.floor], independent=True)
+    return choose(known[0].criterion, criterion, floor, default=results[0].configs[1])
 
 
 def _show(console: Output, systems: Iterable[str], choice: Choice) -> None:

@@ -8,7 +8,6 @@ A table is a CSV or Parquet file with the columns ``path`` and ``score``, and an
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.data.clips import ONE_DOMAIN, stem_of
-from daco.data.columns import clip_columns, read_value
+from daco.data.columns import clip_columns
 from daco.data.dcase import require_normal_names
-from daco.data.manifest import NOTHING, csv_lines, parquet_lines
+from daco.data.manifest import read_cells, read_rows
 from daco.data.parquet import naming_file
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import SCORES, Key, machine_title, parse_file_name, parse_rows
@@ -35,10 +34,8 @@ WEIGHT = "weight_"
 """Before the name of a domain: the column with the clips' weights of that domain."""
 
 _COLUMNS = ("path", "machine", "section", "domain", "split", "label")
-_NEEDED = ("path", "machine", "split", "score")
 _TRAIN = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
 _WHAT = ("normals that the system did not train on", "test clips")
-_USED = re.compile(rf"{'|'.join(_COLUMNS)}|score|{WEIGHT}.+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +96,12 @@ def read_score_table(path: Path | str) -> ScoreTable:
         clips = pd.DataFrame({name: list(column) for name, column in columns.items()}, dtype=object)
         if clips["domain"].isna().all():
             clips["domain"] = ONE_DOMAIN
-        numbers = [name for name in clips if name not in _COLUMNS]
-        clips = clips.astype(dict.fromkeys(numbers, np.float64))
-        normals = clips[clips["split"] == "train"]
+        numbers = [name for name in columns if name not in _COLUMNS]
+        clips[numbers] = clips[numbers].apply(pd.to_numeric, errors="coerce").astype(np.float64)
+        normals, test = (clips[clips["split"] == split] for split in ("train", "test"))
         for rows, what in (
+            (clips[~np.isfinite(clips["score"])], "has no finite number in the column 'score'"),
+            (test[~np.isfinite(test[numbers]).all(axis=1)], "has no finite weight"),
             (clips[clips.duplicated(["machine", "section", "split", "path"])], "is there twice"),
             (normals[normals["label"] == 1], "is of the split 'train', but an anomaly"),
             (normals[normals["domain"].isna()], "is of the split 'train', but has no domain"),
@@ -113,49 +112,24 @@ def read_score_table(path: Path | str) -> ScoreTable:
 
 
 def _read_file(path: Path) -> dict[str, list[Any]]:
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError("no score table: give a .csv or .parquet file, or a folder of files.")
-    lines = (
-        csv_lines(path) if path.suffix.lower() == ".csv" else parquet_lines(path, _USED.fullmatch)
-    )
-    names = (str(name).strip() for name in next(lines))  # those of domains keep their case
-    header = [name if name.startswith(WEIGHT) else name.lower() for name in names]
-    used = [name for name in header if _USED.fullmatch(name)]
-    for name in ("path", "score"):
-        if name not in header:
-            remedy = f"Its columns are {name_list(map(repr, header))}."
-            if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
-                remedy = "Of challenge files give the folder."
-            raise InputError(f"there is no column {name!r}. {remedy}")
-    if len(set(used)) < len(used):
-        raise InputError(f"a column is there twice: {name_list(map(repr, used), 12)}.")
-    columns: dict[str, list[Any]] = {name: [] for name in used}
-    for number, line in enumerate(lines, 1):
-        row = dict(zip(header, line, strict=True))
+    if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
+        raise InputError("one of the files of a challenge. Give their folder.")
+    header, rows = read_rows(path, _is_used)
+    if "score" not in header:
+        raise InputError("there is no column 'score'.")
+    columns: dict[str, list[Any]] = {name: [] for name in header if _is_used(name)}
+    for number, row in enumerate(rows, 1):
+        where = f"{path}, row {number}, column"
+        cells = row | dict.fromkeys(_COLUMNS) | read_cells(row, where)
         for name, values in columns.items():
-            text = (row[name] or "").strip()
-            try:
-                values.append(_value(name, text))
-            except ValueError as expected:
-                raise InputError(
-                    f"row {number}, column {name!r}: {text!r} is not {expected}."
-                ) from None
-    if not columns["path"]:
-        raise InputError("the table has a header but no rows.")
+            if cells[name] is None and name in ("machine", "split"):
+                raise DataError(f"{where} {name!r}: empty.")
+            values.append(cells[name])
     return columns
 
 
-def _value(name: str, text: str) -> Any:
-    if text.lower() in NOTHING and name not in _NEEDED:
-        return None
-    if name in _COLUMNS:
-        return read_value(name, text.removesuffix(".0").zfill(2) if name == "section" else text)
-    try:
-        if math.isfinite(value := float(text)):
-            return value
-    except ValueError:
-        pass
-    raise ValueError("a finite number")
+def _is_used(name: str) -> bool:
+    return name in _COLUMNS or name == "score" or name.startswith(WEIGHT)
 
 
 def _read_folder(folder: Path) -> dict[str, list[Any]]:

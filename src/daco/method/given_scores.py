@@ -25,7 +25,7 @@ from daco.method.external import parse_pool
 from daco.method.floor import choice_floor
 from daco.method.limits import halves, refuse_oracle
 from daco.method.scorers import WHOLE
-from daco.method.vote import fit_votes, grid_scores
+from daco.method.vote import normal_scores
 from daco.validation import Float64s, Indices, encode_domains, finite_array
 
 _SMALLEST_WEIGHT = 1e-300
@@ -123,15 +123,15 @@ def calibrate_scores(
     else:
         weights = _weights(weights_or_embeddings, given.shape[1], domains)
         bases = [Base("ext", label=name) for name in systems]
-        found = _by_weights(grid, bases, normals, codes, given, weights)
-        of_clips, of_normals, measure = found
+        by_weights = _by_weights(grid, bases, normals, codes, given, weights)
+        of_clips, of_normals, measure = by_weights
     criterion = np.full(len(grid), np.nan)
     floor = choice_floor(np.bincount(codes).tolist(), n_splits, seed)
     if floor is not None:  # else there are too few domains or clips
         criterion = measure(grid, n_splits, seed).values
     names = [config.name for config in grid]
     choice = choose(names, criterion, floor, default=default[1].name)
-    if len(systems) > 1:
+    if len(systems) > 1 and VOTE_CONFIG not in names:
         of_clips, of_normals = (_with_vote(of_normals, each) for each in (of_clips, of_normals))
         names, criterion = [*names, VOTE_CONFIG], np.append(criterion, np.nan)
     return CalibratedScores(tuple(names), of_clips, of_normals, criterion, choice, domains, weights)
@@ -190,12 +190,8 @@ def _by_weights(
 
 
 def _with_vote(own: Float64s, scores: Float64s) -> Float64s:
-    """Scores with the vote of all their columns as a further one."""
-    bases = [Base("ext", label=f"c{column}") for column in range(own.shape[1])]
-    of_normals, given = (
-        CalibrationInput({}, dict(zip(bases, each.T[:, None], strict=True)), np.array([0]), {})
-        for each in (own, scores)
-    )
-    vote = ScoreConfig.parse(VOTE_CONFIG)
-    votes = fit_votes({vote.base: [[ScoreConfig(base) for base in bases]]}, [of_normals])
-    return np.column_stack([scores, grid_scores([vote], [given], votes)[0][0, 0]])
+    """Scores with the vote of all their columns, but those that are constant on the normals."""
+    speaks = own.max(axis=0) > np.median(own, axis=0)
+    members = speaks | ~speaks.any()
+    normal = normal_scores(np.sort(own.T[members, None]), scores.T[members, None])
+    return np.column_stack([scores, normal.mean(axis=0)[0]])
