@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -57,6 +58,8 @@ PAGES = (
     "coreset.md",
     "remote.md",
     "outgrow.md",
+    "scores-from-elsewhere.md",
+    "coming-from-pyod-or-asdkit.md",
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"
@@ -160,6 +163,12 @@ def _close(stated: str, printed: str) -> bool:
 def needs_artifacts(page: Path) -> bool:
     """Whether the page reads the authors' artifacts."""
     return any(ARTIFACTS in block.code for block in read_blocks(page.read_text(encoding="utf-8")))
+
+
+def missing_package(page: Path) -> str | None:
+    """A package that the page imports and daco does not need, where it is not installed."""
+    used = any("from pyod" in block.code for block in read_blocks(page.read_text(encoding="utf-8")))
+    return "pyod" if used and importlib.util.find_spec("pyod") is None else None
 
 
 def missing_pictures(page: Path) -> list[str]:
@@ -283,6 +292,9 @@ def main() -> None:
         page = DOCS / name
         if needs_artifacts(page) and not artifacts:
             print(f"{name}: left out, it needs --artifacts", file=sys.stderr)
+            continue
+        if missing := missing_package(page):
+            print(f"{name}: left out, it needs {missing}", file=sys.stderr)
             continue
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             if artifacts:

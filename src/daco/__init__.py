@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daco.experiments.run import study
     from daco.method.bank import NormalBank
     from daco.method.config import ScoreConfig, frontier_grid, paper_grid
+    from daco.method.given_scores import calibrate_scores
 
 __all__ = [
     "DACo",
@@ -33,6 +34,7 @@ __all__ = [
     "StudyResult",
     "__version__",
     "backbones",
+    "calibrate_scores",
     "frontier_grid",
     "machine_metrics",
     "official_score",
@@ -47,6 +49,7 @@ _MODULES = {
     "NormalBank": "daco.method.bank",
     "ScoreConfig": "daco.method.config",
     "StudyResult": "daco.experiments.result",
+    "calibrate_scores": "daco.method.given_scores",
     "frontier_grid": "daco.method.config",
     "machine_metrics": "daco.evaluation.metrics",
     "official_score": "daco.evaluation.metrics",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import numpy as np
 import pandas as pd
 import pytest
+from pages import DOCS, notebook
 from real_tables import real_table
 from shared_data import ROOT, shared
 from synthetic_machines import synthetic_machine, synthetic_table
@@ -21,24 +19,11 @@ import daco
 from daco.detector.model import MachineModel
 from daco.method.bank import NormalBank
 
-DOCS = ROOT / "docs"
-
-
-def _load_notebook() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_notebook", DOCS / "notebook.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their own module
-    spec.loader.exec_module(module)
-    return module
-
-
-notebook = _load_notebook()
-
 
 @pytest.mark.parametrize("name", notebook.PAGES)
 def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
+    if missing := notebook.missing_package(DOCS / name):
+        pytest.skip(f"the page needs {missing}")
     monkeypatch.chdir(tmp_path)
     if notebook.needs_artifacts(DOCS / name):
         Path(notebook.ARTIFACTS).symlink_to(shared("published", "daco-experiments"))

@@ -32,6 +32,7 @@ def test_the_public_names_are_frozen():
         "StudyResult",
         "__version__",
         "backbones",
+        "calibrate_scores",
         "frontier_grid",
         "machine_metrics",
         "official_score",

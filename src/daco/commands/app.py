@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from daco.commands.calibrate import calibrate
+from daco.commands.calibrate_scores import calibrate_scores
 from daco.commands.clips import clips
 from daco.commands.compare import compare
 from daco.commands.console import interruptible
@@ -68,6 +69,7 @@ def _root(
 
 _COMMANDS: dict[Callable[..., None], str] = {
     calibrate: "Set what counts as anomalous from new normal recordings.",
+    calibrate_scores: "Make scores of other systems comparable between domains.",
     clips: "List the clips of a data set and what is odd about them.",
     compare: "Compare the results of several studies.",
     demo: "Record a synthetic factory and write a report on it.",

@@ -88,7 +88,7 @@ def evaluate(
     if as_json:
         print_json(document)
     elif ranking is not None:
-        _show_ranking(console, ranking)
+        show_ranking(console, ranking)
     else:
         _show(console, results[0])
     if out is not None and not as_json:
@@ -150,7 +150,8 @@ def _metric_table(result: Evaluation, columns: dict[str, str]) -> Table:
     return table
 
 
-def _show_ranking(console: Output, ranking: Ranking) -> None:
+def show_ranking(console: Output, ranking: Ranking) -> None:
+    """Print several systems, the best first, and its differences to the others."""
     of_2020 = any(result.year == 2020 for result in ranking.evaluations)
     table = new_table([], [""])
     table.add_column("system", overflow="fold")

@@ -55,7 +55,7 @@ def fit(
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[
-        str, option("How clips are scored: recommended (all configurations vote); auto; a name.")
+        str, option("How clips are scored: recommended (vote), auto, or a name, such as ext-LABEL.")
     ] = "recommended",
     false_alarm_rate: Annotated[
         float, option("Share of the normals of each domain that may be flagged.")
@@ -91,10 +91,11 @@ def fit(
     Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
-    from daco.detector.model import AUTO, RECOMMENDED
-    from daco.detector.modelcheck import require_usable
+    from daco.detector.model import AUTO
+    from daco.detector.modelcheck import require_usable, scorers_of
     from daco.detector.thresholds import require_rate
     from daco.method.config import ScoreConfig
+    from daco.method.external import installed_scorer
     from daco.validation import require_whole
 
     console, errors = Output(), Output(stderr=True)
@@ -102,9 +103,10 @@ def fit(
     require_rate(false_alarm_rate)
     if max_normals is not None:
         require_whole(max_normals, "--max-normals", least=2)
-    if config not in (AUTO, RECOMMENDED):
-        require_usable(config)
-    votes = config == RECOMMENDED or (config != AUTO and ScoreConfig.parse(config).base.is_vote)
+    if config != AUTO:
+        for label in scorers_of(require_usable(config)):
+            installed_scorer(label)  # or say that there is none before recordings are read
+    votes = config != AUTO and ScoreConfig.parse(config).base.is_vote
     require_folder(out)
     with _connection(engine, address):
         network = {"backbone": "+".join(backbone), "weights": weights, "device": device}

@@ -24,8 +24,7 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, file_sizes, is_url, open_location, parse_location
 from daco.text import name_list, quantity, suggestion
 
-NOTHING = {"", "nan", "none", "null", "<na>"}
-"""What spreadsheets and pandas leave in a cell without a value, in lower case."""
+_NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas leave in a cell
 
 
 def read_manifest(
@@ -35,24 +34,12 @@ def read_manifest(
 
     Oddities are appended. The root is the manifest's folder, or the bucket of URIs.
     """
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"{path} is no manifest: give a folder, or a .csv or .parquet file.")
-    lines = csv_lines(path) if path.suffix.lower() == ".csv" else parquet_lines(path)
-    header = [str(name).strip().lower() for name in next(lines)]
-    if "path" not in header:
-        names = name_list(map(repr, header)) or "none"
-        raise DataError(f"{path} has no column 'path'; its columns are {names}.")
-    repeated = [name for name in COLUMNS if header.count(name) > 1]
-    if repeated:
-        raise DataError(f"{path} has the column {repeated[0]!r} more than once.")
+    header, rows = read_rows(path)
     oddities += [
         f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
         for name in header
         if name not in COLUMNS
     ]
-    rows = [dict(zip(header, line, strict=True)) for line in lines]
-    if not rows:
-        raise DataError(f"{path} has a header but no rows.")
     root = _root_of(path, rows)
     defaults = {"machine": root.name, "year": year}
     if "domain" not in header:
@@ -77,6 +64,27 @@ def read_manifest(
             f"{name_list(missing)}."
         )
     return root, clips, {name: size or 0 for name, size in sizes.items()}
+
+
+def read_rows(
+    path: Location, is_used: Callable[[str], bool] = COLUMNS.__contains__
+) -> tuple[list[str], list[dict[str, str | None]]]:
+    """The columns of a CSV or Parquet file, and the texts of each row; unused ones may be None."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"{path} is no manifest: give a folder, or a .csv or .parquet file.")
+    lines = _csv_lines(path) if path.suffix.lower() == ".csv" else _parquet_lines(path, is_used)
+    names = (str(name).strip() for name in next(lines))
+    header = [name.lower() if is_used(name.lower()) > is_used(name) else name for name in names]
+    if "path" not in header:
+        listed = name_list(map(repr, header)) or "none"
+        raise DataError(f"{path} has no column 'path'; its columns are {listed}.")
+    repeated = [name for name in header if is_used(name) and header.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path} has the column {repeated[0]!r} more than once.")
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    if not rows:
+        raise DataError(f"{path} has a header but no rows.")
+    return header, rows
 
 
 def write_manifest(table: ClipTable, path: Location | str) -> None:
@@ -130,7 +138,7 @@ def _paths_from(folder: Location, table: ClipTable) -> list[str]:
     return [f"{each}{options}" for each in places]
 
 
-def csv_lines(path: Location) -> Iterator[Sequence[str]]:
+def _csv_lines(path: Location) -> Iterator[Sequence[str]]:
     """The header of a CSV file, and its rows."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -154,8 +162,8 @@ def csv_lines(path: Location) -> Iterator[Sequence[str]]:
         yield values
 
 
-def parquet_lines(
-    path: Location, is_wanted: Callable[[str], Any] = COLUMNS.__contains__
+def _parquet_lines(
+    path: Location, is_used: Callable[[str], bool]
 ) -> Iterator[Sequence[str | None]]:
     """The header of a Parquet file, and its rows as text; other columns are not read."""
     import pyarrow as pa
@@ -164,7 +172,7 @@ def parquet_lines(
     try:
         with open_location(path) as source, pq.ParquetFile(source) as file:
             names = file.schema_arrow.names
-            wanted = [name for name in names if is_wanted(name.strip().lower())]
+            wanted = [name for name in names if is_used(name.strip().lower())]
             unique = list(dict.fromkeys(wanted))
             columns = file.read(columns=unique).to_pydict() if unique == wanted else {}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -187,12 +195,13 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _clip(row: Mapping[str, str | None], where: str, root: Location, defaults: Any) -> Clip:
+def read_cells(row: Mapping[str, str | None], where: str) -> dict[str, Any]:
+    """What the texts of a row say about a clip; `where` is the beginning of an error."""
     values: dict[str, Any] = {}
     for name in COLUMNS:
         text = (row.get(name) or "").strip()
         try:
-            if text.lower() not in NOTHING:
+            if text.lower() not in _NOTHING:
                 values[name] = read_value(name, text)
         except ValueError as expected:
             raise DataError(f"{where} {name!r}: {name_list([text])!r} is not {expected}.") from None
@@ -205,6 +214,11 @@ def _clip(row: Mapping[str, str | None], where: str, root: Location, defaults: A
         )
     if "section" in values:  # a spreadsheet makes a number of "00"
         values["section"] = values["section"].removesuffix(".0").zfill(2)
+    return values
+
+
+def _clip(row: Mapping[str, str | None], where: str, root: Location, defaults: Any) -> Clip:
+    values = read_cells(row, where)
     try:
         values["path"] = _path_below(root, str(row["path"]))
     except InputError as error:

@@ -17,6 +17,7 @@ from daco.audio.quality import length_reasons
 from daco.backbones.levels import CENTRES
 from daco.data.views import Bands, Views
 from daco.detector.model import MachineModel
+from daco.detector.modelcheck import scorers_of
 from daco.detector.normals import Normals
 from daco.detector.ranges import check_levels, rate_reasons
 from daco.detector.reference import sessions_that_count
@@ -48,6 +49,14 @@ _LEAST = 1e-2  # times, for copies
 _SAMPLE = 512  # normals of a domain whose distances from each other are looked at
 _BLOCK = 1024
 _LISTED = 10
+_TOO_FEW = (
+    "Some of the normals are unlike the others, or there are too few: leave them out, or record "
+    "more."
+)
+_DEAF = (
+    "Its scorer does not notice the direction of vectors, by which daco measures distances: let it "
+    "normalise them (sklearn.preprocessing.Normalizer), or choose another one."
+)
 _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances between neighbours
 
 
@@ -227,8 +236,7 @@ def require_hearing(model: MachineModel) -> None:
             raise DataError(
                 f"Nothing is anomalous to this model in {name}: {int(far.sum())} vectors that "
                 f"are {_MOVED[0]:g} to {_MOVED[-1]:g} times as far from the normals as these are "
-                "from each other all pass. Some of the normals are unlike the others, or there "
-                "are too few: leave them out, or record more."
+                f"from each other all pass. {_DEAF if scorers_of(model.config) else _TOO_FEW}"
             )
 
 

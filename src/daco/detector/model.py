@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from daco.data.views import Bands, Views, join_views
 from daco.detector import modelfile
-from daco.detector.modelcheck import check_fields, read_file, require_bank_size, require_usable
+from daco.detector.modelcheck import (
+    check_fields,
+    read_file,
+    require_bank_size,
+    require_scorers,
+    require_usable,
+    scorers_of,
+)
 from daco.detector.reference import (
     ReferenceScores,
     basis_in_words,
@@ -221,6 +228,7 @@ class MachineModel:
                 "created": given.pop("created", None) or timestamp(),
                 "daco_version": __version__,
                 **given,
+                **({"scorers": scorers} if (scorers := scorers_of(name)) else {}),
                 "selection": selection,
                 "updates": [],
             },
@@ -245,6 +253,7 @@ class MachineModel:
     @cached_property
     def bank(self) -> NormalBank:
         """The engine that scores; built from the embeddings when first needed."""
+        require_scorers(self.config, self.provenance.get("scorers"))
         domains = np.array(self.domains)[self.clip_domains]
         return NormalBank(self.embeddings, domains, bands=self.bands)
 

@@ -8,9 +8,9 @@ A table is a CSV or Parquet file with the columns ``path`` and ``score``, and an
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.data.clips import ONE_DOMAIN, stem_of
-from daco.data.columns import clip_columns, read_value
+from daco.data.columns import clip_columns
 from daco.data.dcase import require_normal_names
-from daco.data.manifest import NOTHING, csv_lines, parquet_lines
+from daco.data.manifest import read_cells, read_rows
 from daco.data.parquet import naming_file
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import SCORES, Key, machine_title, parse_file_name, parse_rows
-from daco.text import name_list, quantity, suggestion
+from daco.text import name_list, quantity
 from daco.validation import Indices
 
 if TYPE_CHECKING:
@@ -34,9 +34,8 @@ WEIGHT = "weight_"
 """Before the name of a domain: the column with the clips' weights of that domain."""
 
 _COLUMNS = ("path", "machine", "section", "domain", "split", "label")
-_NEEDED = ("path", "machine", "split", "score")
-_TRAIN = re.compile(r"(_section_\d+)_train")
-_USED = re.compile(rf"{'|'.join(_COLUMNS)}|score|{WEIGHT}.+")
+_TRAIN = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
+_WHAT = ("normals that the system did not train on", "test clips")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,24 +58,13 @@ class ScoreTable:
 
     def machine(self, machine: str, section: str = "00") -> tuple[pd.DataFrame, pd.DataFrame]:
         """The rows of a machine's normals, and those of its test clips."""
-        if (machine, section) not in self.machines:
-            known = [machine_title(*key) for key in self.machines]
-            near = suggestion(machine_title(machine, section), known)
-            raise InputError(
-                f"{self.path} has no score of {machine!r}, section {section}. It has "
-                f"{name_list(known)}.{near}"
-            )
         own = self.clips[(self.clips["machine"] == machine) & (self.clips["section"] == section)]
-        parts = {split: own[own["split"] == split] for split in ("train", "test")}
-        for split, part in parts.items():
+        parts = own[own["split"] == "train"], own[own["split"] == "test"]
+        for part, what in zip(parts, _WHAT, strict=True):
             if part.empty:
-                what = "normals that the system did not train on" if split == "train" else "clips"
-                raise DataError(
-                    f"{machine_title(machine, section)} has no row of the split {split!r}. Add the "
-                    f"scores of {what}.",
-                    path=self.path,
-                )
-        return parts["train"], parts["test"]
+                title = machine_title(machine, section)
+                raise DataError(f"{title} lacks scores of {what}. Add them.", path=self.path)
+        return parts
 
 
 def read_score_table(path: Path | str) -> ScoreTable:
@@ -108,10 +96,12 @@ def read_score_table(path: Path | str) -> ScoreTable:
         clips = pd.DataFrame({name: list(column) for name, column in columns.items()}, dtype=object)
         if clips["domain"].isna().all():
             clips["domain"] = ONE_DOMAIN
-        numbers = [name for name in clips if name not in _COLUMNS]
-        clips = clips.astype(dict.fromkeys(numbers, np.float64))
-        normals = clips[clips["split"] == "train"]
+        numbers = [name for name in columns if name not in _COLUMNS]
+        clips[numbers] = clips[numbers].apply(pd.to_numeric, errors="coerce").astype(np.float64)
+        normals, test = (clips[clips["split"] == split] for split in ("train", "test"))
         for rows, what in (
+            (clips[~np.isfinite(clips["score"])], "has no finite number in the column 'score'"),
+            (test[~np.isfinite(test[numbers]).all(axis=1)], "has no finite weight"),
             (clips[clips.duplicated(["machine", "section", "split", "path"])], "is there twice"),
             (normals[normals["label"] == 1], "is of the split 'train', but an anomaly"),
             (normals[normals["domain"].isna()], "is of the split 'train', but has no domain"),
@@ -122,49 +112,24 @@ def read_score_table(path: Path | str) -> ScoreTable:
 
 
 def _read_file(path: Path) -> dict[str, list[Any]]:
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError("no score table: give a .csv or .parquet file, or a folder of files.")
-    lines = (
-        csv_lines(path) if path.suffix.lower() == ".csv" else parquet_lines(path, _USED.fullmatch)
-    )
-    names = (str(name).strip() for name in next(lines))  # those of domains keep their case
-    header = [name if name.startswith(WEIGHT) else name.lower() for name in names]
-    used = [name for name in header if _USED.fullmatch(name)]
-    for name in ("path", "score"):
-        if name not in header:
-            remedy = f"Its columns are {name_list(map(repr, header))}."
-            if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
-                remedy = "Of challenge files give the folder."
-            raise InputError(f"there is no column {name!r}. {remedy}")
-    if len(set(used)) < len(used):
-        raise InputError(f"a column is there twice: {name_list(map(repr, used), 12)}.")
-    columns: dict[str, list[Any]] = {name: [] for name in used}
-    for number, line in enumerate(lines, 1):
-        row = dict(zip(header, line, strict=True))
+    if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
+        raise InputError("one of the files of a challenge. Give their folder.")
+    header, rows = read_rows(path, _is_used)
+    if "score" not in header:
+        raise InputError("there is no column 'score'.")
+    columns: dict[str, list[Any]] = {name: [] for name in header if _is_used(name)}
+    for number, row in enumerate(rows, 1):
+        where = f"{path}, row {number}, column"
+        cells = row | dict.fromkeys(_COLUMNS) | read_cells(row, where)
         for name, values in columns.items():
-            text = (row[name] or "").strip()
-            try:
-                values.append(_value(name, text))
-            except ValueError as expected:
-                raise InputError(
-                    f"row {number}, column {name!r}: {text!r} is not {expected}."
-                ) from None
-    if not columns["path"]:
-        raise InputError("the table has a header but no rows.")
+            if cells[name] is None and name in ("machine", "split"):
+                raise DataError(f"{where} {name!r}: empty.")
+            values.append(cells[name])
     return columns
 
 
-def _value(name: str, text: str) -> Any:
-    if text.lower() in NOTHING and name not in _NEEDED:
-        return None
-    if name in _COLUMNS:
-        return read_value(name, text.removesuffix(".0").zfill(2) if name == "section" else text)
-    try:
-        if math.isfinite(value := float(text)):
-            return value
-    except ValueError:
-        pass
-    raise ValueError("a finite number")
+def _is_used(name: str) -> bool:
+    return name in _COLUMNS or name == "score" or name.startswith(WEIGHT)
 
 
 def _read_folder(folder: Path) -> dict[str, list[Any]]:
@@ -187,14 +152,14 @@ def _read_folder(folder: Path) -> dict[str, list[Any]]:
     return dict(zip(("path", "machine", "section", "split", "score"), columns, strict=True))
 
 
-def match_names(names: Sequence[str], paths: Sequence[str], where: str) -> Indices:
-    """The position of each name among paths: the whole path, else without folders and ending.
+def match_names(names: Iterable[str], paths: Iterable[str], where: str) -> Indices:
+    """The position of each name among paths: by the whole path, else without folders and ending.
 
     Parameters
     ----------
     names, paths : texts
     where : str
-        What has the paths, for the error that lists names that it lacks.
+        What has the paths, for the error that lists names without exactly one.
 
     Examples
     --------
@@ -202,10 +167,15 @@ def match_names(names: Sequence[str], paths: Sequence[str], where: str) -> Indic
     >>> match_names(["b", "a"], ["fan/a.wav", "fan/b.wav"], "the table")
     array([1, 0])
     """
+    wanted, known = list(names), list(paths)
     for short in (str, stem_of):
-        at = {short(path): row for row, path in enumerate(paths)}
-        missing = [name for name in names if short(name) not in at]
-        if not missing and len(at) == len(paths):
-            return np.array([at[short(name)] for name in names], np.intp)
-    what = f"lacks {quantity(missing, 'clip')}: {name_list(missing)}"
-    raise InputError(f"{where} {what if missing else 'has clips of one name in several folders'}.")
+        at = defaultdict(list)
+        for row, path in enumerate(known):
+            at[short(path)].append(row)
+        rows = [at[short(name)] for name in wanted]
+        if all(len(each) == 1 for each in rows):
+            return np.concatenate(rows)
+    wrong = [name for name, each in zip(wanted, rows, strict=True) if len(each) != 1]
+    raise InputError(
+        f"{where} has none, or several, of {quantity(wrong, 'clip')}: {name_list(wrong)}."
+    )

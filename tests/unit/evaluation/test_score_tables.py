@@ -107,37 +107,41 @@ def test_the_authors_released_thirteen_systems():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": [1, 2, "high", 4]}, "row 3, column 'score': 'high' is not a finite number"),
-        ({"score": [1, 2, 3, "inf"]}, "row 4, column 'score': 'inf' is not a finite number"),
-        ({"score": [1, None, 3, 4]}, "row 2, column 'score': '' is not a finite number"),
+        (
+            {"score": [1, 2, "high", 4]},
+            "row 3: 'day1/c.wav' has no finite number in the column 'score'",
+        ),
+        ({"score": [1, 2, 3, "inf"]}, "row 4: 'day1/d.wav' has no finite number"),
+        ({"score": [1, None, 3, 4]}, "row 2: 'day1/b.wav' has no finite number"),
         ({"split": ["train", "dev", "test", "test"]}, "row 2, column 'split': 'dev' is not one of"),
         ({"label": [0, 2, 0, 0]}, "row 2, column 'label': '2' is not 0 (normal), 1 (anomaly)"),
-        ({"path": ["a", "b", "", "d"]}, "row 3, column 'path': '' is not text"),
+        ({"path": ["a", "b", "", "d"]}, "row 3, column 'path': empty"),
+        ({"split": ["train", "", "test", "test"]}, "row 2, column 'split': empty"),
         ({"path": ["a", "a", "c", "d"]}, "row 2: 'a' is there twice"),
         ({"label": [0, 1, 0, 0]}, "row 2: 'day1/b.wav' is of the split 'train', but an anomaly"),
         ({"domain": ["slow", None, None, "a"]}, "row 2: 'day1/b.wav' is of the split 'train', but"),
-        ({"weight_Fast": [1, 1, "x", 1]}, "row 3, column 'weight_Fast': 'x' is not a finite"),
-        ({"Score": [1, 2, 3, 4]}, "a column is there twice"),
+        ({"weight_Fast": [1, 1, "x", 1]}, "row 3: 'day1/c.wav' has no finite weight"),
+        ({"Score": [1, 2, 3, 4]}, "has the column 'score' more than once"),
     ],
 )
 def test_wrong_rows_are_named(tmp_path, changes, message):
     path = written(tmp_path / "own.csv", ROWS | changes)
     with pytest.raises(DataError) as error:
         read_score_table(path)
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(str(path))
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "path,value\na,1\n", "no column 'score'. Its columns are 'path', 'value'"),
+        ("a.csv", "path,value\na,1\n", "no column 'score'"),
         ("a.csv", "path,score\n", "a header but no rows"),
         ("a.csv", "", "is empty"),
         ("a.csv", "path,score\na,1,2\n", "row 1 has 3 values"),
         ("a.parquet", "no Parquet", "Parquet"),
-        ("a.txt", "path,score\na,1\n", "give a .csv or .parquet file, or a folder"),
-        ("anomaly_score_fan_section_00_train.csv", "a.wav,1\n", "challenge files give the folder"),
+        ("a.txt", "path,score\na,1\n", "give a folder, or a .csv or .parquet file"),
+        ("anomaly_score_fan_section_00_train.csv", "a.wav,1\n", "Give their folder"),
     ],
 )
 def test_files_of_another_kind_are_refused(tmp_path, name, text, message):
@@ -162,9 +166,9 @@ def test_wrong_folders_are_refused(tmp_path):
 
 def test_a_machine_needs_normals_and_test_clips(tmp_path):
     table = read_score_table(written(tmp_path / "own.csv"))
-    with pytest.raises(DataError, match="pump section 01 has no row of the split 'test'"):
+    with pytest.raises(DataError, match=r"own.csv: pump section 01 lacks scores of test clips"):
         table.machine("pump", "01")
-    with pytest.raises(InputError, match=r"no score of 'fam', section 00.* Did you mean 'fan'"):
+    with pytest.raises(DataError, match="fam lacks scores of normals that the system did not"):
         table.machine("fam")
 
 
@@ -181,7 +185,6 @@ def test_names_are_matched_by_path_or_by_stem():
     paths = ["x/a.wav", "y/a.wav", "y/b.wav"]
     assert match_names(["y/a.wav", "x/a.wav"], paths, "it").tolist() == [1, 0]
     assert match_names(["b.flac", "a"], paths[1:], "it").tolist() == [1, 0]
-    with pytest.raises(InputError, match="The table lacks 1 clip: z"):
-        match_names(["b", "z"], paths[1:], "The table")
-    with pytest.raises(InputError, match="clips of one name in several folders"):
-        match_names(["a", "b"], paths, "The table")
+    for name in ("z", "a.wav"):
+        with pytest.raises(InputError, match=f"The table has none, or several, of 1 clip: {name}"):
+            match_names(["b.wav", name], paths, "The table")

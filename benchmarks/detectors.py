@@ -1,0 +1,84 @@
+"""What the calibrations do for detectors of other libraries, on the two real machines.
+
+``python benchmarks/detectors.py [--splits 20]`` reads embeddings of a fan and a bearing below
+DACO_SHARED or ../shared. It needs PyOD. Labels enter the official scores, never a choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"  # before NumPy reads them
+
+from pathlib import Path
+
+import numpy as np
+from pyod.models.ecod import ECOD
+from pyod.models.knn import KNN
+from sklearn.ensemble import IsolationForest
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.svm import OneClassSVM
+
+import daco
+from daco.data.dcase import parse_name
+from daco.evaluation.metrics import grid_metrics, harmonic_mean
+from daco.method.choice import choose
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig, calibrations_of
+from daco.method.floor import choice_floor
+
+DETECTORS = {
+    "IsolationForest": IsolationForest(),
+    "LocalOutlierFactor": LocalOutlierFactor(),
+    "OneClassSVM": make_pipeline(Normalizer(), OneClassSVM(gamma="scale")),
+    "ECOD": ECOD(),
+    "KNN": KNN(),
+}
+SHARED = Path(os.environ.get("DACO_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+def machine(name: str) -> tuple:
+    arrays = np.load(SHARED / "real" / "embeddings" / f"{name}_mn04.npz")
+    names = [parse_name(each) for each in arrays["file_name"].tolist()]
+    train = np.array([each.split == "train" for each in names])
+    domains = np.array([each.domain for each in names])
+    labels = np.array([each.label for each in names])
+    X = arrays["embedding"].astype(np.float64)
+    return X[train], domains[train], X[~train], domains[~train], labels[~train]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--splits", type=int, default=20)
+    splits = parser.parse_args().splits
+    machines = {name: machine(name) for name in ("fan", "bearing")}
+    print(
+        f"{'detector':20} {'machine':8} {'raw':>6} {'conf m0':>8} {'zscore':>7} {'chosen':>7}  by"
+    )
+    for label, detector in {"k nearest normals": None, **DETECTORS}.items():
+        for name, (X, domains, clips, clip_domains, labels) in machines.items():
+            scorers = {} if detector is None else {label: detector}
+            started = time.process_time()
+            bank = daco.NormalBank(X, domains, scorers=scorers)
+            base = ScoreConfig.parse("raw-k1" if detector is None else f"ext-{label}").base
+            grid = calibrations_of(base)
+            names = [config.name for config in grid]
+            metrics = grid_metrics(bank.score(clips, grid), labels, clip_domains).values
+            scores = dict(zip(names, 100 * harmonic_mean(metrics, axis=1), strict=True))
+            scored = time.process_time() - started
+            criterion = bank.balance(grid, splits)
+            floor = choice_floor(list(bank.domain_sizes.values()), splits, 0)
+            default = DEFAULT_CONFIG.replace("k1", base.code)
+            chosen = choose(names, criterion, floor, default=default).config
+            shown = [scores[names[0]], scores[default], scores[names[-1]], scores[chosen]]
+            cells = " ".join(f"{each:7.2f}" for each in shown)
+            took = f"{scored:.1f} s + {time.process_time() - started - scored:.0f} s"
+            print(f"{label:20} {name:8} {cells}  {chosen.removesuffix('-' + base.code)}  {took}")
+
+
+if __name__ == "__main__":
+    main()

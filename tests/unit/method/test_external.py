@@ -1,0 +1,340 @@
+"""Detectors of other libraries and tables of scores as base scores of a bank."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from pyod.models.ecod import ECOD
+from pyod.models.hbos import HBOS
+from sklearn.base import clone
+from sklearn.ensemble import IsolationForest
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import OneClassSVM
+
+from daco import NormalBank
+from daco.errors import ConfigError, InputError
+from daco.method.calibration import QuantileMap
+from daco.method.config import ScoreConfig, calibrations_of
+from daco.method.criterion import held_out_halves, ks_distance
+from daco.method.external import FOLDS, parse_pool
+from daco.method.vote import normal_scores
+
+RNG = np.random.default_rng(7)
+SOURCE, TARGET = 60, 14
+X = RNG.normal(size=(SOURCE + TARGET, 6)) + 2
+X[SOURCE:, :3] *= 2
+DOMAINS = np.array(["source"] * SOURCE + ["target"] * TARGET)
+CLIPS = RNG.normal(size=(20, 6)) * 1.5 + 2
+SHUFFLED = RNG.permutation(len(X))
+
+DETECTORS = {
+    "IsolationForest": (IsolationForest(n_estimators=25), -1),
+    "LocalOutlierFactor": (LocalOutlierFactor(n_neighbors=5), -1),
+    "OneClassSVM": (OneClassSVM(), -1),
+    "ECOD": (ECOD(), 1),
+    "HBOS": (HBOS(n_bins=5), 1),
+    "Pipeline": (make_pipeline(StandardScaler(), OneClassSVM()), -1),
+    "GaussianMixture": (GaussianMixture(2, reg_covar=0.1), -1),
+}
+NAMES = pytest.mark.parametrize("label", DETECTORS)
+
+
+def fitted(detector, rows):
+    """What a user would write without daco."""
+    detector = clone(detector)
+    seeded = {"random_state": 0} if "random_state" in detector.get_params() else {}
+    novel = {"novelty": True} if "novelty" in detector.get_params() else {}
+    return detector.set_params(**seeded, **novel).fit(rows)
+
+
+def anomaly_scores(label, detector, rows):
+    sign = DETECTORS[label][1]
+    high = detector.decision_function if sign == 1 else detector.score_samples
+    return sign * np.asarray(high(rows), np.float64)
+
+
+def folds_of(domains, inside):
+    """Members in a random order, one domain after the other, dealt to the folds in turn."""
+    drawn = np.random.default_rng(0).permutation(len(domains))
+    members = [i for name in np.unique(domains) for i in np.flatnonzero(domains == name)]
+    members.sort(key=lambda i: (domains[i], drawn[i]))
+    dealt = [i for i in members if inside[i]]
+    return [dealt[number::FOLDS] for number in range(FOLDS)]
+
+
+def cross_fitted(label, inside=None):
+    inside = np.ones(len(X), bool) if inside is None else inside
+    scores = np.full(len(X), np.nan)
+    for fold in folds_of(DOMAINS, inside):
+        others = [i for i in np.flatnonzero(inside) if i not in fold]
+        detector = fitted(DETECTORS[label][0], X[others])
+        scores[fold] = anomaly_scores(label, detector, X[fold])
+    return scores
+
+
+def bank_with(label, rows=X, domains=DOMAINS):
+    return NormalBank(rows, domains, scorers={label: DETECTORS[label][0]})
+
+
+# Detectors
+
+
+@NAMES
+def test_scores_of_clips_are_those_of_the_library(label):
+    expected = anomaly_scores(label, fitted(DETECTORS[label][0], X), CLIPS)
+    found = bank_with(label).score(CLIPS, f"ext-{label}")[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@NAMES
+def test_scores_of_normals_come_from_cross_fitting(label):
+    found = bank_with(label).leave_one_out(f"ext-{label}")[:, 0]
+    np.testing.assert_allclose(found, cross_fitted(label), rtol=1e-9, atol=1e-12)
+
+
+class Witness:
+    """Remembers the clips that it was fitted on, and scores a clip by whether it was there."""
+
+    fits: ClassVar[list[np.ndarray]] = []
+
+    def fit(self, rows):
+        Witness.fits.append(rows)
+        self.rows = rows
+
+    def decision_function(self, rows):
+        seen = (rows[:, None] == self.rows).all(axis=2).any(axis=1)
+        return seen.astype(float)
+
+
+def test_no_clip_is_scored_by_a_detector_that_has_seen_it_and_folds_are_stratified():
+    Witness.fits.clear()
+    own = NormalBank(X[SHUFFLED], DOMAINS[SHUFFLED], scorers={"w": Witness()}).leave_one_out(
+        "ext-w"
+    )
+    assert not own.any()
+    assert len(Witness.fits) == FOLDS
+    for size, rows in ((SOURCE, X[:SOURCE]), (TARGET, X[SOURCE:])):
+        held = [size - sum((row == fit).all(axis=1).any() for row in rows) for fit in Witness.fits]
+        assert sum(held) == size
+        assert max(held) - min(held) <= 1
+
+
+def test_clips_of_one_session_are_in_one_fold():
+    Witness.fits.clear()
+    bank = NormalBank(X, DOMAINS, scorers={"w": Witness()})
+    sessions = np.arange(len(X)) // 4
+    bank._external.within(ScoreConfig.parse("ext-w").base, groups=sessions)
+    for fit in Witness.fits:
+        seen = np.array([(row == fit).all(axis=1).any() for row in X])
+        assert all(len(set(seen[sessions == each])) == 1 for each in set(sessions))
+
+
+@NAMES
+def test_the_order_of_the_clips_is_the_callers(label):
+    whole = bank_with(label).score(CLIPS, f"conf-soft-m30-ext-{label}")
+    bank = bank_with(label, X[SHUFFLED], DOMAINS[SHUFFLED])
+    assert bank.leave_one_out(f"ext-{label}").shape == (len(X), 1)
+    table = bank_with(label).leave_one_out(f"ext-{label}")[:, 0]
+    given = NormalBank(X[SHUFFLED], DOMAINS[SHUFFLED], scorers={label: table[SHUFFLED]})
+    clips = bank_with(label).score(CLIPS, f"ext-{label}")[:, 0]
+    found = given.score(CLIPS, f"conf-soft-m30-ext-{label}", scores={label: clips})
+    np.testing.assert_allclose(found, whole, rtol=1e-9)
+
+
+@NAMES
+@pytest.mark.parametrize("strength", [0, 30])
+def test_calibration_is_that_of_every_base_score(label, strength):
+    bank, own = bank_with(label), cross_fitted(label)
+    clips = anomaly_scores(label, fitted(DETECTORS[label][0], X), CLIPS)
+    weights = bank.domain_weights(CLIPS)
+    pooled = QuantileMap.fit(own, signed=True)(clips)
+    expected = np.zeros(len(CLIPS))
+    for g, name in enumerate(bank.domains):
+        part = own[name == DOMAINS]
+        mapped = QuantileMap.fit(part, signed=True)(clips)
+        shrunk = (len(part) * mapped + strength * pooled) / (len(part) + strength)
+        expected += weights[:, g] * shrunk
+    found = bank.score(CLIPS, f"conf-soft-m{strength}-ext-{label}")[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("label", ["OneClassSVM", "ECOD"])
+def test_the_criterion_refits_on_halves(label):
+    splits = held_out_halves([SOURCE, TARGET], 3, 5)
+    expected = []
+    for held in splits:
+        inside = ~held
+        detector = fitted(DETECTORS[label][0], X[inside])
+        outside = anomaly_scores(label, detector, X[held])
+        own = cross_fitted(label, inside)
+        weights = NormalBank(X[inside], DOMAINS[inside]).domain_weights(X[held])
+        scores = np.zeros(int(held.sum()))
+        for g, name in enumerate(("source", "target")):
+            support = own[inside & (name == DOMAINS)]
+            scores += weights[:, g] * QuantileMap.fit(support, signed=True)(outside)
+        of_source = DOMAINS[held] == "source"
+        raw = ks_distance(outside[of_source], outside[~of_source])
+        expected.append([raw, ks_distance(scores[of_source], scores[~of_source])])
+    grid = [f"ext-{label}", f"conf-soft-m0-ext-{label}"]
+    found = bank_with(label).balance_splits(grid, 3, 5)
+    np.testing.assert_allclose(found, np.transpose(expected), atol=1e-12)
+
+
+def test_a_detector_without_a_seed_gives_the_same_scores_again():
+    grid = calibrations_of(ScoreConfig.parse("ext-IsolationForest").base)
+    first, second = (bank_with("IsolationForest").score(CLIPS, grid) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("scorer", [OneClassSVM, lambda: OneClassSVM()])
+def test_a_callable_returns_a_detector(scorer):
+    found = NormalBank(X, scorers={"svm": scorer}).score(CLIPS, "ext-svm")[:, 0]
+    np.testing.assert_allclose(found, -OneClassSVM().fit(X).score_samples(CLIPS))
+
+
+def test_the_users_detector_stays_as_it_was():
+    detector = IsolationForest(n_estimators=5)
+    NormalBank(X, DOMAINS, scorers={"forest": detector}).score(CLIPS, "ext-forest")
+    assert not hasattr(detector, "estimators_")
+    assert detector.random_state is None
+
+
+def test_detectors_see_the_rows_of_the_first_view_as_they_were_given():
+    bank = NormalBank({"a": X, "b": X[:, :2]}, DOMAINS, scorers={"svm": OneClassSVM()})
+    found = bank.score({"a": CLIPS, "b": CLIPS[:, :2]}, "ext-svm")[:, 0]
+    np.testing.assert_allclose(found, -OneClassSVM().fit(X).score_samples(CLIPS), rtol=1e-6)
+
+
+def test_later_changes_of_the_users_array_change_nothing():
+    rows = X.copy()
+    bank = NormalBank(rows, DOMAINS, scorers={"svm": OneClassSVM()})
+    rows[:] = 0
+    found = bank.score(CLIPS, "ext-svm")[:, 0]
+    np.testing.assert_allclose(found, -OneClassSVM().fit(X).score_samples(CLIPS))
+
+
+# Tables of scores
+
+
+def test_a_table_of_nearest_neighbours_is_calibrated_as_the_built_in_score():
+    """But below the smallest normal, where only distances are known to end at 0."""
+    plain = NormalBank(X, DOMAINS)
+    own, clips = plain.leave_one_out("raw-k1")[:, 0], plain.score(CLIPS, "raw-k1")[:, 0]
+    bank = NormalBank(X, DOMAINS, scorers={"mine": own})
+    above = clips >= max(own[:SOURCE].min(), own[SOURCE:].min())
+    assert above.sum() > 10
+    for how in ("conf-soft-m0", "conf-hard-m30", "zscore-soft"):
+        found = bank.score(CLIPS, f"{how}-ext-mine", scores={"mine": clips})[above]
+        np.testing.assert_allclose(found, plain.score(CLIPS, f"{how}-k1")[above], rtol=1e-6)
+
+
+def test_the_criterion_of_a_table_holds_out_its_scores():
+    own = RNG.random(len(X)) + (DOMAINS == "target")
+    bank = NormalBank(X, DOMAINS, scorers={"mine": own})
+    expected = [
+        ks_distance(own[held & (DOMAINS == "source")], own[held & (DOMAINS == "target")])
+        for held in held_out_halves([SOURCE, TARGET], 4, 0)
+    ]
+    np.testing.assert_allclose(bank.balance_splits("ext-mine", 4, 0)[0], expected)
+    assert bank.balance("conf-soft-m0-ext-mine", 4, 0) < np.mean(expected)
+
+
+@pytest.mark.parametrize(
+    ("own", "scores", "message"),
+    [
+        (np.zeros(3), None, "3 clips; the bank has 74"),
+        (np.full(74, np.nan), None, "finite"),
+        (np.zeros(74), None, "give those of the clips"),
+        (np.zeros(74), {"mine": [1.0]}, "1 for 20 clips"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(own, scores, message):
+    with pytest.raises(InputError, match=message):
+        NormalBank(X, DOMAINS, scorers={"mine": own}).score(CLIPS, "ext-mine", scores=scores)
+
+
+# Votes
+
+
+def test_every_external_scorer_counts_as_a_view_in_a_vote():
+    own = cross_fitted("ECOD")
+    clips = anomaly_scores("ECOD", fitted(ECOD(), X), CLIPS)
+    bank = NormalBank(X, DOMAINS, scorers={"ECOD": ECOD(), "mine": own})
+    members = bank.members()
+    assert list(members) == ["embedding", "ext-ECOD", "ext-mine"]
+    assert members["ext-mine"] == tuple(
+        each.name for each in calibrations_of(ScoreConfig.parse("ext-mine").base)
+    )
+    means = []
+    for label in ("ECOD", "mine"):
+        grid = list(members[f"ext-{label}"])
+        support = np.sort(bank.leave_one_out(grid).T[:, None], axis=-1)
+        scores = bank.score(CLIPS, grid, scores={"mine": clips}).T[:, None]
+        means.append(normal_scores(support, scores)[:, 0].mean(axis=0))
+    alone = NormalBank(X, DOMAINS).score(CLIPS, "vote")[:, 0]
+    found = bank.score(CLIPS, "vote", scores={"mine": clips})[:, 0]
+    np.testing.assert_allclose(found, (alone + sum(means)) / 3, rtol=1e-6, atol=1e-9)
+    assert bank.balance(["vote", "conf-soft-m0-vote"], 3).shape == (2,)
+
+
+def test_without_external_scorers_a_vote_is_what_it_was():
+    np.testing.assert_array_equal(
+        NormalBank(X, DOMAINS, scorers={}).score(CLIPS, "vote"),
+        NormalBank(X, DOMAINS).score(CLIPS, "vote"),
+    )
+
+
+# Pools and mistakes
+
+
+def test_a_pool_has_names_detectors_and_tables_side_by_side():
+    configs, scorers = parse_pool(
+        ["raw-k1", OneClassSVM(), OneClassSVM(nu=0.1), {"mine": np.zeros(3)}, "vote"]
+    )
+    assert list(scorers) == ["OneClassSVM", "OneClassSVM2", "mine"]
+    assert [config.name for config in configs][:2] == ["raw-k1", "ext-OneClassSVM"]
+    assert len(configs) == 2 + 3 * 7
+
+
+@pytest.mark.parametrize("pool", [[3], [{"a b": OneClassSVM()}], [{"a": 1}, {"a": 2}], []])
+def test_pools_that_make_no_sense_are_refused(pool):
+    with pytest.raises(ConfigError):
+        parse_pool(pool)
+
+
+class Broken:
+    def __init__(self, scores=None):
+        self.scores = scores
+
+    def fit(self, rows):
+        if self.scores is None:
+            raise RuntimeError("out of cheese")
+
+    def decision_function(self, rows):
+        return np.broadcast_to(self.scores, (len(rows), *np.shape(self.scores)))
+
+
+@pytest.mark.parametrize(
+    ("scorer", "message"),
+    [
+        (Broken(), "broken could not be fitted on 74 clips: out of cheese"),
+        (Broken(np.nan), "one finite score"),
+        (Broken(np.zeros(2)), r"one finite score.*\(20, 2\)"),
+        (StandardScaler(), "neither 'score_samples' nor 'decision_function'"),
+    ],
+)
+def test_what_is_wrong_with_a_detector_is_said(scorer, message):
+    with pytest.raises(InputError, match=message):
+        NormalBank(X, DOMAINS, scorers={"broken": scorer}).score(CLIPS, "ext-broken")
+
+
+def test_an_unknown_scorer_is_named():
+    with pytest.raises(ConfigError, match=r"no scorer 'forest'.*daco\.scorers"):
+        NormalBank(X, DOMAINS).score(CLIPS, "conf-soft-m0-ext-forest")
+    with pytest.raises(ConfigError, match="label of a scorer"):
+        NormalBank(X, DOMAINS, scorers={"a-b": OneClassSVM()})
