@@ -30,6 +30,7 @@ from daco.experiments import highlights
 from daco.experiments.metafile import Author, meta_document, to_yaml
 from daco.experiments.study_tables import MachineScores, StudyTables
 from daco.files.atomic import atomic_write
+from daco.method.config import ScoreConfig
 from daco.text import name_list, quantity
 
 TASK = "task2"
@@ -105,7 +106,7 @@ def write_submission(
     out : path
         The zip file.
     config : str, optional
-        Left out, the one that the run chose.
+        Left out, the one that the run chose. ``vote`` and ``recommended`` need not be in its grid.
     authors : sequence of Author
         For the meta file; see :func:`read_authors`.
     report : path, optional
@@ -117,7 +118,7 @@ def write_submission(
     out = Path(out)
     if out.suffix != ".zip":
         raise InputError(f"A submission is a zip file: {out} must end in .zip.")
-    config = config or chosen_config(run)
+    config = ScoreConfig.parse(config).name if config else chosen_config(run)
     rate = highlights.false_alarm_rate(run) if false_alarm_rate is None else false_alarm_rate
     require_rate(rate)
     machines = [machine for machine in run.machine_scores() if machine.split == "eval"]
