@@ -31,7 +31,7 @@ def finished(tables, tmp_path_factory):
     result = run(
         *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
         *("--out", out, "--grid", "9", "--workers", "2", "--splits", "10"),
-        *("--scores", "chosen", "--scores", "raw-k1"),
+        *("--scores", "chosen", "--scores", "raw-k1", "--scores", "recommended"),
     )
     return out, result
 
@@ -79,6 +79,16 @@ def test_score_files_evaluate_to_the_same_metrics(finished):
     per_machine = StudyResult.read(out).per_machine
     row = per_machine.query("machine == 'bearing' and config == 'raw-k1'").iloc[0]
     found = evaluation.to_dict()["machines"][0]
+    for quantity in ("auc_source", "auc_target", "pauc"):
+        assert found[quantity] == pytest.approx(row[quantity], abs=1e-8)
+
+
+def test_the_vote_has_score_files_though_the_grid_does_not_have_it(finished):
+    out, _ = finished
+    found = evaluate_scores(out / "scores" / "vote").to_dict()["machines"][0]
+    row = (
+        StudyResult.read(out).baselines.query("machine == 'bearing' and backend == 'vote'").iloc[0]
+    )
     for quantity in ("auc_source", "auc_target", "pauc"):
         assert found[quantity] == pytest.approx(row[quantity], abs=1e-8)
 

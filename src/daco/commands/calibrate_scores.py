@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     Machine = tuple[pd.DataFrame, pd.DataFrame, CalibratedScores]  # normals, test clips, result
 
 _LABELS = ("normal", "anomaly")
-_ONLY_BALANCE = (
-    "the criterion compares domains, and cannot tell which system detects more: --config "
-    "recommended lets all vote."
-)
 
 
 def calibrate_scores(
@@ -84,7 +80,7 @@ def calibrate_scores(
     if true_domains:
         errors.notes(["the true domains of test clips were used, which nobody knows of new ones."])
     if config is None and len(systems) > 1:
-        errors.notes([_ONLY_BALANCE])
+        errors.notes(["the criterion cannot tell which system detects more. Compare the vote."])
     _evaluate(console, results, [*(f"ext-{name}" for name in systems), use], truth)
     if out is not None:
         for key, machine in results.items():

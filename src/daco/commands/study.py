@@ -58,7 +58,8 @@ def study(
     ] = shared.FALSE_ALARM_RATE,
     workers: shared.Processes = None,
     scores: Annotated[
-        list[str] | None, option("Write score files of a configuration: chosen, all, or a name.")
+        list[str] | None,
+        option("Write score files of a configuration: chosen, all, vote, or another name."),
     ] = None,
     report: Annotated[bool, option("Write the report.")] = True,
     engine: shared.Engine = "local",
@@ -190,14 +191,17 @@ def _veto_lines(result: StudyResult) -> list[str]:
 
 def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
     from daco.experiments.submission import write_machine_scores
+    from daco.method.config import RECOMMENDED_CONFIG, VOTE_CONFIG
 
     known = result.grid["config"].tolist()
     groups = {"chosen": [result.selection["chosen"]["config"]], "all": known}
+    groups["recommended"] = [RECOMMENDED_CONFIG]
     configs = list(dict.fromkeys(c for name in wanted for c in groups.get(name, [name])))
     for config in configs:
-        if config not in known:
+        if config not in (*known, VOTE_CONFIG):
             raise InputError(
-                f"--scores {config!r}: not in the grid. Give 'chosen', 'all', or one of its names."
+                f"--scores {config!r}: not in the grid. Give 'chosen', 'all', 'vote', or one of "
+                "its names."
             )
     assert result.folder is not None
     # A challenge asks for one folder that has no development machines in it.

@@ -14,7 +14,10 @@ def submission(
     run: RunFolder,
     label: Annotated[str, option("Label of the system, such as Kato_Hitachi_task2_1.")],
     out: Annotated[Path, option("The zip file to write.")],
-    config: Annotated[str | None, option("Configuration. Default: the one the run chose.")] = None,
+    config: Annotated[
+        str | None,
+        option("Configuration of the grid, vote or recommended. Default: the one the run chose."),
+    ] = None,
     authors: Annotated[Path | None, option("JSON list of authors for the meta file.")] = None,
     report: Annotated[Path | None, option("Technical report (PDF).")] = None,
     false_alarm_rate: Annotated[
@@ -29,10 +32,11 @@ def submission(
     from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult
     from daco.experiments.submission import chosen_config, write_submission
+    from daco.method.config import ScoreConfig
 
     console = Output()
     result = StudyResult.read(run)
-    used = config or chosen_config(result)
+    used = ScoreConfig.parse(config).name if config else chosen_config(result)
     written = write_submission(
         result,
         label,

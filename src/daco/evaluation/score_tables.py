@@ -8,7 +8,6 @@ A table is a CSV or Parquet file with the columns ``path`` and ``score``, and an
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,9 +22,16 @@ from daco.data.dcase import require_normal_names
 from daco.data.manifest import read_cells, read_rows
 from daco.data.parquet import naming_file
 from daco.errors import DataError, InputError
-from daco.evaluation.scorefiles import SCORES, Key, machine_title, parse_file_name, parse_rows
+from daco.evaluation.scorefiles import (
+    HELD_OUT,
+    SCORES,
+    Key,
+    machine_title,
+    parse_file_name,
+    parse_rows,
+)
 from daco.text import name_list, quantity
-from daco.validation import Indices, finite_array
+from daco.validation import Indices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +40,6 @@ WEIGHT = "weight_"
 """Before the name of a domain: the column with the clips' weights of that domain."""
 
 _COLUMNS = ("path", "machine", "section", "domain", "split", "label")
-_TRAIN = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
 _WHAT = ("normals that the system did not train on", "test clips")
 
 
@@ -96,10 +101,12 @@ def read_score_table(path: Path | str) -> ScoreTable:
         clips = pd.DataFrame({name: list(column) for name, column in columns.items()}, dtype=object)
         if clips["domain"].isna().all():
             clips["domain"] = ONE_DOMAIN
-        numbers = [name for name in clips if name not in _COLUMNS]
-        clips = clips.astype(dict.fromkeys(numbers, np.float64))
-        normals = clips[clips["split"] == "train"]
+        numbers = [name for name in columns if name not in _COLUMNS]
+        clips[numbers] = clips[numbers].apply(pd.to_numeric, errors="coerce").astype(np.float64)
+        normals, test = (clips[clips["split"] == split] for split in ("train", "test"))
         for rows, what in (
+            (clips[~np.isfinite(clips["score"])], "has no finite number in the column 'score'"),
+            (test[~np.isfinite(test[numbers]).all(axis=1)], "has no finite weight"),
             (clips[clips.duplicated(["machine", "section", "split", "path"])], "is there twice"),
             (normals[normals["label"] == 1], "is of the split 'train', but an anomaly"),
             (normals[normals["domain"].isna()], "is of the split 'train', but has no domain"),
@@ -110,37 +117,31 @@ def read_score_table(path: Path | str) -> ScoreTable:
 
 
 def _read_file(path: Path) -> dict[str, list[Any]]:
-    if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
+    if parse_file_name(HELD_OUT.sub(r"\1_test", path.name)):
         raise InputError("one of the files of a challenge. Give their folder.")
-    header, rows = read_rows(path, lambda name: name in _COLUMNS or _is_number(name))
+    header, rows = read_rows(path, _is_used)
     if "score" not in header:
         raise InputError("there is no column 'score'.")
-    columns: dict[str, list[Any]] = {n: [] for n in header if n in _COLUMNS or _is_number(n)}
+    columns: dict[str, list[Any]] = {name: [] for name in header if _is_used(name)}
     for number, row in enumerate(rows, 1):
         where = f"{path}, row {number}, column"
-        cells = read_cells(row, where)
+        cells = row | dict.fromkeys(_COLUMNS) | read_cells(row, where)
         for name, values in columns.items():
-            text = (row[name] or "").strip()
-            if name in ("machine", "split") and name not in cells:
+            if cells[name] is None and name in ("machine", "split"):
                 raise DataError(f"{where} {name!r}: empty.")
-            if _is_number(name) and (name == "score" or text.lower() not in ("", "nan")):
-                try:
-                    cells[name] = finite_array(float(text), name, 0)
-                except ValueError:
-                    raise DataError(f"{where} {name!r}: {text!r} is no finite number.") from None
-            values.append(cells.get(name))
+            values.append(cells[name])
     return columns
 
 
-def _is_number(name: str) -> bool:
-    return name == "score" or name.startswith(WEIGHT)
+def _is_used(name: str) -> bool:
+    return name in _COLUMNS or name == "score" or name.startswith(WEIGHT)
 
 
 def _read_folder(folder: Path) -> dict[str, list[Any]]:
     rows: list[tuple[Any, ...]] = []
     problems: list[str] = []
     for path in sorted(folder.glob(f"{SCORES}_*.csv")):
-        name, is_train = _TRAIN.subn(r"\1_test", path.name)
+        name, is_train = HELD_OUT.subn(r"\1_test", path.name)
         parsed = parse_file_name(name)
         if parsed is None:
             problems.append(f"{path.name}: not a name such as {SCORES}_fan_section_00_train.csv")

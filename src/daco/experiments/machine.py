@@ -23,7 +23,13 @@ from daco.embedding.cost import peak_memory
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import grid_metrics
 from daco.experiments.inputs import SOURCE, TARGET, MachineData, left_out
-from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read_arrays
+from daco.experiments.study_tables import (
+    CLIP_ARRAYS,
+    MACHINE_KEY,
+    VOTE_ARRAYS,
+    Arrays,
+    read_arrays,
+)
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import NormalBank
@@ -38,7 +44,7 @@ ORACLE = "conf-oracle-m30-k1"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
-_LAYOUT = 4  # of the arrays in a file; files of another layout are computed again
+_LAYOUT = 5  # of the arrays in a file; files of another layout are computed again
 
 Result = TypeVar("Result")
 Items = Iterable[tuple[int, tuple[Any, ...]]]
@@ -136,7 +142,7 @@ def _evaluate(
 def examine_machine(
     data: MachineData, settings: Settings, criteria: Float64s | None = None
 ) -> Arrays:
-    """Baselines, diagnostics of the domains, pseudo scores, criteria under other seeds.
+    """The vote, baselines, diagnostics of the domains, pseudo scores, criteria of other seeds.
 
     ``criteria`` are the `other_criteria` that a device computed.
     """
@@ -148,11 +154,14 @@ def examine_machine(
             other_criteria(bank, configs, settings) if variants else np.empty((0, len(configs)))
         )
     seeds, n_splits = np.array(variants, int).reshape(-1, 2).T
+    vote = bank.score(data.X_test, VOTE_CONFIG)[:, 0] if len(data.X_test) else np.empty(0)
     return {
+        "vote": vote,
+        "vote_own": bank.leave_one_out(VOTE_CONFIG)[:, 0],
         "seeds": seeds,
         "n_splits": n_splits,
         "balances": criteria,
-        **_baselines(data, bank),
+        **_baselines(data, bank, vote),
         **_diagnostics(data, bank),
         **pseudo_arrays(
             data.X, data.domains, configs, data.faults, bands=data.bands, seed=settings.seed
@@ -168,7 +177,7 @@ def other_criteria(
     return settings.criteria_of({seed: bank.exact_balance(configs, n, seed) for seed, n in longest})
 
 
-def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
+def _baselines(data: MachineData, bank: NormalBank, vote: Float64s) -> Arrays:
     """E1's backends, and calibration with the true domains: what assignment errors cost."""
     if not data.labelled:
         nothing = np.empty((0, len(data.quantities)))
@@ -184,7 +193,7 @@ def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
         "sel-maha": selective_mahalanobis(normals, data.domains, test),
         "gmm2": gaussian_mixture(normals, test),
         ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
-        VOTE_CONFIG: bank.score(data.X_test, VOTE_CONFIG)[:, 0],
+        VOTE_CONFIG: vote,
     }
     scores = np.column_stack(list(systems.values()))
     return {
@@ -243,8 +252,9 @@ def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
 
 
 def without_clips(arrays: Arrays) -> Arrays:
-    """What tables of machines need of the arrays of `score_machine`: nothing of single clips."""
-    return {name: values for name, values in arrays.items() if name not in CLIP_ARRAYS}
+    """What tables of machines need of a machine's arrays: nothing of single clips."""
+    clips = (*CLIP_ARRAYS, *VOTE_ARRAYS)
+    return {name: values for name, values in arrays.items() if name not in clips}
 
 
 def machine_file(folder: Path, data: MachineData) -> Path:

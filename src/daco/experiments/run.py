@@ -182,6 +182,7 @@ def study(
         with_them, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
         notes += fault_notes
         run = partial(run_machines, settings=settings, pool=pool, progress=progress, notes=notes)
+        run = partial(run, brief=None if folder is None else without_clips)
         on_cpu = device == "cpu"
         scored = run(
             score_machine,
@@ -189,7 +190,6 @@ def study(
             folder=folder and folder / MACHINES,
             stage="scoring",
             prepare=None if on_cpu else on_device(scores_of_machines, device),
-            brief=None if folder is None else without_clips,
         )
         seconds_to_grid = time.perf_counter() - started
         at = list(scored)
@@ -202,15 +202,13 @@ def study(
         )
     at = [at[each] for each in examined]
     machines = [machines[each] for each in at]
+    arrays = [scored[each] | second for each, second in zip(at, examined.values(), strict=True)]
     scores: Sequence[MachineScores]
     if folder is None:
-        scores = [MachineScores.from_arrays(scored[each]) for each in at]
+        scores = list(map(MachineScores.from_arrays, arrays))
+        arrays = list(map(without_clips, arrays))
     else:
         scores = FiledScores([machine_file(folder / MACHINES, each) for each in machines])
-    arrays = [
-        without_clips(scored[each]) | second
-        for each, second in zip(at, examined.values(), strict=True)
-    ]
     found: dict[str, Any] = {
         "grid": assembly.grid_table(arrays),
         "per_machine": assembly.per_machine_table(arrays),
@@ -337,10 +335,11 @@ def _read_tables(
         if eval is None:
             raise InputError("'truth' belongs to evaluation clips. Give 'eval' too.")
         tables["eval"] = inputs.with_truth(tables["eval"], truth, notes)
-    machines = [set(inputs.rows_by(table, "year", "machine")) for table in tables.values()]
+    keys = ("year", "machine", "section")  # until 2022 other sections of the same machines
+    machines = [set(inputs.rows_by(table, *keys)) for table in tables.values()]
     if len(machines) == 2 and (both := machines[0] & machines[1]):
         raise InputError(
-            f"Machine {min(machine for _, machine in both)!r} is in both the dev and the eval "
+            f"Machine {min(machine for _, machine, _ in both)!r} is in both the dev and the eval "
             "table. Evaluation machines must be new to the choice: leave it out of one of them."
         )
     return tables

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from daco.errors import DataError, InputError
 from daco.experiments.analysis import frontier_table, gain_table, labelled_rows
 from daco.files.atomic import atomic_write
+from daco.method.config import VOTE_CONFIG
 from daco.text import quantity
 from daco.validation import Float64s
 
@@ -43,6 +45,8 @@ EXAMINED = "examined"
 MACHINE_KEY = ("split", "machine", "section", "title")
 CLIP_ARRAYS = ("names", "labels", "domains", "scores", "own_domains", "own")
 """The arrays in a machine's file with a value for every clip."""
+VOTE_ARRAYS = ("vote", "vote_own")
+"""Scores of the vote, test clips and normals, in the file of its examination."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -59,7 +63,7 @@ class MachineScores:
     title : str
         The machine's name in tables: with its section where it has several.
     configs : tuple of str
-        The columns of ``scores`` and ``own``.
+        The columns of ``scores`` and ``own``: those of the grid, and the vote.
     names : (n_test,) str
         File names of the test clips.
     labels : (n_test,) int
@@ -90,7 +94,12 @@ class MachineScores:
         """A machine's scores from its arrays."""
         values: dict[str, Any] = {name: str(arrays[name]) for name in MACHINE_KEY}
         values |= {name: arrays[name] for name in CLIP_ARRAYS}
-        return cls(**values, configs=tuple(arrays["configs"].tolist()))
+        configs = tuple(arrays["configs"].tolist())
+        if VOTE_CONFIG not in configs and "vote" in arrays:
+            configs += (VOTE_CONFIG,)
+            for name, vote in zip(("scores", "own"), VOTE_ARRAYS, strict=True):
+                values[name] = np.column_stack([arrays[name], arrays[vote]])
+        return cls(**values, configs=configs)
 
     @property
     def labelled(self) -> bool:
@@ -130,7 +139,11 @@ class FiledScores(Sequence[MachineScores]):
         if isinstance(at, slice):
             return FiledScores(self._files[at])
         names = (*MACHINE_KEY, "configs", *CLIP_ARRAYS)
-        return MachineScores.from_arrays(read_arrays(self._files[at], names))
+        arrays = read_arrays(self._files[at], names)
+        examined = self._files[at].parent.with_name(EXAMINED) / self._files[at].name
+        with suppress(DataError):  # a run of an older version has none
+            arrays |= read_arrays(examined, VOTE_ARRAYS)
+        return MachineScores.from_arrays(arrays)
 
 
 def _no_table() -> pd.DataFrame:

@@ -30,6 +30,7 @@ from daco.experiments import highlights
 from daco.experiments.metafile import Author, meta_document, to_yaml
 from daco.experiments.study_tables import MachineScores, StudyTables
 from daco.files.atomic import atomic_write
+from daco.method.config import ScoreConfig
 from daco.text import name_list, quantity
 
 TASK = "task2"
@@ -105,7 +106,7 @@ def write_submission(
     out : path
         The zip file.
     config : str, optional
-        Left out, the one that the run chose.
+        Left out, the one that the run chose. ``vote`` and ``recommended`` need not be in its grid.
     authors : sequence of Author
         For the meta file; see :func:`read_authors`.
     report : path, optional
@@ -117,7 +118,7 @@ def write_submission(
     out = Path(out)
     if out.suffix != ".zip":
         raise InputError(f"A submission is a zip file: {out} must end in .zip.")
-    config = config or chosen_config(run)
+    config = ScoreConfig.parse(config).name if config else chosen_config(run)
     rate = highlights.false_alarm_rate(run) if false_alarm_rate is None else false_alarm_rate
     require_rate(rate)
     machines = [machine for machine in run.machine_scores() if machine.split == "eval"]
@@ -130,8 +131,9 @@ def write_submission(
     members = {f"{TASK}/{label}/{label}.meta.yaml": meta.encode()}
     with tempfile.TemporaryDirectory() as folder:
         for machine in machines:
-            for path in write_machine_scores(Path(folder), machine, config, rate):
-                members[f"{TASK}/{label}/{path.name}"] = path.read_bytes()
+            write_machine_scores(Path(folder), machine, config, rate)
+        for path in sorted(Path(folder).iterdir()):
+            members[f"{TASK}/{label}/{path.name}"] = path.read_bytes()
     if report is not None:
         members[f"{TASK}/{label}.technical_report.pdf"] = _read_pdf(report)
     with atomic_write(out) as temporary:
@@ -213,7 +215,8 @@ def _check_system(label: str, files: Mapping[str, bytes], problems: list[str]) -
             problems.append(f"{place} does not belong here.")
         else:
             kind, machine, section, _ = parsed
-            tables[kind][machine, section] = parse_rows(text, kind, place, problems)[0]
+            names = parse_rows(text, kind, place, problems)[0]
+            tables[kind][machine, section] = tables[kind].get((machine, section), ()) + names
     if f"{label}.meta.yaml" not in files:
         problems.append(f"{where}/{label}.meta.yaml is missing.")
     scores, decisions = tables[SCORES], tables[DECISIONS]

@@ -80,6 +80,8 @@ def test_a_folder_of_challenge_files(tmp_path):
     assert normals["score"].tolist() == [0.5, 1]
     assert test["score"].tolist() == [2.5]
     assert test["label"].isna().all()
+    scored = [file.kind for file in read_score_files(tmp_path)]
+    assert scored == ["anomaly_score", "decision_result"]  # held-out normals are not evaluated
 
 
 SYSTEMS = sorted(
@@ -107,9 +109,12 @@ def test_the_authors_released_thirteen_systems():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": [1, 2, "high", 4]}, "row 3, column 'score': 'high' is no finite number"),
-        ({"score": [1, 2, 3, "inf"]}, "row 4, column 'score': 'inf' is no finite number"),
-        ({"score": [1, None, 3, 4]}, "row 2, column 'score': '' is no finite number"),
+        (
+            {"score": [1, 2, "high", 4]},
+            "row 3: 'day1/c.wav' has no finite number in the column 'score'",
+        ),
+        ({"score": [1, 2, 3, "inf"]}, "row 4: 'day1/d.wav' has no finite number"),
+        ({"score": [1, None, 3, 4]}, "row 2: 'day1/b.wav' has no finite number"),
         ({"split": ["train", "dev", "test", "test"]}, "row 2, column 'split': 'dev' is not one of"),
         ({"label": [0, 2, 0, 0]}, "row 2, column 'label': '2' is not 0 (normal), 1 (anomaly)"),
         ({"path": ["a", "b", "", "d"]}, "row 3, column 'path': empty"),
@@ -117,7 +122,7 @@ def test_the_authors_released_thirteen_systems():
         ({"path": ["a", "a", "c", "d"]}, "row 2: 'a' is there twice"),
         ({"label": [0, 1, 0, 0]}, "row 2: 'day1/b.wav' is of the split 'train', but an anomaly"),
         ({"domain": ["slow", None, None, "a"]}, "row 2: 'day1/b.wav' is of the split 'train', but"),
-        ({"weight_Fast": [1, 1, "x", 1]}, "row 3, column 'weight_Fast': 'x' is no finite"),
+        ({"weight_Fast": [1, 1, "x", 1]}, "row 3: 'day1/c.wav' has no finite weight"),
         ({"Score": [1, 2, 3, 4]}, "has the column 'score' more than once"),
     ],
 )

@@ -50,7 +50,7 @@ def test_scores_of_a_run_with_a_folder_are_read_when_asked_for(run):
         (split, f"{split}{i}") for split in ("dev", "eval") for i in range(3)
     ]
     assert [m.title for m in scores[-2:]] == ["eval1", "eval2"]
-    assert scores[0].scores.shape == (16, 3)
+    assert scores[0].scores.shape == (16, 4)  # of the grid, and of the vote
     assert [m.title for m in run.machine_scores({("dev", "dev2"), ("eval", "eval0")})] == [
         "dev2",
         "eval0",

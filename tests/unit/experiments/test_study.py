@@ -18,6 +18,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 import daco
 from daco.errors import DataError, InputError
 from daco.experiments import machine as machine_room
+from daco.experiments.submission import write_submission
 
 study = partial(daco.study, n_splits=10)
 
@@ -159,7 +160,7 @@ def test_nothing_labelled_at_all():
 def test_only_normals():
     normals = table("fan", n_test=40).select(split="train")
     result = study(normals, grid=GRID, workers=1)
-    assert result.machine_scores()[0].scores.shape == (0, len(GRID))
+    assert result.machine_scores()[0].scores.shape == (0, len(GRID) + 1)
     assert result.grid["crit_dev"].between(0, 1).all()
 
 
@@ -287,3 +288,28 @@ def test_the_folder_of_another_study_is_left_alone(tmp_path, run, copy):
 def test_an_unfinished_run_says_so(tmp_path):
     with pytest.raises(DataError, match="not a finished run: it has no grid"):
         daco.StudyResult.read(tmp_path)
+
+
+def test_every_study_has_the_scores_of_the_vote(run, tmp_path):
+    """The same as those of a bank, and of a study that has the vote in its grid."""
+    full = table("fan", "pump")
+    named = study(full, grid=[*GRID, "vote"], workers=1)
+    assert "vote" not in run.grid["config"].tolist()
+    for filed, other in zip(run.machine_scores(), named.machine_scores(), strict=False):
+        mine = full.columns["machine"] == filed.machine
+        train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
+        bank = daco.NormalBank(full.matrix()[train], full.columns["domain"][train])
+        expected = bank.score(full.matrix()[test], "vote")[:, 0]
+        np.testing.assert_allclose(filed.of("vote"), expected, rtol=1e-9, atol=1e-12)
+        own = bank.leave_one_out("vote")[:, 0]
+        np.testing.assert_allclose(filed.own_of("vote"), own, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(other.of("vote"), expected, rtol=1e-9, atol=1e-12)
+    [row] = [row for row in run.selection["rows"] if row["rule"] == "vote"]
+    vote = run.baselines.query("backend == 'vote' and split == 'dev'")
+    values = vote[["auc_source", "auc_target", "pauc"]].to_numpy()
+    assert row["dev_omega"] == pytest.approx(1 / np.mean(1 / values))
+    known = named.grid.set_index("config")["dev_omega"]
+    assert known["vote"] == pytest.approx(row["dev_omega"])
+    for config in ("vote", "recommended"):
+        write_submission(run, "Kato_Hitachi_task2_1", tmp_path / f"{config}.zip", config=config)
+    assert (tmp_path / "vote.zip").read_bytes() == (tmp_path / "recommended.zip").read_bytes()

@@ -355,7 +355,7 @@ def test_bands_of_the_readout_reach_scores_veto_and_grid():
     (machine,) = machines_of(dev, "dev", name_domains([dev]))
     bank = daco.NormalBank(machine.X, machine.domains, bands=2)
     scores = next(m for m in result.machine_scores() if m.split == "dev")
-    np.testing.assert_array_equal(scores.scores, bank.score(machine.X_test, grid))
+    np.testing.assert_array_equal(scores.scores[:, :-1], bank.score(machine.X_test, grid))
     flat = daco.NormalBank(machine.X, machine.domains).score(machine.X_test, ["beam"])[:, 0]
     assert not np.allclose(scores.of("beam"), flat)
     made = moved_normals(machine.X, machine.domains)
