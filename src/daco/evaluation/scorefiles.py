@@ -31,6 +31,9 @@ from daco.text import name_list, quantity
 SCORES = "anomaly_score"
 DECISIONS = "decision_result"
 
+HELD_OUT = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
+"""In names of files with scores of held-out normals, which are calibrated by and not evaluated."""
+
 Key = tuple[str, str]  # a machine and a section
 
 _SHOWN = 5  # rows of a kind that are named before the rest is counted
@@ -164,6 +167,7 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
     except OSError as error:
         raise DataError(f"{folder} cannot be read as a folder: {error.strerror}.") from None
     paths = [path for path in paths if path.name.startswith((SCORES, DECISIONS))]
+    paths = [path for path in paths if not HELD_OUT.search(path.name)]
     if not paths:
         raise DataError(
             f"There is no score file in {folder}. Their names are {SCORES}_<machine>_section_00_"
