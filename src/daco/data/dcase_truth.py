@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from daco.data.clips import ONE_DOMAIN, Clip, machine_title, stem_of
+from daco.data.clips import Clip, machine_title, stem_of
 from daco.data.dcase import MACHINES, YEAR, parse_attributes, parse_name, read_csv, year_of_names
 from daco.errors import DataError
 from daco.text import name_list, quantity
@@ -51,16 +51,14 @@ class _Truth(NamedTuple):
         path = self.place / kind / file
         return read_csv(path) if path.is_file() else None
 
-    def clip_names(self) -> dict[tuple[str, str], list[str]]:
-        """The names in each file of labels, by machine and section."""
-        paths = (path.name for path in (self.place / _DATA).glob("ground_truth_*.csv"))
-        files = paths if self.listed is None else (file for _, file in self.listed)
-        names: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for file in sorted(set(files)):
+    def all_lines(self, kind: str) -> Iterator[tuple[str, str, list[str]]]:
+        """Machine, section and line of all files of a kind."""
+        paths = (path.name for path in (self.place / kind).glob("ground_truth_*.csv"))
+        listed = (file for each, file in self.listed or () if each == kind)
+        for file in sorted(paths if self.listed is None else listed):
             if match := _TRUTH_FILE.fullmatch(file):
-                lines = self.lines(_DATA, file) or []
-                names[match[1], match[2]] += [line[0].strip() for line in lines]
-        return names
+                for line in self.lines(kind, file) or ():
+                    yield match[1], match[2], line
 
 
 def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str]) -> list[Clip]:
@@ -117,9 +115,8 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
 def truth_clips(truth: Path | str, year: int | None = None) -> list[Clip]:
     """The test clips that a truth names, without what it says about them."""
     return [
-        Clip(name, machine, year, section, split="test")
-        for (machine, section), names in _open_truth(truth).clip_names().items()
-        for name in names
+        Clip(line[0].strip(), machine, year, section, split="test")
+        for machine, section, line in _open_truth(truth).all_lines(_DATA)
     ]
 
 
@@ -130,18 +127,15 @@ def truth_year(truth: Path | str) -> int | None:
     parts = (*scripts, *reversed(Path(os.path.abspath(opened.place)).parts))
     matches = (YEAR.match(part) or _LIST.fullmatch(part) for part in parts)
     found = next((int(match[1]) for match in matches if match and match[1]), None)
-    return found or year_of_names(name for names in opened.clip_names().values() for name in names)
+    return found or year_of_names(line[0] for _, _, line in opened.all_lines(_DATA))
 
 
-def labelled_names(truth: Path | str, machine: str, section: str) -> dict[str, set[str]]:
-    """The anonymous names that each name with label and attributes stands for, without ending."""
-    opened = _open_truth(truth)
-    others: dict[str, set[str]] = defaultdict(set)
-    for domain in (None, "source", "target", ONE_DOMAIN):
-        file = _Group(None, machine, section, domain).file
-        for name, *labelled in opened.lines(_ATTRIBUTES, file) or ():
-            for other in labelled:
-                others[stem_of(other.strip())].add(stem_of(name.strip()))
+def labelled_names(truth: Path | str) -> dict[tuple[str, str, str], set[str]]:
+    """The anonymous names of each machine, section and labelled name, all without ending."""
+    others: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for machine, section, (name, *labelled) in _open_truth(truth).all_lines(_ATTRIBUTES):
+        for other in labelled:
+            others[machine, section, stem_of(other.strip())].add(stem_of(name.strip()))
     return others
 
 

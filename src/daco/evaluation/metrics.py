@@ -24,6 +24,8 @@ _BLOCK = 1 << 18  # scores ranked at once: keeps the temporaries under about 40 
 QUANTITIES = ("auc_source", "auc_target", "pauc")
 """The columns of a per-machine table whose harmonic mean is the official score."""
 
+Quantities = Sequence[str] | None
+
 
 class GridMetrics(NamedTuple):
     """One row of ``values`` per configuration; ``columns`` are its quantities."""
@@ -65,10 +67,7 @@ def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]
 
 
 def machine_metrics(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    domains: ArrayLike,
-    quantities: Sequence[str] | None = None,
+    scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> dict[str, float]:
     """Official AUC per domain and partial AUC of one machine.
 
@@ -90,10 +89,7 @@ def machine_metrics(
 
 
 def grid_metrics(
-    score_matrix: ArrayLike,
-    labels: ArrayLike,
-    domains: ArrayLike,
-    quantities: Sequence[str] | None = None,
+    score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> GridMetrics:
     """`machine_metrics` of many configurations at once, one in each column of ``score_matrix``.
 

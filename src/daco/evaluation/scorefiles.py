@@ -307,10 +307,11 @@ def read_truth(
     for clip in known:
         label_and_domain = cast(tuple[int, str], (clip.label, clip.domain))  # the truth has both
         by_machine[clip.machine, clip.section][stem_of(clip.path)] = label_and_domain
-    return {
-        key: MachineTruth(clips, _other_names(truth, key, clips))
-        for key, clips in by_machine.items()
-    }
+    others: dict[Key, dict[str, str]] = defaultdict(dict)
+    for (machine, section, other), stems in labelled_names(truth).items():
+        if other not in by_machine.get((machine, section), ()) and len(stems) == 1:
+            others[machine, section][other] = next(iter(stems))
+    return {key: MachineTruth(clips, others[key]) for key, clips in by_machine.items()}
 
 
 def truth_in_names(names: Iterable[str]) -> MachineTruth | None:
@@ -357,11 +358,3 @@ def values_by_clip(
     if wrong or twice or absent:
         return None
     return file.values[[rows[stem] for stem in truth.clips]]
-
-
-def _other_names(truth: Path | str, key: Key, clips: Mapping[str, object]) -> dict[str, str]:
-    return {
-        other: next(iter(stems))
-        for other, stems in labelled_names(truth, *key).items()
-        if other not in clips and len(stems) == 1
-    }

@@ -18,6 +18,8 @@ from sklearn.metrics import roc_auc_score
 from daco.data.dcase import machine_sections
 from daco.errors import DataError
 from daco.evaluation.evaluate import evaluate_scores, rank_systems
+from daco.evaluation.metrics import harmonic_mean, official_score
+from daco.evaluation.results import MachineEvaluation, machine_values
 from daco.evaluation.scorefiles import (
     DECISIONS,
     parse_file_name,
@@ -227,3 +229,30 @@ def test_systems_are_compared_over_machines_not_sections(tmp_path, year):
     assert difference.n_machines == (6 if year == 2020 else 7)
     assert difference.interval[0] < difference.delta < difference.interval[1]
     assert 2 / 2**difference.n_machines <= difference.p_value <= 1
+
+
+# ------------------------------------------------ numbers printed in the evaluators' documentation
+
+
+def test_2020_averages_as_in_the_evaluators_example():
+    ids = {"05": (0.7480452830188679, 0.6356703078450845)}
+    ids["06"] = (0.8309132075471697, 0.6985104270109235)
+    ids["07"] = (0.8150188679245283, 0.645759682224429)
+    machines = [
+        MachineEvaluation("ToyCar", section, 0, {"auc": auc, "pauc": pauc}, ("auc", "pauc"))
+        for section, (auc, pauc) in ids.items()
+    ]
+    averages = [0.7979924528301886, 0.6599801390268123]
+    assert machine_values(machines, 2020)[0] == pytest.approx(averages, rel=1e-14)
+
+
+def test_2021_averages_as_in_the_evaluators_example():
+    source, target = (0.6669, 0.7014, 0.5834), (0.5229, 0.5357, 0.448452380952381)
+    assert harmonic_mean([source, target]) == pytest.approx(0.5634700058286667, rel=1e-14)
+
+
+def test_2022_scores_as_in_the_evaluators_example():
+    # of 7 machines with 3 sections: harmonic means of 42 AUC and of 21 pAUC, and the score
+    auc, partial = 0.5301047626828244, 0.5280441052754629
+    of_all = {"auc_source": auc, "auc_target": auc, "pauc": partial}
+    assert official_score([of_all]) == pytest.approx(0.5294160921841315, rel=1e-14)
