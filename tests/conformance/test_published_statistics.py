@@ -241,7 +241,7 @@ def covariates(grid):
         "log_m": np.log1p([config.prior_strength for config in configs]),
         "family": [config.family for config in configs],
         "assignment": [str(config.assignment) for config in configs],
-        "k": [str(config.neighbours) for config in configs],
+        "k": [str(config.base.neighbours) for config in configs],
     }
 
 

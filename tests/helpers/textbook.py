@@ -49,10 +49,12 @@ def density(d_left_out, K):
 def base_scores(config, d_bank, d_query):
     """Leave-one-out scores of the bank and scores of the queries."""
     own = left_out(d_bank)
-    if config.scorer == "knn":
-        return mean_of_nearest(own, config.neighbours), mean_of_nearest(d_query, config.neighbours)
-    dens = density(own, config.neighbours)
-    if config.scorer == "ldn-ratio":
+    if config.base.scorer == "knn":
+        return mean_of_nearest(own, config.base.neighbours), mean_of_nearest(
+            d_query, config.base.neighbours
+        )
+    dens = density(own, config.base.neighbours)
+    if config.base.scorer == "ldn-ratio":
         return (0.5 * own / dens).min(axis=1), (0.5 * d_query / dens).min(axis=1)
     return (0.5 * own - dens).min(axis=1), (0.5 * d_query - dens).min(axis=1)
 

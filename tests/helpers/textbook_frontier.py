@@ -149,11 +149,13 @@ def score(config, bank, query):
     own, scores = base_scores(config.base, bank, query)
     if config.calibration is None:
         return np.asarray(scores, np.float64)
-    nearest = domain_distances(bank, query, config.bandwise)
+    nearest = domain_distances(bank, query, config.base.bandwise)
     if config.assignment == "soft":
         scale = config.base
-        if config.scorer != "knn" and (config.bandwise or config.scorer != "ldn-ratio"):
-            scale = type(config.base)("knn", 1, config.bandwise)
+        if config.base.scorer != "knn" and (
+            config.base.bandwise or config.base.scorer != "ldn-ratio"
+        ):
+            scale = type(config.base)("knn", 1, config.base.bandwise)
         temperature = np.median(np.asarray(base_scores(scale, bank, query)[0], np.float64))
         z = -nearest / max(temperature, 1e-12)
         e = np.exp(z - z.max(axis=0))

@@ -44,7 +44,7 @@ def banks(draw):
 
 
 def fitting(configs, n_clips):
-    return [c for c in configs if c.neighbours + 1 <= n_clips]
+    return [c for c in configs if c.base.neighbours + 1 <= n_clips]
 
 
 def textbook_distances(X, X_test):
@@ -112,10 +112,12 @@ def test_criterion(given_bank, n_splits, seed):
 def test_leave_one_out_is_scoring_a_bank_without_the_clip(given_bank):
     """For base scores; a calibrated one also leaves the clip in its own map."""
     X, codes, _ = given_bank
-    grid = [c for c in fitting(PAPER, len(X) - 1) if c.calibration is None and c.scorer == "knn"]
+    grid = [
+        c for c in fitting(PAPER, len(X) - 1) if c.calibration is None and c.base.scorer == "knn"
+    ]
     got = daco.NormalBank(X, codes).leave_one_out(grid)
     d = textbook.left_out(textbook_distances(X, X)[0])
-    expected = np.array([textbook.mean_of_nearest(d, c.neighbours) for c in grid]).T
+    expected = np.array([textbook.mean_of_nearest(d, c.base.neighbours) for c in grid]).T
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-12)
 
 

@@ -15,8 +15,8 @@ from daco.method.machines import evaluate_machines
 
 torch = pytest.importorskip("torch")
 
-SIGNED = [ScoreConfig.of(parse_base("ldn-diff-K1"), "conf", "soft", 10)]
-SIGNED += [ScoreConfig.of(parse_base("ldn-diff-K1"), "zscore", "hard")]
+SIGNED = [ScoreConfig(parse_base("ldn-diff-K1"), "conf", "soft", 10)]
+SIGNED += [ScoreConfig(parse_base("ldn-diff-K1"), "zscore", "hard")]
 GRID = [*daco.paper_grid(), *SIGNED]
 BANDED = [*GRID, *daco.frontier_grid(bands=4)[51::3]]
 
@@ -47,7 +47,7 @@ def fleets(draw):
 
 
 def fitting(n_clips):
-    return [config for config in GRID if config.neighbours + 1 <= n_clips]
+    return [config for config in GRID if config.base.neighbours + 1 <= n_clips]
 
 
 def close(got, expected):

@@ -19,7 +19,7 @@ from daco.experiments.machine import Settings, other_criteria, score_machine
 torch = pytest.importorskip("torch")
 
 FRONTIER = ["varmin-K2", "conf-hard-m10-varmin-K2"]
-NAMES = [*(config.name for config in daco.paper_grid() if config.neighbours <= 4), *FRONTIER]
+NAMES = [*(config.name for config in daco.paper_grid() if config.base.neighbours <= 4), *FRONTIER]
 DIM = 5
 
 

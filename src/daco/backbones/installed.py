@@ -8,11 +8,11 @@ at only where a name is none of daco's own.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,65 +24,52 @@ from daco.files.hashing import sha256_of_file
 from daco.text import suggestion
 from daco.validation import Float32s, is_whole
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 GROUP = "daco.backbones"
 OWN = "own"  # the readout of a network that computes one vector per clip itself
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _TOLERANCE = 0.02  # share of the largest value by which vectors may differ between batches
 
 
-def installed_networks() -> dict[str, list[EntryPoint]]:
-    """Entry points of other packages by the name of their network; none has a name of daco's."""
-    from importlib.metadata import entry_points
+def network_names() -> tuple[str, ...]:
+    """Names of daco's networks, then those of other packages, which cannot have one of daco's.
 
-    found: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        if _NAME.fullmatch(point.name) and point.name not in NAMES:
-            found.setdefault(point.name, []).append(point)
-    return found
+    >>> network_names()[0]
+    'logmel'
+    """
+    return (*NAMES, *sorted(entry_points(group=GROUP).names - set(NAMES)))
 
 
 def load_installed(name: str, weights: Any, device: str, precision: str) -> Backbone:
     """The network of another package, tried out; it is given those arguments that it has."""
-    points = installed_networks()
-    if name not in points:
-        known = (*NAMES, *sorted(points))
+    points = tuple(entry_points(group=GROUP, name=name))
+    if not points:
+        known = network_names()
         raise InputError(
-            f"The backbone must be one of {', '.join(known)}. Got {name!r}."
-            f"{suggestion(str(name), known)}"
+            f"The backbone must be one of {', '.join(known)}, or have an entry point in the group "
+            f"{GROUP} of an installed package. Got {name!r}.{suggestion(name, known)}"
         )
-    packages = [f"{point.dist.name} {point.dist.version}" for point in points[name] if point.dist]
-    package = " and ".join(packages)
-    if len(packages) > 1:
-        raise InputError(f"{package} have a network {name!r} each. Uninstall one of them.")
+    package = " and ".join(f"{each.dist.name} {each.dist.version}" for each in points if each.dist)
     whose, sha256 = f"The network {name!r} of {package}", None
+    if len(points) > 1:
+        raise InputError(f"{whose} is there more than once. Uninstall one of these packages.")
     if weights is not None:
         if not isinstance(weights, str | Path) or not Path(weights).is_file():
             raise WeightsError(f"The weights of {name!r} must be a file. Got {str(weights)!r:.99}.")
         sha256 = sha256_of_file(Path(weights))
     try:
-        make = points[name][0].load()
-        takes = inspect.signature(make).parameters
-        given = {"weights": weights, "device": device, "precision": precision}
-        given = {key: each for key, each in given.items() if key in takes and each is not None}
-        if (sha256 and "weights" not in takes) or (
-            precision != "fp32" and "precision" not in takes
-        ):
-            raise InputError(f"{whose} takes no such weights or precision. Leave them out.")
+        make = points[0].load()
+        given = {"device": device} | ({"weights": weights} if sha256 else {})
+        given = {key: given[key] for key in given if key in inspect.signature(make).parameters}
+        if precision != "fp32" or (sha256 and "weights" not in given):
+            raise InputError(f"{whose} takes no weights, or no such precision. Leave them out.")
         made = make(**given)
         full = isinstance(made, Backbone) and _defines(made, "embed_many")
-        net = made if full else PlainNetwork(name, made)
+        net = made if full else _PooledNetwork(name, made)
     except (Exception, SystemExit) as error:
         raise plugin_error(name, package, error) from None
-    if getattr(made, "name", name) != name:
-        raise InputError(f"{whose} has the name {made.name!r}, and its entry point another.")
     net.name, net.package = name, package
     net.weights_sha256 = sha256 or net.weights_sha256
     net.device = given.get("device", net.device)
-    net.precision = given.get("precision", net.precision)
     _try_out(net, whose)
     return net
 
@@ -96,10 +83,10 @@ def _try_out(net: Backbone, whose: str) -> None:
     """Raise an `InputError` unless noise has finite vectors that depend on nothing else."""
     noise, name = _noise(net, 2), net.default_readout
     both, alone = (embed_safely(net, waves, [name])[name] for waves in (noise, noise[1:]))
-    if np.ndim(both) != 2 or len(both) != 2 or np.shape(alone) != (1, both.shape[1]):
+    shapes = np.shape(both), np.shape(alone)
+    if len(shapes[0]) != 2 or shapes != ((2, shapes[0][1]), (1, shapes[0][1])):
         raise InputError(
-            f"{whose} must give one vector per clip, (clips, dim). Got shape {np.shape(both)} for "
-            f"2 clips and {np.shape(alone)} for 1."
+            f"{whose} must give vectors (clips, dim). For 2 and 1 clips, got {shapes}."
         )
     if not np.isfinite(both).all():
         raise InputError(f"{whose} gives NaN or inf for a second of noise.")
@@ -115,22 +102,8 @@ def _noise(net: Backbone, clips: int) -> Float32s:
     return np.random.default_rng(0).normal(scale=0.1, size=shape).astype(np.float32)
 
 
-class PlainNetwork(Backbone):
-    """A `Backbone` around an object that has a ``sample_rate`` and ``embed`` or ``grid``.
-
-    ``embed(waveforms)`` returns (clips, dim), ``grid(waveforms)`` (clips, time, frequency, dim), of
-    NumPy or torch. The object may also have ``shortest``, ``resampler``, ``weights_sha256`` and
-    ``default_readout``, as a Backbone has, and ``frame_rate``, the time steps of its grid per
-    second, which the readout ``mod`` needs.
-
-    >>> class Bands:
-    ...     sample_rate = 8000
-    ...     def grid(self, waveforms):
-    ...         return np.abs(waveforms).reshape(len(waveforms), -1, 4, 10)
-    >>> net = PlainNetwork("bands", Bands())
-    >>> net.embed(np.ones((2, 8000), np.float32), "rdp-g4").shape, net.bands("rdp-g4")
-    ((2, 40), 4)
-    """
+class _PooledNetwork(Backbone):
+    """A `Backbone` around an object that has a ``sample_rate`` and ``embed`` or ``grid``."""
 
     def __init__(self, name: str, network: Any) -> None:
         self.name, self._network = name, network
@@ -150,14 +123,12 @@ class PlainNetwork(Backbone):
         self.check_readout(self.default_readout)
 
     def check_readout(self, name: str) -> None:
-        """Raise an `InputError` unless there is such a readout, its own or one of a grid."""
         if self._has_grid:
             parse_readout(name, self.readouts, depth=0, owner=self.name)
         else:
             super().check_readout(name)
 
     def bands(self, readout: str) -> int:
-        """Equal parts, one per frequency band, of the vectors of a readout; 1 for none."""
         return self._frequencies if parse_readout(readout, self.readouts).keeps_bands else 1
 
     @cached_property
@@ -165,20 +136,17 @@ class PlainNetwork(Backbone):
         return self.grid(_noise(self, 1)).shape[2]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Several readouts; the network is called once for its own, and once for its grid."""
         for name in readouts:
             self.check_readout(name)
         waves = self.float_waveforms(waveforms)
         grid = None if set(readouts) <= {OWN} else self.grid(waves)
-        return {
-            name: self._call("embed", waves, "(clips, dim)")
-            if name == OWN
-            else np.asarray(pool(grid, name, frame_rate=self.frame_rate))
-            for name in readouts
+        own = self._call("embed", waves, "(clips, dim)") if OWN in readouts else None
+        pooled = {
+            name: pool(grid, name, frame_rate=self.frame_rate) for name in {*readouts} - {OWN}
         }
+        return {name: np.asarray(pooled.get(name, own)) for name in readouts}
 
     def grid(self, waveforms: Any) -> Float32s:
-        """Features before any pooling, (clips, time, frequency, dim)."""
         return self._call("grid", self.float_waveforms(waveforms), "(clips, time, frequency, dim)")
 
     def _call(self, method: str, waves: Float32s, shape: str) -> Float32s:

@@ -119,10 +119,7 @@ Year = Annotated[
 
 # Networks
 Backbones = Annotated[
-    list[str],
-    option(
-        "Frozen network, such as beats, mn04 or an installed one; repeat, or join with +, for more."
-    ),
+    list[str], option("Frozen network: beats, mn04 or an installed one; several joined with +.")
 ]
 Weights = Annotated[Path | None, option("Checkpoint file. Default: the downloaded weights.")]
 Device = Annotated[str, option("Device of the network: cpu, cuda or cuda:1.")]

@@ -116,10 +116,9 @@ def serve(
 
 def _parse_weights(given: list[str]) -> dict[str, str]:
     """Checkpoint files by the name of their network."""
-    from daco.backbones import NAMES
-    from daco.backbones.installed import installed_networks
+    from daco.backbones.installed import network_names
 
-    files, known = {}, (*NAMES, *installed_networks()) if given else NAMES
+    files, known = {}, network_names() if given else ()
     for text in given:
         name, equals, path = text.partition("=")
         if not equals or name not in known or not Path(path).is_file():

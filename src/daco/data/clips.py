@@ -190,12 +190,10 @@ def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
     unplaced = [clip.path for clip in train if clip.domain is None]
     if unplaced:
         yield f"{quantity(unplaced, 'training clip')} without a domain: {name_list(unplaced)}."
-    sections = {clip.section for clip in clips if clip.split == "test"}
-    unknown = sorted(sections - {clip.section for clip in train})
-    if train and unknown:
-        yield f"no training clip of {quantity(unknown, 'section')} with test clips: " + (
-            f"{name_list(unknown)}."
-        )
+    tested = {clip.section for clip in clips if clip.split == "test"}
+    if (unknown := sorted(tested - {clip.section for clip in train})) and train:
+        listed = name_list(unknown)
+        yield f"{quantity(unknown, 'section')} with test clips and no training clip: {listed}."
     faulty = [clip.path for clip in train if clip.label == 1]
     if faulty:
         yield f"{quantity(faulty, 'training clip')} labelled anomaly: {name_list(faulty)}."

@@ -152,9 +152,8 @@ def parse_name(name: str) -> ClipName | None:
         return ClipName(match[1], match[3], match[2], split="test")
     if match := _ID.fullmatch(stem):
         label, section, number = match.groups()
-        if label is None:
-            return ClipName(section, number, ONE_DOMAIN, split="test")
-        return ClipName(section, number, ONE_DOMAIN, label=_LABELS.index(label))
+        known = _LABELS.index(label) if label else None
+        return ClipName(section, number, ONE_DOMAIN, None if label else "test", known)
     if match := _SUPPLEMENTAL.fullmatch(stem):
         section, words, number, tail = match.groups()
         tokens = words.split("_")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,26 +20,45 @@ from daco.data.dcase import MACHINES, YEAR, parse_attributes, parse_name, read_c
 from daco.errors import DataError
 from daco.text import name_list, quantity
 
-_TRUTH_FOLDERS = ("ground_truth_data", "ground_truth_domain", "ground_truth_attributes")
-_TRUTH_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:(?:source|target)_)?test\.csv")
+_DATA, _DOMAIN, _ATTRIBUTES = "ground_truth_data", "ground_truth_domain", "ground_truth_attributes"
+_TRUTH_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:(?:source|target|all)_)?test\.csv")
 _LIST = re.compile(r"eval_data_list(?:_(20\d\d))?\.csv")
 
 
 class _Group(NamedTuple):
-    """Test clips of one truth file; those of 2021 have their domain in the name."""
+    """Test clips of one truth file; `domain` is in the names of anonymous clips until 2021."""
 
     year: int | None
     machine: str
     section: str
     domain: str | None
 
+    @property
+    def file(self) -> str:
+        middle = f"{self.domain}_" if self.domain else ""
+        return f"ground_truth_{self.machine}_section_{self.section}_{middle}test.csv"
 
-class _Row(NamedTuple):
-    """The truth about a clip; ``names`` are its other names, with label and attributes."""
 
-    label: int
-    domain: str
-    names: list[str]
+class _Truth(NamedTuple):
+    """The folder of an evaluator; or a list, whose lines are sorted into such files."""
+
+    place: Path
+    listed: Mapping[tuple[str, str], list[list[str]]] | None
+
+    def lines(self, kind: str, file: str) -> list[list[str]] | None:
+        if self.listed is not None:
+            return self.listed.get((kind, file))
+        path = self.place / kind / file
+        return read_csv(path) if path.is_file() else None
+
+    def all_lines(self, kind: str) -> Iterator[tuple[str, str, list[str]]]:
+        """Machine, section and line of all files of a kind."""
+        paths = (path.name for path in (self.place / kind).glob("ground_truth_*.csv"))
+        listed = (file for each, file in self.listed or () if each == kind)
+        for file in sorted(paths if self.listed is None else listed):
+            if match := _TRUTH_FILE.fullmatch(file):
+                for line in self.lines(kind, file) or ():
+                    yield match[1], match[2], line
 
 
 def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str]) -> list[Clip]:
@@ -50,12 +69,14 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
     ``eval_data_list.csv``, or the folder that holds it. Oddities are appended; a `DataError` says
     where names or years differ.
     """
-    place = _truth_place(truth)
-    listed = _read_list(place) if place.is_file() else None
+    opened = _open_truth(truth)
+    place = opened.place
     waiting: dict[_Group, list[int]] = defaultdict(list)
     for index, clip in enumerate(clips):
         if clip.split == "test" and clip.label is None:
-            waiting[_Group(clip.year, clip.machine, clip.section, _own_domain(clip))].append(index)
+            name = parse_name(clip.path)
+            domain = name.domain if name and name.label is None else None
+            waiting[_Group(clip.year, clip.machine, clip.section, domain)].append(index)
     if not waiting:
         oddities.append(f"The truth in {place} was not needed: every test clip has its label.")
     _of_one_year(waiting, place, oddities)
@@ -64,14 +85,13 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
     conflicts: list[str] = []
     for group, indices in waiting.items():
         stems = [stem_of(clips[index].path) for index in indices]
-        if listed is None:
-            rows = _rows_in_files(place, group, stems, problems, oddities)
-        else:
-            rows = _rows_in_list(listed, group, stems, problems)
-        if problems or not rows:
+        tables = _tables(opened, group, stems, problems, oddities)
+        if problems or not tables:
             continue
         for index, stem in zip(indices, stems, strict=True):
-            label, domain, others = rows[stem]
+            label, domain = int(tables[_DATA][stem][0]), group.domain
+            domain = domain or ("source", "target")[int(tables[_DOMAIN][stem][0])]
+            others = tables.get(_ATTRIBUTES, {}).get(stem, [])
             names = [name for name in map(parse_name, others) if name]
             if any((name.label, name.domain) != (label, domain) for name in names):
                 conflicts.append(f"{machine_title(group.year, group.machine)} {stem}")
@@ -94,147 +114,96 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
 
 def truth_clips(truth: Path | str, year: int | None = None) -> list[Clip]:
     """The test clips that a truth names, without what it says about them."""
-    place = _truth_place(truth)
-    if place.is_file():
-        named = [(machine, stem) for machine, rows in _read_list(place).items() for stem in rows]
-    else:
-        named = [
-            (match[1], row[0].strip())
-            for path in sorted((place / _TRUTH_FOLDERS[0]).glob("ground_truth_*.csv"))
-            if (match := _TRUTH_FILE.fullmatch(path.name))
-            for row in read_csv(path)
-        ]
-    parsed = ((machine, name, parse_name(name)) for machine, name in named)
     return [
-        Clip(name, machine, year, fields.section if fields else "00", split="test")
-        for machine, name, fields in parsed
+        Clip(line[0].strip(), machine, year, section, split="test")
+        for machine, section, line in _open_truth(truth).all_lines(_DATA)
     ]
 
 
 def truth_year(truth: Path | str) -> int | None:
     """The year of a truth by the names of its folders and files, or by those of its clips."""
-    place = _truth_place(truth)
-    scripts = (path.name for path in place.glob("dcase20*_task2_evaluator.py"))
-    parts = (*scripts, *reversed(Path(os.path.abspath(place)).parts))
+    opened = _open_truth(truth)
+    scripts = (path.name for path in opened.place.glob("dcase20*_task2_evaluator.py"))
+    parts = (*scripts, *reversed(Path(os.path.abspath(opened.place)).parts))
     matches = (YEAR.match(part) or _LIST.fullmatch(part) for part in parts)
     found = next((int(match[1]) for match in matches if match and match[1]), None)
-    return found or year_of_names(clip.path for clip in truth_clips(place))
+    return found or year_of_names(line[0] for _, _, line in opened.all_lines(_DATA))
 
 
-def labelled_names(truth: Path | str, machine: str, section: str) -> dict[str, set[str]]:
-    """The anonymous names that each name with label and attributes stands for, without ending."""
-    place = _truth_place(truth)
-    path = place / _TRUTH_FOLDERS[2] / f"ground_truth_{machine}_section_{section}_test.csv"
-    others: dict[str, set[str]] = defaultdict(set)
-    if place.is_file():
-        listed = _read_list(place).get(machine, {})
-        rows = [[stem, *row.names] for stem, row in listed.items()]
-    else:
-        rows = read_csv(path) if path.is_file() else []
-    for name, *labelled in rows:
+def labelled_names(truth: Path | str) -> dict[tuple[str, str, str], set[str]]:
+    """The anonymous names of each machine, section and labelled name, all without ending."""
+    others: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for machine, section, (name, *labelled) in _open_truth(truth).all_lines(_ATTRIBUTES):
         for other in labelled:
-            others[stem_of(other.strip())].add(stem_of(name.strip()))
+            others[machine, section, stem_of(other.strip())].add(stem_of(name.strip()))
     return others
 
 
-def _truth_place(truth: Path | str) -> Path:
-    """The folder of the evaluator, or the list."""
+def _open_truth(truth: Path | str) -> _Truth:
     place = Path(truth).expanduser()
     if place.is_file():
-        return place
-    folder = place.parent if place.name in _TRUTH_FOLDERS else place
-    data = folder / _TRUTH_FOLDERS[0]
+        return _Truth(place, _read_list(place))
+    folder = place.parent if place.name in (_DATA, _DOMAIN, _ATTRIBUTES) else place
     lists = [path for path in folder.glob("eval_data_list*.csv") if _LIST.fullmatch(path.name)]
-    if not data.is_dir() and len(lists) == 1:
-        return lists[0]
-    wanted = _TRUTH_FOLDERS[: 1 if any(data.glob("*_source_test.csv")) else 2]
-    absent = [name for name in wanted if not (folder / name).is_dir()]
-    if absent:
+    if not (folder / _DATA).is_dir() and len(lists) == 1:
+        return _Truth(lists[0], _read_list(lists[0]))
+    of_2021 = any((folder / _DATA).glob("*_source_test.csv"))
+    wanted = (_DATA,) if of_2021 else (_DATA, _DOMAIN)
+    if absent := [name for name in wanted if not (folder / name).is_dir()]:
         raise DataError(
             f"No folder {' and no folder '.join(absent)} in {folder}. Give a checkout of the "
             "official evaluator, such as dcase2024_task2_evaluator, or its eval_data_list.csv."
         )
-    return folder
+    return _Truth(folder, None)
 
 
-def _own_domain(clip: Clip) -> str | None:
-    name = parse_name(clip.path)
-    return name.domain if name and name.label is None else None
+def _read_list(path: Path) -> dict[tuple[str, str], list[list[str]]]:
+    """The lines of a list, as those of an evaluator's files.
 
-
-def _rows_in_files(
-    folder: Path, group: _Group, stems: Sequence[str], problems: list[str], oddities: list[str]
-) -> dict[str, _Row]:
-    """The rows of an evaluator's files; empty where they say nothing about these clips."""
-    title, middle = machine_title(group.year, group.machine), f"{group.domain or ''}_"
-    file = f"ground_truth_{group.machine}_section_{group.section}_{middle.lstrip('_')}test.csv"
-    known = any((folder / kind / file).is_file() for kind in _TRUTH_FOLDERS)
-    if not known and all(parse_name(stem) is None for stem in stems):
-        return {}  # strays among labelled clips, no evaluation set
-    tables: dict[str, dict[str, list[str]]] = {}
-    for kind in _TRUTH_FOLDERS:
-        path = folder / kind / file
-        if path.is_file():
-            tables[kind] = _file_rows(path, stems, problems)
-        elif kind == "ground_truth_attributes":
-            # The evaluator of 2022 has attributes_03.csv and the like for each machine.
-            if path.parent.is_dir() and not (path.parent / group.machine).is_dir():
-                oddities.append(f"{title}: no {kind}/{file}, so no attributes.")
-        elif kind == "ground_truth_data" or not group.domain:
-            problems.append(f"there is no {kind}/{file}")
-    if problems:
-        return {}
-    labels, domains, names = (tables.get(kind, {}) for kind in _TRUTH_FOLDERS)
-    return {
-        stem: _Row(
-            int(labels[stem][0]),
-            group.domain or ("source", "target")[int(domains[stem][0])],
-            names.get(stem, []),
-        )
-        for stem in stems
-    }
-
-
-def _rows_in_list(
-    listed: Mapping[str, Mapping[str, _Row]],
-    group: _Group,
-    stems: Sequence[str],
-    problems: list[str],
-) -> dict[str, _Row]:
-    if all(parse_name(stem) is None for stem in stems):
-        return {}
-    rows = {}
-    for stem, row in listed.get(group.machine, {}).items():
-        name = parse_name(stem)
-        if name and (name.section, name.domain) == (group.section, group.domain):
-            rows[stem] = row
-    where = f"the list of {group.machine}, section {group.section},"
-    _compare(rows, stems, [], where, problems)
-    return rows
-
-
-def _read_list(path: Path) -> dict[str, dict[str, _Row]]:
-    """Rows by machine and stem: a line of one word begins a machine, others are of its clips.
-
-    A clip has its anonymous and its labelled name, in 2020 also the label.
+    A line of one word begins a machine, others have a clip's anonymous and labelled name, in 2020
+    also the label.
     """
-    machines: dict[str, dict[str, _Row]] = {}
-    rows: dict[str, _Row] | None = None
+    files: dict[tuple[str, str], list[list[str]]] = defaultdict(list)
+    machine = ""
     for number, line in enumerate(read_csv(path), 1):
         values = [value.strip() for value in line if value.strip()]
         if len(values) == 1:
-            rows = machines.setdefault(values[0], {})
+            machine = values[0]
             continue
-        parsed = [name for name in map(parse_name, values[:2]) if name]
-        labels = [int(word) for word in values[2:3] if word in ("0", "1")]
-        label = next(iter(labels or [n.label for n in parsed if n.label is not None]), None)
-        domain = next((name.domain for name in parsed if name.domain), None)
-        if rows is None or label is None or domain is None:
+        own, name = map(parse_name, [*values, "", ""][:2])
+        if not machine or own is None or name is None or name.label is None:
             raise DataError(
                 f"{path}, row {number}: neither a machine nor a clip's anonymous and labelled name."
             )
-        rows[stem_of(values[0])] = _Row(label, domain, [values[1]])
-    return machines
+        file = _Group(None, machine, own.section, own.domain).file
+        label = values[2] if values[2:] else str(name.label)
+        for kind, value in (
+            (_DATA, label),
+            (_DOMAIN, str(int(name.domain == "target"))),
+            (_ATTRIBUTES, values[1]),
+        ):
+            files[kind, file].append([values[0], value])
+    return files
+
+
+def _tables(
+    opened: _Truth, group: _Group, stems: Sequence[str], problems: list[str], oddities: list[str]
+) -> dict[str, dict[str, list[str]]]:
+    """What each kind of file says by stem; empty where none is about these clips."""
+    lines = {kind: opened.lines(kind, group.file) for kind in (_DATA, _DOMAIN, _ATTRIBUTES)}
+    if not any(lines.values()) and all(parse_name(stem) is None for stem in stems):
+        return {}  # strays among labelled clips, no evaluation set
+    tables: dict[str, dict[str, list[str]]] = {}
+    for kind, found in lines.items():
+        if found is not None:
+            where = opened.place.name if opened.listed is not None else f"{kind}/{group.file}"
+            tables[kind] = _checked_rows(where, kind, found, stems, problems)
+        elif kind == _DATA or (kind == _DOMAIN and not group.domain):
+            problems.append(f"there is no {kind}/{group.file}")
+        elif kind == _ATTRIBUTES and [*(opened.place / kind).glob("*.csv")]:  # not so in 2022
+            title = machine_title(group.year, group.machine)
+            oddities.append(f"{title}: no {kind}/{group.file}, so no attributes.")
+    return tables
 
 
 def _of_one_year(waiting: dict[_Group, list[int]], place: Path, oddities: list[str]) -> None:
@@ -265,34 +234,22 @@ def _of_one_year(waiting: dict[_Group, list[int]], place: Path, oddities: list[s
             )
 
 
-def _file_rows(path: Path, stems: Sequence[str], problems: list[str]) -> dict[str, list[str]]:
-    """What a truth file says by stem; a difference to the clips' names is added to `problems`."""
+def _checked_rows(
+    where: str, kind: str, lines: list[list[str]], stems: Sequence[str], problems: list[str]
+) -> dict[str, list[str]]:
+    """The lines by stem; a difference to the clips' names is added to `problems`."""
     rows: dict[str, list[str]] = {}
-    doubled: list[str] = []
-    is_name = path.parent.name == "ground_truth_attributes"
-    for number, line in enumerate(read_csv(path), 1):
+    times = Counter(stems)
+    doubled = [f"clip {stem}" for stem, count in times.items() if count > 1]
+    for number, line in enumerate(lines, 1):
         values = [value.strip() for value in line]
-        if len(values) < 2 or not (is_name or values[1] in ("0", "1")):
-            expected = "a labelled name" if is_name else "0 or 1"
-            raise DataError(f"{path}, row {number}: not a file name and {expected}.")
+        if len(values) < 2 or not (kind == _ATTRIBUTES or values[1] in ("0", "1")):
+            expected = "a labelled name" if kind == _ATTRIBUTES else "0 or 1"
+            raise DataError(f"{where}, row {number}: not a file name and {expected}.")
         stem = stem_of(values[0])
         if stem in rows:
             doubled.append(f"row {stem}")
         rows[stem] = values[1:]
-    _compare(rows, stems, doubled, f"{path.parent.name}/{path.name}", problems)
-    return rows
-
-
-def _compare(
-    rows: Mapping[str, object],
-    stems: Sequence[str],
-    doubled: list[str],
-    where: str,
-    problems: list[str],
-) -> None:
-    """Add the differences between a truth's names and those of the clips to `problems`."""
-    times = Counter(stems)
-    doubled = [f"clip {stem}" for stem, count in times.items() if count > 1] + doubled
     absent = [stem for stem in times if stem not in rows]
     extra = [stem for stem in rows if stem not in times]
     for names, what in (
@@ -302,3 +259,4 @@ def _compare(
     ):
         if names:
             problems.append(f"{where} {what} {len(names)} ({name_list(names, 3)})")
+    return rows

@@ -380,7 +380,7 @@ class LabelFreeSearch(_Detector):
         )
         self.best_config_, self.reason_ = choice.config, choice.reason
         best = ScoreConfig.parse(self.best_config_)
-        scorer = scorers.get(best.label)
+        scorer = scorers.get(best.base.label)
         detector = DACo(best.name, self.false_alarm_rate, self.bands, scorer)
         self.best_detector_ = detector._fit_bank(bank, best, parse_sessions(groups, len(rows)))
         as_given = rows if is_by_view(X) else X

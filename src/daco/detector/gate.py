@@ -49,13 +49,9 @@ _LEAST = 1e-2  # times, for copies
 _SAMPLE = 512  # normals of a domain whose distances from each other are looked at
 _BLOCK = 1024
 _LISTED = 10
-_TOO_FEW = (
-    "Some of the normals are unlike the others, or there are too few: leave them out, or record "
-    "more."
-)
+_TOO_FEW = "Some of the normals are unlike the others, or there are too few: record more."
 _DEAF = (
-    "Its scorer does not notice the direction of vectors, by which daco measures distances: let it "
-    "normalise them (sklearn.preprocessing.Normalizer), or choose another one."
+    "Its scorer does not notice their direction: normalise vectors in it, or choose another one."
 )
 _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances between neighbours
 

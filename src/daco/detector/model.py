@@ -23,7 +23,6 @@ from daco.detector.modelcheck import (
     check_fields,
     read_file,
     require_bank_size,
-    require_scorers,
     require_usable,
     scorers_of,
 )
@@ -253,7 +252,12 @@ class MachineModel:
     @cached_property
     def bank(self) -> NormalBank:
         """The engine that scores; built from the embeddings when first needed."""
-        require_scorers(self.config, self.provenance.get("scorers"))
+        made_with, here = self.provenance.get("scorers", {}), scorers_of(self.config)
+        if made_with != here:
+            raise ModelError(
+                f"The model was made with scorers of the packages {str(made_with)[:200]}. Here "
+                f"they are {here}: install the same ones, or fit the model again."
+            )
         domains = np.array(self.domains)[self.clip_domains]
         return NormalBank(self.embeddings, domains, bands=self.bands)
 

@@ -25,7 +25,6 @@ from daco.files.hashing import is_sha256
 from daco.files.remote import Location, is_remote
 from daco.method.config import ScoreConfig
 from daco.method.external import installed_scorers
-from daco.text import name_list
 from daco.validation import is_utf8, is_whole
 
 MAX_FILE = 1 << 31
@@ -109,20 +108,8 @@ def require_usable(config: str | ScoreConfig) -> str:
 def scorers_of(config: str | ScoreConfig) -> dict[str, str]:
     """Labels of the external scorers of a configuration, and the packages that they come from."""
     labels = [base.label for base in ScoreConfig.parse(config).base.parts() if base.is_external]
-    points = installed_scorers() if labels else {}
-    packages = {name: f"{point.dist.name} {point.dist.version}" for name, point in points.items()}
-    return {label: packages.get(label, "no package") for label in labels}
-
-
-def require_scorers(config: str, made_with: object) -> None:
-    """Raise `ModelError` unless external scorers are of the packages that a model records."""
-    for label, package in scorers_of(config).items():
-        recorded = str(made_with.get(label)) if isinstance(made_with, Mapping) else "None"
-        if package != recorded:
-            raise ModelError(
-                f"The model was made with the scorer {label!r} of {name_list([recorded])[:200]}; "
-                f"here it is of {package}. Install the same one, or fit the model again."
-            )
+    points = {label: installed_scorers().get(label) for label in labels}
+    return {label: f"{p.dist.name} {p.dist.version}" if p else "" for label, p in points.items()}
 
 
 def check_fields(model: Mapping[str, Any]) -> None:

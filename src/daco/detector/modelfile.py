@@ -333,7 +333,7 @@ def _document(model: Mapping[str, Any]) -> dict[str, Any]:
         document["bands"] = {name: list(value) for name, value in asdict(model["bands"]).items()}
     frontend, ranges = model["frontend"], model["ranges"]
     return document | {
-        "frontend": None if frontend is None else _describe(frontend),
+        "frontend": None if frontend is None else asdict(frontend, dict_factory=_known),
         "domains": list(model["domains"]),
         "provenance": dict(model["provenance"]),
         "basis": {name: dict(each) for name, each in model["basis"].items()},
@@ -341,13 +341,9 @@ def _document(model: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _describe(frontend: Frontend) -> dict[str, Any]:
-    """The fields of a frontend and of its views; ``package`` for networks of others alone."""
-    description = asdict(frontend)
-    for view in (description, *description.get("others", ())):
-        if view["package"] is None:
-            del view["package"]
-    return description
+def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a frontend; only a network of others has a package."""
+    return {name: value for name, value in fields if (name, value) != ("package", None)}
 
 
 def _pack(model: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

@@ -22,7 +22,6 @@ from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
 from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
 from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
 from daco.backbones import Backbone, load
-from daco.backbones.installed import GROUP, installed_networks
 from daco.backbones.levels import LEVELS, level_network, sound_levels
 from daco.backbones.protocol import embed_safely
 from daco.backbones.several import Networks, view_name
@@ -214,14 +213,14 @@ class Listener:
             name = view.backbone
             network = self._networks.get(name, net)
             if network is None:
-                if view.package and name not in installed_networks():
-                    raise ModelError(
-                        f"The model was made with the network {name!r} of the package "
-                        f"{view.package}, and no package installed here has an entry point "
-                        f"{name!r} in the group {GROUP}. Install it."
-                    )
                 file = weights if view.weights_sha256 or len(frontend.views) == 1 else None
-                network = load(name, file, device, view.precision, view.sample_rate)
+                try:
+                    network = load(name, file, device, view.precision, view.sample_rate)
+                except InputError as error:
+                    if view.package is None:
+                        raise
+                    needed = f"The model needs {name!r} of the package {view.package}. "
+                    raise ModelError(f"{needed}{error}") from None
                 self._networks[name] = network
             _require_network(network, view)
         networks = list(self._networks.values())
@@ -397,8 +396,8 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
         )
     if net.package != frontend.package:
         raise ModelError(
-            f"The model was made with the network {net.name!r} of {frontend.package}; this one is "
-            f"of {net.package}. Install that version, or fit the model again."
+            f"The model was made with {net.name!r} of {frontend.package}; this one is of "
+            f"{net.package}. Install that version, or fit the model again."
         )
     try:
         net.check_readout(frontend.readout)

@@ -35,37 +35,33 @@ def origin_of(
     A table of several networks says it for every view.
     """
     bands = {name: count for name in readouts if (count := net.bands(name)) > 1}
-    several = len(net.networks) > 1
-    packages = "+".join(each.package or "" for each in net.networks)
-    return {
-        "backbone": net.name,
-        "weights_sha256": "+".join(each.weights_sha256 or "" for each in net.networks),
+    made = _network_of(net)
+    if len(net.networks) > 1:
+        views = {
+            view: _network_of(network) | {"readout": readout}
+            for network, share in zip(net.networks, net.shares(readouts), strict=True)
+            for view, readout in share.items()
+        }
+        hashes = "+".join(each.weights_sha256 or "" for each in net.networks)
+        made = {"backbone": net.name, "weights_sha256": hashes, "views": views_text(views)}
+    return made | {
         "readouts": json.dumps(list(readouts)),
-        **({} if several else {"precision": net.precision}),
         "device": str(device or net.device).partition(":")[0],
         "channel": str(channel),
-        **({} if several else {"sample_rate": str(net.sample_rate), "resampler": net.resampler}),
         "version": __version__,
-        **({"package": packages} if packages.strip("+") else {}),
         **({"bands": json.dumps(bands)} if bands else {}),
-        **({"views": _views_of(net, readouts)} if several else {}),
     }
 
 
-def _views_of(net: Backbone, readouts: Sequence[str]) -> str:
-    views = {}
-    for network, share in zip(net.networks, net.shares(readouts), strict=True):
-        for view, readout in share.items():
-            views[view] = {
-                "backbone": network.name,
-                "weights_sha256": network.weights_sha256 or "",
-                "readout": readout,
-                "precision": network.precision,
-                "sample_rate": str(network.sample_rate),
-                "resampler": network.resampler,
-                **({"package": network.package} if network.package else {}),
-            }
-    return views_text(views)
+def _network_of(net: Backbone) -> dict[str, str]:
+    return {
+        "backbone": net.name,
+        "weights_sha256": net.weights_sha256 or "",
+        "precision": net.precision,
+        "sample_rate": str(net.sample_rate),
+        "resampler": net.resampler,
+        **({"package": net.package} if net.package else {}),
+    }
 
 
 def salt_of(net: Backbone) -> str:

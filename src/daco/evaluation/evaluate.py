@@ -152,10 +152,7 @@ def _differences(evaluations: Sequence[Evaluation]) -> Iterator[Difference]:
     """The first system minus every other one that has the same machines."""
     for second in evaluations[1:]:
         first = evaluations[0]
-        keys = [
-            [it.year, *((each.machine, each.section, each.official) for each in it.machines)]
-            for it in (first, second)
-        ]
+        keys = [[(m.machine, m.section, m.official) for m in it.machines] for it in (first, second)]
         if keys[0] != keys[1]:
             continue
         one, two = (machine_values(each.machines, each.year) for each in (first, second))
@@ -228,10 +225,14 @@ def _evaluate(
     # A file with problems is in `problems` already, and not missing.
     parsed_names = (parse_file_name(path.name) for path in folder.iterdir())
     present = {(each[1], each[2]) for each in parsed_names if each and each[0] == SCORES}
-    missing = [machine_title(*key) for key in sorted(wanted - present)]
+    noun = "section" if len(wanted) > len({machine for machine, _ in wanted}) else "machine"
+    missing = [
+        f"{machine} {section}" if noun == "section" else machine_title(machine, section)
+        for machine, section in sorted(wanted - present)
+    ]
     if missing and not partial:
         problems.append(
-            f"no score file for {quantity(missing, 'machine')} of {len(wanted)}: "
+            f"no score file for {quantity(missing, noun)} of {len(wanted)}: "
             f"{name_list(missing, 20)}."
         )
     alone = [machine_title(*key) for key in sorted(set(decisions) - present)]
@@ -307,9 +308,4 @@ def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
         raise InputError(
             f"The machines of {year} are not known. Known: {name_list(map(str, MACHINES))}."
         )
-    given = {machine for machine, _ in scores}
-
-    def overlap(keys: set[Key]) -> tuple[int, int]:
-        return len(keys & set(scores)), len(given & {machine for machine, _ in keys})
-
-    return max(machine_sections(year).values(), key=overlap)
+    return max(machine_sections(year).values(), key=lambda keys: len(keys & set(scores)))

@@ -24,6 +24,8 @@ _BLOCK = 1 << 18  # scores ranked at once: keeps the temporaries under about 40 
 QUANTITIES = ("auc_source", "auc_target", "pauc")
 """The columns of a per-machine table whose harmonic mean is the official score."""
 
+Quantities = Sequence[str] | None
+
 
 class GridMetrics(NamedTuple):
     """One row of ``values`` per configuration; ``columns`` are its quantities."""
@@ -46,31 +48,16 @@ class FprCoverage:
 
 
 def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]:
-    """What the challenge of `year` measures on a machine with these domains.
+    """What the challenge of `year` measures on a machine with these domains, for `grid_metrics`.
 
-    Parameters
-    ----------
-    year : int or None
-        Year of the data set. Without one, and from 2022 on, each domain has an AUC against the
-        anomalies of all domains, and all clips have one pAUC. In 2021 AUC and pAUC of a domain
-        rest on the clips of that domain only; in 2020 there were no domains.
-    domains : collection of str
-        Names of the machine's domains; one domain is measured by AUC and pAUC.
+    Without a year and from 2022 on, a domain has an AUC against the anomalies of all domains, and
+    all clips have one pAUC. In 2021 AUC and pAUC of a domain are of its clips only. In 2020, and
+    where a machine has one domain, there are AUC and pAUC.
 
-    Returns
-    -------
-    tuple of str
-        For :func:`grid_metrics`.
-
-    Examples
-    --------
-    >>> from daco.evaluation.metrics import quantities_of
-    >>> quantities_of(2024, ["source", "target"])
-    ('auc_source', 'auc_target', 'pauc')
+    >>> quantities_of(2024, ["source", "target"]), quantities_of(2020, ["all"])
+    (('auc_source', 'auc_target', 'pauc'), ('auc', 'pauc'))
     >>> quantities_of(2021, ["source", "target"])
     ('auc_source', 'auc_target', 'pauc_source', 'pauc_target')
-    >>> quantities_of(2020, ["all"]), quantities_of(None, ["line-1"])
-    (('auc', 'pauc'), ('auc', 'pauc'))
     """
     names = sorted(set(domains))
     if year == 2020 or len(names) < 2:
@@ -80,10 +67,7 @@ def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]
 
 
 def machine_metrics(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    domains: ArrayLike,
-    quantities: Sequence[str] | None = None,
+    scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> dict[str, float]:
     """Official AUC per domain and partial AUC of one machine.
 
@@ -105,10 +89,7 @@ def machine_metrics(
 
 
 def grid_metrics(
-    score_matrix: ArrayLike,
-    labels: ArrayLike,
-    domains: ArrayLike,
-    quantities: Sequence[str] | None = None,
+    score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> GridMetrics:
     """`machine_metrics` of many configurations at once, one in each column of ``score_matrix``.
 

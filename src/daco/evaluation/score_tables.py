@@ -8,7 +8,6 @@ A table is a CSV or Parquet file with the columns ``path`` and ``score``, and an
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +22,14 @@ from daco.data.dcase import require_normal_names
 from daco.data.manifest import read_cells, read_rows
 from daco.data.parquet import naming_file
 from daco.errors import DataError, InputError
-from daco.evaluation.scorefiles import SCORES, Key, machine_title, parse_file_name, parse_rows
+from daco.evaluation.scorefiles import (
+    HELD_OUT,
+    SCORES,
+    Key,
+    machine_title,
+    parse_file_name,
+    parse_rows,
+)
 from daco.text import name_list, quantity
 from daco.validation import Indices
 
@@ -34,7 +40,6 @@ WEIGHT = "weight_"
 """Before the name of a domain: the column with the clips' weights of that domain."""
 
 _COLUMNS = ("path", "machine", "section", "domain", "split", "label")
-_TRAIN = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
 _WHAT = ("normals that the system did not train on", "test clips")
 
 
@@ -112,7 +117,7 @@ def read_score_table(path: Path | str) -> ScoreTable:
 
 
 def _read_file(path: Path) -> dict[str, list[Any]]:
-    if parse_file_name(_TRAIN.sub(r"\1_test", path.name)):
+    if parse_file_name(HELD_OUT.sub(r"\1_test", path.name)):
         raise InputError("one of the files of a challenge. Give their folder.")
     header, rows = read_rows(path, _is_used)
     if "score" not in header:
@@ -136,7 +141,7 @@ def _read_folder(folder: Path) -> dict[str, list[Any]]:
     rows: list[tuple[Any, ...]] = []
     problems: list[str] = []
     for path in sorted(folder.glob(f"{SCORES}_*.csv")):
-        name, is_train = _TRAIN.subn(r"\1_test", path.name)
+        name, is_train = HELD_OUT.subn(r"\1_test", path.name)
         parsed = parse_file_name(name)
         if parsed is None:
             problems.append(f"{path.name}: not a name such as {SCORES}_fan_section_00_train.csv")

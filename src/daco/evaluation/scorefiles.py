@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from daco.data.clips import stem_of
+from daco.data.clips import ONE_DOMAIN, stem_of
 from daco.data.dcase import parse_name
 from daco.data.dcase_truth import inject_truth, labelled_names, truth_clips
 from daco.errors import DataError, InputError
@@ -30,6 +30,9 @@ from daco.text import name_list, quantity
 
 SCORES = "anomaly_score"
 DECISIONS = "decision_result"
+
+HELD_OUT = re.compile(r"(_section_\d+(?:_source|_target)?)_train")
+"""In names of files with scores of held-out normals, which are calibrated by and not evaluated."""
 
 Key = tuple[str, str]  # a machine and a section
 
@@ -40,7 +43,6 @@ _NAME = re.compile(
 )
 _NAME_OF_2020 = re.compile(rf"({SCORES}|{DECISIONS})_(.+)_id_(\d\d)\.csv")
 _NO_NUMBER = "not a number"
-_ALL = ("source", "target", None)
 _MACHINE = re.compile(r"[^/\\\x00-\x1f]+")
 
 
@@ -62,20 +64,18 @@ class ScoreFile:
 
 
 def score_file_name(
-    machine: str,
-    section: str = "00",
-    kind: str = SCORES,
-    *,
-    year: int | None = None,
-    domain: str | None = None,
+    machine: str, section: str = "00", kind: str = SCORES, domain: str | None = None
 ) -> str:
-    """The challenge's name of a score or decision file; `domain` is that of a file of 2021.
+    """The challenge's name of a score or decision file.
+
+    `domain` is in names until 2021: ``all``, and the section is an id of 2020, or that of a file of
+    2021.
 
     >>> score_file_name("fan"), score_file_name("fan", "01", DECISIONS)
     ('anomaly_score_fan_section_00_test.csv', 'decision_result_fan_section_01_test.csv')
-    >>> score_file_name("fan", "02", year=2020)
+    >>> score_file_name("fan", "02", domain="all")
     'anomaly_score_fan_id_02.csv'
-    >>> score_file_name("fan", "03", year=2021, domain="target")
+    >>> score_file_name("fan", "03", domain="target")
     'anomaly_score_fan_section_03_target_test.csv'
     """
     if not _MACHINE.fullmatch(machine) or not section.isdecimal():
@@ -83,10 +83,9 @@ def score_file_name(
             f"Machine {machine!r}, section {section!r} cannot be in a file's name. A section is "
             "a number such as 00."
         )
-    if year == 2020:
+    if domain == ONE_DOMAIN:
         return f"{kind}_{machine}_id_{section}.csv"
-    middle = f"_{domain}" if year == 2021 and domain else ""
-    return f"{kind}_{machine}_section_{section}{middle}_test.csv"
+    return f"{kind}_{machine}_section_{section}_{f'{domain}_' if domain else ''}test.csv"
 
 
 def machine_title(machine: str, section: str) -> str:
@@ -121,17 +120,12 @@ def _parse(name: str) -> tuple[str, str, str, int | None, str | None] | None:
 
 
 def write_scores(
-    folder: Path,
-    machine: str,
-    section: str,
-    names: Sequence[str],
-    scores: ArrayLike,
-    *,
-    year: int | None = None,
+    folder: Path, machine: str, section: str, names: Sequence[str], scores: ArrayLike
 ) -> Path:
     """Write a score file; every digit is kept, and the order of the clips.
 
-    `year` says how the file is called. In 2021 each domain has a file; the first path is returned.
+    Names of 2020 and anonymous ones of 2021 say how that year's files are called. In 2021 there are
+    two, one for each domain; the path is that of the first.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -144,26 +138,19 @@ def write_scores(
     if not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
         raise InputError(f"Machine {machine!r}: the score of {names[at]} is {values[at]}.")
-    texts = list(map(repr, values.tolist()))
-    return _write(folder, (machine, section, SCORES), names, texts, year)
+    return _write(folder, (machine, section, SCORES), names, map(repr, values.tolist()))
 
 
 def write_decisions(
-    folder: Path,
-    machine: str,
-    section: str,
-    names: Sequence[str],
-    decisions: ArrayLike,
-    *,
-    year: int | None = None,
+    folder: Path, machine: str, section: str, names: Sequence[str], decisions: ArrayLike
 ) -> Path:
     """Write a decision file as `write_scores` does; 1 or True is an alarm."""
     values = np.asarray(decisions)
     _require_clips(machine, names, values)
     if not ((values == 0) | (values == 1)).all():
         raise InputError(f"Machine {machine!r}: a decision is 1 for an alarm and 0 for none.")
-    texts = [str(int(value)) for value in values]
-    return _write(folder, (machine, section, DECISIONS), names, texts, year)
+    texts = (str(int(value)) for value in values)
+    return _write(folder, (machine, section, DECISIONS), names, texts)
 
 
 def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
@@ -174,13 +161,13 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
     """
     folder = Path(folder)
     wrong: list[str] = []
-    files: dict[tuple[str, str, str], ScoreFile] = {}
-    paths_of: dict[tuple[str, str, str, str | None], Path] = {}
+    files: dict[tuple[str, str, str, str | None], ScoreFile] = {}
     try:
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(".csv"))
     except OSError as error:
         raise DataError(f"{folder} cannot be read as a folder: {error.strerror}.") from None
     paths = [path for path in paths if path.name.startswith((SCORES, DECISIONS))]
+    paths = [path for path in paths if not HELD_OUT.search(path.name)]
     if not paths:
         raise DataError(
             f"There is no score file in {folder}. Their names are {SCORES}_<machine>_section_00_"
@@ -201,23 +188,25 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
             wrong.append(f"{path.name} cannot be read: {error}.")
             continue
         names, values = parse_rows(text, kind, path.name, wrong)
-        key = kind, machine, section
-        twins = [paths_of.get((*key, each)) for each in ({domain, None} if domain else _ALL)]
+        domains = (domain, None) if domain else ("source", "target", None)
+        twins = (files.get((kind, machine, section, each)) for each in domains)
         if twin := next(filter(None, twins), None):
             wrong.append(
-                f"{path.name}: the same machine and section as in {twin.name}. Keep one of them."
+                f"{path.name}: the same machine and section as in {twin.path.name}. Keep one of "
+                "them."
             )
-        paths_of[(*key, domain)] = path
         if len(wrong) == before:
-            file = ScoreFile(path, *key, year, names, values)
-            if (first := files.get(key)) is not None:
-                both = np.concatenate([first.values, values])
-                file = replace(first, names=first.names + names, values=both)
-            files[key] = file
+            file = ScoreFile(path, kind, machine, section, year, names, values)
+            files[kind, machine, section, domain] = file
     if problems is not None:
         problems += wrong
     elif wrong:
         raise DataError(f"{folder}: {name_list(wrong, 20)}")
+    for first in [file for key, file in files.items() if key[3] == "source"]:
+        key = first.kind, first.machine, first.section
+        if second := files.pop((*key, "target"), None):
+            both = np.concatenate([first.values, second.values])
+            files[*key, "source"] = replace(first, names=first.names + second.names, values=both)
     return list(files.values())
 
 
@@ -272,29 +261,23 @@ def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generi
 
 
 def _write(
-    folder: Path,
-    key: tuple[str, str, str],
-    names: Sequence[str],
-    values: Sequence[str],
-    year: int | None,
+    folder: Path, key: tuple[str, str, str], names: Sequence[str], values: Iterable[str]
 ) -> Path:
-    """Write a file for each domain in the names where the year wants that, else one."""
-    rows: dict[str | None, list[tuple[str, str]]] = defaultdict(list)
+    files: dict[Path, list[tuple[str, str]]] = defaultdict(list)
     for name, text in zip(names, values, strict=True):
-        parsed = parse_name(name) if year == 2021 else None
-        rows[parsed.domain if parsed else None].append((f"{stem_of(name)}.wav", text))
-    paths = [Path(folder) / score_file_name(*key, year=year, domain=domain) for domain in rows]
+        parsed = parse_name(name)
+        of_2020_or_2021 = parsed and (parsed.label is None or parsed.domain == ONE_DOMAIN)
+        domain = parsed.domain if parsed and of_2020_or_2021 else None
+        path = Path(folder) / score_file_name(*key, domain)
+        files[path].append((f"{stem_of(name)}.wav", text))
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(Path(folder), error) from None
-    for path, of_domain in zip(paths, rows.values(), strict=True):
-        with (
-            atomic_write(path) as temporary,
-            open(temporary, "w", encoding="utf-8", newline="") as out,
-        ):
-            csv.writer(out, lineterminator="\n").writerows(of_domain)
-    return paths[0]
+    for path, rows in files.items():
+        with atomic_write(path) as part, open(part, "w", encoding="utf-8", newline="") as out:
+            csv.writer(out, lineterminator="\n").writerows(rows)
+    return next(iter(files))
 
 
 @dataclass(frozen=True)
@@ -324,10 +307,11 @@ def read_truth(
     for clip in known:
         label_and_domain = cast(tuple[int, str], (clip.label, clip.domain))  # the truth has both
         by_machine[clip.machine, clip.section][stem_of(clip.path)] = label_and_domain
-    return {
-        key: MachineTruth(clips, _other_names(truth, key, clips))
-        for key, clips in by_machine.items()
-    }
+    others: dict[Key, dict[str, str]] = defaultdict(dict)
+    for (machine, section, other), stems in labelled_names(truth).items():
+        if other not in by_machine.get((machine, section), ()) and len(stems) == 1:
+            others[machine, section][other] = next(iter(stems))
+    return {key: MachineTruth(clips, others[key]) for key, clips in by_machine.items()}
 
 
 def truth_in_names(names: Iterable[str]) -> MachineTruth | None:
@@ -374,11 +358,3 @@ def values_by_clip(
     if wrong or twice or absent:
         return None
     return file.values[[rows[stem] for stem in truth.clips]]
-
-
-def _other_names(truth: Path | str, key: Key, clips: Mapping[str, object]) -> dict[str, str]:
-    return {
-        other: next(iter(stems))
-        for other, stems in labelled_names(truth, *key).items()
-        if other not in clips and len(stems) == 1
-    }

@@ -156,7 +156,7 @@ def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
 
     names = list(dict.fromkeys(per_machine["config"]))
     mapped = (ScoreConfig.parse(name) for name in names if name.startswith("conf-soft-m"))
-    soft = [c for c in mapped if c.family == "conf-soft" and c.neighbours == 1]
+    soft = [c for c in mapped if c.family == "conf-soft" and c.base.neighbours == 1]
     soft.sort(key=lambda c: -c.prior_strength)
     variants: list[tuple[str, float | None, str]] = [
         ("raw", None, RAW_CONFIG),

@@ -147,11 +147,11 @@ def _authors(authors: Sequence[Author]) -> list[dict[str, Any]]:
 
 
 def _method(config: ScoreConfig) -> str:
-    if config.scorer == "knn" and not config.bandwise:
-        return f"k-NN (k={config.neighbours})"
-    if config.scorer in ("ldn-ratio", "ldn-diff") and not config.bandwise:
-        variant = config.scorer.removeprefix("ldn-")
-        return f"k-NN with local density normalisation ({variant}, K={config.neighbours})"
+    if config.base.scorer == "knn" and not config.base.bandwise:
+        return f"k-NN (k={config.base.neighbours})"
+    if config.base.scorer in ("ldn-ratio", "ldn-diff") and not config.base.bandwise:
+        variant = config.base.scorer.removeprefix("ldn-")
+        return f"k-NN with local density normalisation ({variant}, K={config.base.neighbours})"
     return f"{config.base.name} ({config.base.words})"
 
 

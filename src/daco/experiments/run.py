@@ -318,10 +318,11 @@ def _read_tables(
         if eval is None:
             raise InputError("'truth' belongs to evaluation clips. Give 'eval' too.")
         tables["eval"] = inputs.with_truth(tables["eval"], truth, notes)
-    machines = [set(inputs.rows_by(table, "year", "machine")) for table in tables.values()]
+    keys = ("year", "machine", "section")  # until 2022 other sections of the same machines
+    machines = [set(inputs.rows_by(table, *keys)) for table in tables.values()]
     if len(machines) == 2 and (both := machines[0] & machines[1]):
         raise InputError(
-            f"Machine {min(machine for _, machine in both)!r} is in both the dev and the eval "
+            f"Machine {min(machine for _, machine, _ in both)!r} is in both the dev and the eval "
             "table. Evaluation machines must be new to the choice: leave it out of one of them."
         )
     return tables

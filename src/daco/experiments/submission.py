@@ -131,8 +131,9 @@ def write_submission(
     members = {f"{TASK}/{label}/{label}.meta.yaml": meta.encode()}
     with tempfile.TemporaryDirectory() as folder:
         for machine in machines:
-            for path in write_machine_scores(Path(folder), machine, config, rate):
-                members[f"{TASK}/{label}/{path.name}"] = path.read_bytes()
+            write_machine_scores(Path(folder), machine, config, rate)
+        for path in sorted(Path(folder).iterdir()):
+            members[f"{TASK}/{label}/{path.name}"] = path.read_bytes()
     if report is not None:
         members[f"{TASK}/{label}.technical_report.pdf"] = _read_pdf(report)
     with atomic_write(out) as temporary:
@@ -214,7 +215,8 @@ def _check_system(label: str, files: Mapping[str, bytes], problems: list[str]) -
             problems.append(f"{place} does not belong here.")
         else:
             kind, machine, section, _ = parsed
-            tables[kind][machine, section] = parse_rows(text, kind, place, problems)[0]
+            names = parse_rows(text, kind, place, problems)[0]
+            tables[kind][machine, section] = tables[kind].get((machine, section), ()) + names
     if f"{label}.meta.yaml" not in files:
         problems.append(f"{where}/{label}.meta.yaml is missing.")
     scores, decisions = tables[SCORES], tables[DECISIONS]

@@ -246,7 +246,8 @@ def choose_config(
         return _fallback(names, f"too few clips to compare ({quantity(size, 'clip')} of {name})")
     pseudo = None
     detectors = {label: each for label, each in scorers.items() if is_detector(each)}
-    judged = [config for config in grid if config.label not in scorers or config.label in detectors]
+    tables = scorers.keys() - detectors.keys()
+    judged = [config for config in grid if config.base.label not in tables]
     if veto and judged:
         try:
             rows = equal_views(as_embeddings(X), bands)

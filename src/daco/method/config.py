@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 
@@ -89,22 +89,14 @@ class ScoreConfig:
 
     Parameters
     ----------
-    scorer : str
-        The base anomaly score, one of `daco.method.bases.SCORERS`.
-    neighbours : int
-        ``k`` of the k-NN distance, ``K`` of the local density; 0 for scorers that have no number.
+    base : Base
+        The score before any calibration; configurations share it.
     calibration : {"conf", "ratio", "zscore"} or None
         How scores are made comparable between domains; None leaves them raw.
     assignment : {"soft", "hard", "oracle"} or None
         How a test clip is assigned to domains. None when there is no calibration.
     prior_strength : float
         ``m``: the pooled map's weight in clips. Only ``conf`` has one.
-    bandwise : bool
-        The base score is taken in every band by itself and averaged over bands.
-    members : tuple of Base
-        What ``zmin`` fuses.
-    label : str
-        Which external scorer ``ext`` is.
 
     Examples
     --------
@@ -118,33 +110,14 @@ class ScoreConfig:
     'zscore-hard-beam-varmin'
     """
 
-    scorer: str
-    neighbours: int
+    base: Base
     calibration: str | None = None
     assignment: str | None = None
     prior_strength: float = 0
-    bandwise: bool = False
-    members: tuple[Base, ...] = ()
-    label: str = ""
 
     def __post_init__(self) -> None:
-        _require(self.scorer in SCORERS, "scorer", tuple(SCORERS), self.scorer)
-        facts = SCORERS[self.scorer]
-        whole = isinstance(self.neighbours, int | np.integer) and not isinstance(
-            self.neighbours, bool
-        )
-        if facts.letter:
-            _require(whole and self.neighbours >= 1, "neighbours", "an int >= 1", self.neighbours)
-        else:
-            _require(whole and self.neighbours == 0, "neighbours", "0", self.neighbours)
-        _require(facts.local or not self.bandwise, "bandwise", "False", self.bandwise)
-        fused = self.scorer == "zmin"
-        known = parse_base(self.base.name) == self.base if fused else not self.members
-        _require(known, "members", "two or more different bases" if fused else "()", self.members)
-        external = parse_base(f"ext-{self.label}") is not None
-        _require(
-            external if self.scorer == "ext" else not self.label, "label", "a name", self.label
-        )
+        known = self.base.scorer in SCORERS and parse_base(self.base.code) == self.base
+        _require(known, "base", "that of a code such as 'k1' or 'varmin-K4'", self.base)
         _require(
             self.calibration in (None, *CALIBRATIONS), "calibration", CALIBRATIONS, self.calibration
         )
@@ -152,19 +125,14 @@ class ScoreConfig:
             _require(self.assignment is None, "assignment", "None for raw scores", self.assignment)
         else:
             _require(self.assignment in ASSIGNMENTS, "assignment", ASSIGNMENTS, self.assignment)
-            dividing = self.calibration == "ratio" and facts.signed
-            _require(not dividing, "scorer", "one that is never negative", self.scorer)
+            dividing = self.calibration == "ratio" and self.base.signed
+            _require(not dividing, "base", "one that is never negative", self.base.name)
         finite = isinstance(
             self.prior_strength, int | float | np.number
         ) and 0 <= self.prior_strength < float("inf")
         _require(finite, "prior_strength", "a finite number >= 0", self.prior_strength)
         if self.calibration != "conf":
             _require(self.prior_strength == 0, "prior_strength", "0", self.prior_strength)
-
-    @cached_property
-    def base(self) -> Base:
-        """The base score under the calibration: configurations share it."""
-        return Base(self.scorer, self.neighbours, self.bandwise, self.members, self.label)
 
     @property
     def name(self) -> str:
@@ -185,18 +153,6 @@ class ScoreConfig:
 
     def __str__(self) -> str:
         return self.name
-
-    @classmethod
-    def of(
-        cls,
-        base: Base,
-        calibration: str | None = None,
-        assignment: str | None = None,
-        prior_strength: float = 0,
-    ) -> ScoreConfig:
-        """A base score with a calibration of it."""
-        fields = (calibration, assignment, prior_strength, base.bandwise, base.members, base.label)
-        return cls(base.scorer, base.neighbours, *fields)
 
     @classmethod
     def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
@@ -300,7 +256,7 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
     grid = paper_grid()
     for code in (*_FRONTIER_WHOLE, *(_FRONTIER_BANDWISE if bands > 1 else ())):
         grid += _calibrations(_base(code))
-    return [*grid, ScoreConfig.of(Base("genrep"))]
+    return [*grid, ScoreConfig(Base("genrep"))]
 
 
 def calibrations_of(base: Base) -> list[ScoreConfig]:
@@ -313,18 +269,18 @@ def calibrations_of(base: Base) -> list[ScoreConfig]:
     >>> [str(config) for config in calibrations_of(Base("ext", label="iforest"))][:3]
     ['ext-iforest', 'conf-soft-m0-ext-iforest', 'conf-soft-m10-ext-iforest']
     """
-    quantiles = [ScoreConfig.of(base, "conf", "soft", m) for m in _STRENGTHS]
-    return [ScoreConfig.of(base), *quantiles, ScoreConfig.of(base, "zscore", "soft")]
+    quantiles = [ScoreConfig(base, "conf", "soft", m) for m in _STRENGTHS]
+    return [ScoreConfig(base), *quantiles, ScoreConfig(base, "zscore", "soft")]
 
 
 def _calibrations(base: Base) -> list[ScoreConfig]:
     """A base as it is, and under every calibration that suits it."""
-    configs = [ScoreConfig.of(base)]
+    configs = [ScoreConfig(base)]
     for assignment, strengths in _FRONTIER_STRENGTHS.items():
-        configs += [ScoreConfig.of(base, "conf", assignment, m) for m in strengths]
+        configs += [ScoreConfig(base, "conf", assignment, m) for m in strengths]
         if not base.signed:
-            configs.append(ScoreConfig.of(base, "ratio", assignment))
-        configs.append(ScoreConfig.of(base, "zscore", assignment))
+            configs.append(ScoreConfig(base, "ratio", assignment))
+        configs.append(ScoreConfig(base, "zscore", assignment))
     return configs
 
 
@@ -359,9 +315,9 @@ def _parse(name: str) -> ScoreConfig | None:
                 f"{name!r} divides by a median, and {base.name!r} may be negative. Calibrate it "
                 "with 'conf' or 'zscore'."
             )
-        return ScoreConfig.of(base, calibration, assignment, strength)
+        return ScoreConfig(base, calibration, assignment, strength)
     base = parse_base(name.removeprefix("raw-"))
-    return None if base is None else ScoreConfig.of(base)
+    return None if base is None else ScoreConfig(base)
 
 
 def _hint(name: str, config: ScoreConfig | None) -> str:

@@ -227,10 +227,10 @@ def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str
     """
     if scorer is None:
         return config, {}
-    base = Base("ext", label=config.label or _class_name(scorer))
+    base = Base("ext", label=config.base.label or _class_name(scorer))
     if not config.base.is_vote:
         how = (config.calibration, config.assignment, config.prior_strength)
-        config = ScoreConfig.of(base, *how)
+        config = ScoreConfig(base, *how)
     return config, {base.label: scorer}
 
 

@@ -43,7 +43,7 @@ def require_clips(
     """
     available = n if n_left is None else n_left
     for config in configs:
-        alone = config.calibration is None and config.scorer == "knn"
+        alone = config.calibration is None and config.base.scorer == "knn"
         needed, why = clips_needed(config.base, spare if alone else 1)
         if available < needed:
             half = f" once half of each domain is held out (of {n})" if n_left is not None else ""

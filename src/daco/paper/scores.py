@@ -315,7 +315,7 @@ def mean_shift(artifacts: Artifacts, what: str) -> Recomputed:
     groups: dict[str, list[float]] = {}
     for name, score in artifacts.grid("beats")["eval_omega"].items():
         config = ScoreConfig.parse(str(name))
-        if config.scorer == "knn" and (what == "k" or config.assignment):
+        if config.base.scorer == "knn" and (what == "k" or config.assignment):
             rest = config.name[:-1] if what == "k" else config.name.replace("hard", "soft")
             groups.setdefault(rest, []).append(float(score))
     shifts = [max(group) - min(group) for group in groups.values()]

@@ -135,7 +135,7 @@ def partial(artifacts: Artifacts, setting: str, which: str, what: str) -> Recomp
         configs = [ScoreConfig.parse(name) for name in table["config"]]
         design: list[ArrayLike] = [
             [str(config.assignment) for config in configs],
-            [str(config.neighbours) for config in configs],
+            [str(config.base.neighbours) for config in configs],
         ]
     else:
         design = [families_of(table)]

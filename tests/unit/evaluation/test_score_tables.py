@@ -80,6 +80,8 @@ def test_a_folder_of_challenge_files(tmp_path):
     assert normals["score"].tolist() == [0.5, 1]
     assert test["score"].tolist() == [2.5]
     assert test["label"].isna().all()
+    scored = [file.kind for file in read_score_files(tmp_path)]
+    assert scored == ["anomaly_score", "decision_result"]  # held-out normals are not evaluated
 
 
 SYSTEMS = sorted(

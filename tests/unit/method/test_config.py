@@ -43,11 +43,11 @@ def configs(draw):
     suitable = [name for name in CALIBRATIONS if name != "ratio" or not base.signed]
     calibration = draw(st.sampled_from([None, *suitable]))
     if calibration is None:
-        return ScoreConfig.of(base)
+        return ScoreConfig(base)
     strength = 0
     if calibration == "conf":
         strength = draw(st.integers(0, 10**6) | st.floats(0, 1e4).map(lambda m: round(m, 3)))
-    return ScoreConfig.of(base, calibration, draw(st.sampled_from(ASSIGNMENTS)), strength)
+    return ScoreConfig(base, calibration, draw(st.sampled_from(ASSIGNMENTS)), strength)
 
 
 @given(configs())
@@ -78,18 +78,12 @@ def test_an_external_scorer_has_a_plain_label_and_no_ratio(name):
         ScoreConfig.parse(name)
 
 
-@pytest.mark.parametrize("fields", [{"scorer": "ext"}, {"scorer": "genrep", "label": "mine"}])
-def test_only_external_scorers_have_a_label(fields):
-    with pytest.raises(ConfigError, match="label"):
-        ScoreConfig(neighbours=0, **fields)
-
-
 def test_the_frontier_grid_begins_with_the_papers_and_repeats_nothing():
     for bands in (1, 8):
         grid = frontier_grid(bands)
         assert grid[:51] == daco.paper_grid()
         assert len(set(grid)) == len(grid)
-        assert any(config.bandwise for config in grid) == (bands > 1)
+        assert any(config.base.bandwise for config in grid) == (bands > 1)
     assert len(frontier_grid()) >= 200
     with pytest.raises(ConfigError, match="whole number"):
         frontier_grid(0)
@@ -107,7 +101,7 @@ def test_grids_have_the_published_sizes_families_and_order():
 def test_blind_pools_are_inside_the_paper_grid_and_hold_no_difference_variant():
     assert set(blind_pool(9)) < set(daco.paper_grid())
     assert set(blind_pool(7)) < set(daco.paper_grid(45))
-    assert not any(config.scorer == "ldn-diff" for config in blind_pool())
+    assert not any(config.base.scorer == "ldn-diff" for config in blind_pool())
 
 
 @pytest.mark.parametrize(
@@ -149,30 +143,41 @@ def test_what_is_no_name_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "base",
     [
-        {"scorer": "knn", "neighbours": 0},
-        {"scorer": "knn", "neighbours": True},
-        {"scorer": "cosine", "neighbours": 1},
-        {"scorer": "knn", "neighbours": 1, "calibration": "conf"},
-        {"scorer": "knn", "neighbours": 1, "assignment": "soft"},
-        {"scorer": "knn", "neighbours": 1, "calibration": "ratio", "assignment": "soft",
-         "prior_strength": 3},
-        {"scorer": "knn", "neighbours": 1, "calibration": "conf", "assignment": "soft",
-         "prior_strength": float("nan")},
-        {"scorer": "ldn-diff", "neighbours": 1, "calibration": "ratio", "assignment": "soft"},
-        {"scorer": "genrep", "neighbours": 1},
-        {"scorer": "genrep", "neighbours": 0, "bandwise": True},
-        {"scorer": "pca", "neighbours": 16},
-        {"scorer": "zmin", "neighbours": 0},
-        {"scorer": "zmin", "neighbours": 0, "members": (Base("knn", 1),)},
-        {"scorer": "zmin", "neighbours": 0, "members": (Base("knn", 1), Base("knn", 1))},
-        {"scorer": "knn", "neighbours": 1, "members": (Base("knn", 1),)},
+        Base("knn", 0),
+        Base("knn", True),
+        Base("cosine", 1),
+        Base("genrep", 1),
+        Base("genrep", bandwise=True),
+        Base("genrep", label="mine"),
+        Base("pca", 16),
+        Base("zmin"),
+        Base("zmin", members=(Base("knn", 1),)),
+        Base("zmin", members=(Base("knn", 1), Base("knn", 1))),
+        Base("knn", 1, members=(Base("knn", 1),)),
+        Base("ext"),
+        Base("ext", label="a b"),
     ],
-)  # fmt: skip
-def test_fields_that_make_no_configuration_are_refused(fields):
+)
+def test_what_no_code_stands_for_is_no_base_of_a_configuration(base):
+    with pytest.raises(ConfigError, match="'base' parameter of ScoreConfig must be"):
+        ScoreConfig(base)
+
+
+@pytest.mark.parametrize(
+    ("base", "fields"),
+    [
+        (Base("knn", 1), ("conf",)),
+        (Base("knn", 1), (None, "soft")),
+        (Base("knn", 1), ("ratio", "soft", 3)),
+        (Base("knn", 1), ("conf", "soft", float("nan"))),
+        (Base("ldn-diff", 1), ("ratio", "soft")),
+    ],
+)
+def test_fields_that_make_no_configuration_are_refused(base, fields):
     with pytest.raises(ConfigError, match="parameter of ScoreConfig must be"):
-        ScoreConfig(**fields)
+        ScoreConfig(base, *fields)
 
 
 def test_grids_refuse_repeats_and_emptiness():

@@ -17,7 +17,9 @@ from daco.method.machines import evaluate_machines, machine_balances
 torch = pytest.importorskip("torch")
 
 GRID = daco.paper_grid()
-FEW = [config for config in GRID if config.neighbours != 2 and config.prior_strength in (0, 30)]
+FEW = [
+    config for config in GRID if config.base.neighbours != 2 and config.prior_strength in (0, 30)
+]
 BANDED = daco.frontier_grid(bands=2)[::3]
 DOMAINS = ["source"] * 50 + ["target"] * 8
 

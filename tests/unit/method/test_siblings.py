@@ -50,7 +50,7 @@ def literal_scores(X, domains, name, siblings, share=1 / 3, sessions=()):
         own, score = textbook_frontier.local(config.base, distance, query, codes)
         if config.calibration is not None:
             nearest = textbook.mean_of_nearest(distance, 1)
-            temperature = np.median(own if config.scorer == "knn" else nearest)
+            temperature = np.median(own if config.base.scorer == "knn" else nearest)
             weights = textbook.assignment_weights(config, query, codes, temperature, None)
             score = textbook.calibrated(config, own, score, weights, codes)
         found.append(score[0])

@@ -116,11 +116,11 @@ def _map_of(
 
 
 def _base_title(config: ScoreConfig) -> str:
-    count = config.neighbours
-    if config.bandwise or config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
+    count = config.base.neighbours
+    if config.base.bandwise or config.base.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
         return f"base score ({config.base.name})"
-    if config.scorer != "knn":
-        return f"density-normalised distance ({config.scorer})"
+    if config.base.scorer != "knn":
+        return f"density-normalised distance ({config.base.scorer})"
     return "distance to the nearest normal" if count == 1 else f"distance to {count} normals"
 
 

@@ -125,7 +125,7 @@ def look_of(config: str) -> Look:
     except ConfigError:
         return METHODS["other"]
     fill: Fill = "full"
-    if parsed.assignment == "hard" or parsed.scorer == "ldn-diff":
+    if parsed.assignment == "hard" or parsed.base.scorer == "ldn-diff":
         fill = "none"
     elif parsed.assignment == "oracle":
         fill = "left"
@@ -134,13 +134,13 @@ def look_of(config: str) -> Look:
 
 def _kind(config: ScoreConfig) -> str:
     stacked = "" if config.calibration is None else "-stack"
-    if config.bandwise:
+    if config.base.bandwise:
         return f"band{stacked}"
-    if config.scorer == "knn":
+    if config.base.scorer == "knn":
         return config.calibration or "raw"
-    if config.scorer.startswith(("ldn", "dldn")):
+    if config.base.scorer.startswith(("ldn", "dldn")):
         return "stack" if stacked else "ldn"
-    return ("varmin" if config.scorer.startswith("varmin") else "mixed") + stacked
+    return ("varmin" if config.base.scorer.startswith("varmin") else "mixed") + stacked
 
 
 def system_looks(systems: Iterable[str]) -> dict[str, Look]:

@@ -113,10 +113,10 @@ def _is_ldn(name: str) -> bool:
         config = ScoreConfig.parse(name)
     except ConfigError:
         return False
-    if not config.scorer.startswith(("ldn", "dldn")):
+    if not config.base.scorer.startswith(("ldn", "dldn")):
         return False
-    default = ScoreConfig.of(config.base, "conf", "soft", 0)
-    published = config.scorer in ("ldn-ratio", "ldn-diff") and not config.bandwise
+    default = ScoreConfig(config.base, "conf", "soft", 0)
+    published = config.base.scorer in ("ldn-ratio", "ldn-diff") and not config.base.bandwise
     return config.calibration is None or config == default or published
 
 

@@ -155,13 +155,13 @@ def explain(config: str) -> str:
     """What a configuration does, in plain words.
 
     >>> explain("raw-k1")
-    'Scores a clip by its distance to the nearest normal clip.'
+    'Scores a clip by its cosine distance to the most similar normal.'
     """
     try:
         parsed = ScoreConfig.parse(config)
     except ConfigError:
         return "A configuration of the study’s own."
-    text = f"Scores a clip by {_scorer_words(parsed)}."
+    text = f"Scores a clip by {parsed.base.words}."
     if parsed.calibration is None:
         return text
     m, words = f"{parsed.prior_strength:g}", _TEXTS["calibrations"]
@@ -169,18 +169,6 @@ def explain(config: str) -> str:
     calibrated = words[parsed.calibration].format(m=m, pooling=pooling)
     assigned = _TEXTS["assignments"].get(parsed.assignment, "")
     return f"{text} The score is then {calibrated}. {assigned}"
-
-
-def _scorer_words(config: ScoreConfig) -> str:
-    if config.bandwise or config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
-        return config.base.words
-    count = config.neighbours
-    nearest = "its distance to the nearest normal clip"
-    if config.scorer == "knn":
-        return nearest if count == 1 else f"its mean distance to the {count} nearest normal clips"
-    relation = "relative to" if config.scorer == "ldn-ratio" else "less"
-    neighbours = "neighbour" if count == 1 else f"{count} neighbours"
-    return f"{nearest}, {relation} how far normals are from their own {neighbours} there"
 
 
 def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
