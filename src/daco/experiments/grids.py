@@ -65,7 +65,7 @@ def mixed_grid(
                 f"too. Got {label!r}."
             )
         configs += [config for config in calibrations_of(base) if config not in configs]
-    for label in dict.fromkeys(config.label for config in configs if config.label):
+    for label in dict.fromkeys(config.base.label for config in configs if config.base.label):
         if label not in (*systems, *detectors):
             detectors[label] = installed_scorer(label)
         if label in detectors and not is_detector(detectors[label]):

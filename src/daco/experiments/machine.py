@@ -70,7 +70,7 @@ class Settings:
     def judged(self) -> tuple[str, ...]:
         """The configurations that can score pseudo-anomalies: none of a table of scores."""
         known = ("", *self.detectors)
-        return tuple(name for name in self.configs if ScoreConfig.parse(name).label in known)
+        return tuple(name for name in self.configs if ScoreConfig.parse(name).base.label in known)
 
     @property
     def variants(self) -> list[tuple[int, int]]:
