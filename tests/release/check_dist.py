@@ -136,7 +136,8 @@ def installation_problems(wheel: Path) -> list[str]:
             begin = time.monotonic()
             command = [str(programs / program), *map(str, arguments)]
             done = subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True)
-            print(f"{time.monotonic() - begin:6.1f} s  {program} {arguments[0]}", flush=True)
+            seconds = time.monotonic() - begin
+            print(f"{seconds:6.1f} s  {program} {' '.join(command[1:])}", flush=True)
             if done.returncode:
                 raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
             return done.stdout
