@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
+from html import escape
 
 
 def quantity(items: Sized | int, noun: str, plural: str = "") -> str:
@@ -63,3 +64,16 @@ def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """
     near = closest(name, known, cutoff)
     return "" if near is None else f" Did you mean {near!r}?"
+
+
+def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for notebooks; every cell is text.
+
+    >>> html_table("Clips", ["machine"], [["<fan>"]]).partition("<tbody>")[2]
+    '<tr><td>&lt;fan&gt;</td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    cells = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    caption = f'<caption style="text-align: left">{escape(title)}</caption>'
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

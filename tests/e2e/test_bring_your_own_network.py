@@ -8,9 +8,16 @@ import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from command_line import NARROW, process
+import soundfile
+from command_line import NARROW, process, refused, run, said
 from pages import DOCS, notebook
+from third_party import write_package
+
+from daco.detector.model import MachineModel
+from daco.errors import ModelError
+from daco.monitoring.service.model_server import load_detector
 
 PAGE = DOCS / "bring-your-own-network.md"
 FILES = {"toml": "pyproject.toml", "python": "my_network.py"}
@@ -72,3 +79,83 @@ def test_the_page_works_as_it_states(tmp_path):
                     lines = (done.stdout + errors).splitlines()
                     printed += "".join(f"{each.rstrip()}\n" for each in lines)
     assert ran >= 5
+
+
+PLUGIN = """
+import numpy as np
+
+
+class Level:
+    sample_rate = 8000
+
+    def embed(self, waveforms):
+        parts = np.array_split(np.abs(waveforms), 8, axis=1)
+        return np.stack([part.mean(axis=1) for part in parts], axis=1)
+"""
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Noise whose loudness moves, in two folders."""
+    rng = np.random.default_rng(0)
+    for folder, count in (("normal", 16), ("new", 2)):
+        (tmp_path / folder).mkdir()
+        for row in range(count):
+            loudness = 1 + 0.2 * rng.normal(size=8).repeat(1000)
+            wave = 0.05 * loudness * rng.normal(size=8000)
+            soundfile.write(tmp_path / folder / f"{row:02d}.wav", wave, 8000, subtype="FLOAT")
+    return tmp_path
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    point = "daco.backbones:level = plugin:Level"
+    monkeypatch.syspath_prepend(write_package(tmp_path / "site", PLUGIN, point))
+    yield tmp_path / "site"
+    sys.modules.pop("plugin", None)
+
+
+def test_a_model_reloads_its_network_wherever_it_is_used(recordings, plugin):
+    model, normals, new = (recordings / name for name in ("m.daco", "normal", "new"))
+    options = ("--backbone", "level", "--config", "raw-k1", "--domain-level", "0")
+    run("fit", normals, "--out", model, *options)
+    assert "level (some-plugin 1.0), 8,000 Hz" in said("inspect", model)
+    run(
+        "update",
+        model,
+        new,
+        "--out",
+        recordings / "more.daco",
+        "--domain",
+        "all",
+        "--keep-suspicious",
+    )
+    assert len(MachineModel.load(recordings / "more.daco")) == 18
+    assert "2 clips" in run("watch", model, new, "--once").output
+    detector = load_detector(model.read_bytes(), {}, {})
+    assert detector.listener.net.package == "some-plugin 1.0"
+    (plugin / "some_plugin-1.0.dist-info").rename(plugin / "removed")
+    needed = "The model needs 'level' of the package some-plugin 1.0."
+    for command in (("score", model, new), ("watch", model, new, "--once")):
+        assert needed in str(refused(*command))
+    with pytest.raises(ModelError, match=re.escape(needed)):
+        load_detector(model.read_bytes(), {}, {})
+
+
+def test_a_broken_package_disturbs_nobody_else(recordings):
+    points = ("daco.backbones:bad = broken:Net", "daco.scorers:bad = broken:Net")
+    site = write_package(recordings / "site", "import no_such_module", *points, module="broken")
+    environment = {**NARROW, "PYTHONPATH": str(site)}
+    out = ("--out", recordings / "e.parquet")
+    assert process("--help", environment=environment).returncode == 0
+    done = process("embed", recordings / "normal", *out, environment=environment)
+    assert done.returncode == 0, done.stderr
+    done = process(
+        "embed", recordings / "normal", *out, "--backbone", "bad", environment=environment
+    )
+    assert done.returncode == 2
+    told = " ".join(done.stderr.split())
+    assert told.startswith(
+        "error: The network 'bad' of some-plugin 1.0 failed (ModuleNotFoundError"
+    )
+    assert "Traceback" not in told

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from command_line import process, refused, run, said
@@ -93,6 +95,29 @@ def test_the_vote_has_score_files_though_the_grid_does_not_have_it(finished):
         assert found[quantity] == pytest.approx(row[quantity], abs=1e-8)
 
 
+def test_the_scores_of_another_system_are_candidates(finished, tables, tmp_path):
+    """Those of the study's own raw-k1, in the challenge's files with the normals' beside them."""
+    out, _ = finished
+    folder = tmp_path / "mine"
+    for role, kind in (("dev", "scores_dev"), ("eval", "scores")):
+        shutil.copytree(out / kind / "raw-k1", folder, dirs_exist_ok=True)
+        table = EmbeddingTable.read(tables / f"{role}.parquet")
+        normals = [Path(path).name for path in table.select(split="train").columns["path"]]
+        [machine] = [m for m in StudyResult.read(out).machine_scores() if m.split == role]
+        own = zip(normals, machine.own_of("raw-k1"), strict=True)
+        name = f"anomaly_score_{machine.machine}_section_00_train.csv"
+        (folder / name).write_text("".join(f"{clip},{float(score)!r}\n" for clip, score in own))
+    text = said(
+        *("study", "--dev", tables / "dev.parquet", "--eval", tables / "eval.parquet"),
+        *("--out", tmp_path / "run", "--grid", "9", "--workers", "1", "--splits", "10"),
+        *("--system", f"mine={folder}", "--no-report"),
+    )
+    assert "among 16 configurations" in text
+    assert "does not judge tables of scores" in text
+    scores = StudyResult.read(tmp_path / "run").grid.set_index("config")["eval_omega"]
+    assert scores["ext-mine"] == pytest.approx(scores["raw-k1"], abs=1e-6)
+
+
 def test_a_killed_study_goes_on(tmp_path):
     """kill -9 in the middle; the same command finishes, with what was finished kept."""
     machines = [synthetic_machine(f"m{i}", i, dim=256) for i in range(12)]
@@ -140,6 +165,9 @@ def test_several_readouts_are_studied_and_compared(tmp_path):
     [
         (["--grid", "52"], "no grid '52'"),
         (["--scores", "raw-k9"], "not in the grid"),
+        (["--system", "mine"], "--system takes NAME=PATH"),
+        (["--system", "mine=nowhere.csv"], "nowhere.csv"),
+        (["--grid", "raw-k1,ext-nobody"], "no scorer 'nobody'"),
         (["--truth", "nowhere"], "nowhere"),
         (["--readout", "nothing", "--readout", "embedding"], "no readout 'nothing'"),
     ],

@@ -40,6 +40,10 @@ def study(
         option("Folder of score files of another system; repeat for more systems."),
     ] = None,
     grid: shared.Grid = "51",
+    system: Annotated[
+        list[str] | None,
+        option("Score table of another system to choose from, as NAME=PATH; repeat for more."),
+    ] = None,
     faults: Annotated[
         list[Location] | None,
         location_option("Table of daco inject, for the label-free veto; repeat for more."),
@@ -91,6 +95,7 @@ def study(
                 truth=truth,
                 baselines=baselines or (),
                 grid=grid,
+                systems=_systems(system or []),
                 faults=faults or (),
                 veto=veto,
                 readout=name or None,
@@ -187,6 +192,15 @@ def _veto_lines(result: StudyResult) -> list[str]:
         effect = "abstains" if label_free["limit"] is None else effect
         lines.append(f"label-free veto ({label_free['basis']}): {effect}")
     return lines
+
+
+def _systems(given: list[str]) -> dict[str, str]:
+    """Paths of score tables by the names of systems."""
+    pairs = [text.partition("=") for text in given]
+    named = {name: path for name, _, path in pairs}
+    if len(named) < len(pairs) or not all(path for *_, path in pairs):
+        raise InputError(f"--system takes NAME=PATH, each name once. Got {name_list(given)}.")
+    return named
 
 
 def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:

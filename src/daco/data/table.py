@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -38,7 +39,7 @@ from daco.data.columns import as_column, clip_columns, is_embedding, parse_json,
 from daco.data.views import Bands, Views
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, open_location, parse_location
-from daco.text import suggestion
+from daco.text import html_table, suggestion
 from daco.validation import Float32s, as_embeddings, as_float32, flat_bands, is_utf8
 
 VIEWS_VERSION = 1
@@ -156,6 +157,13 @@ class EmbeddingTable:
             sizes.append(f"{name} ({bands} x {dim // bands})" if bands > 1 else f"{name} ({dim})")
         readouts = ", ".join(sizes)
         return f"EmbeddingTable({len(self)} clips, machines: {shown}, readouts: {readouts})"
+
+    def _repr_html_(self) -> str:
+        names = ("machine", "section", "split", "domain", "label")
+        counts = Counter(zip(*(self.columns[name].tolist() for name in names), strict=True))
+        words = {None: "unknown", 0: "normal", 1: "anomaly"}
+        rows = [(*key[:4], words[key[4]], count) for key, count in counts.items()]
+        return html_table(repr(self), [*names, "clips"], rows)
 
     @property
     def readouts(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
 from daco.method.config import ScoreConfig
 from daco.method.vote import members_of
-from daco.text import name_list
+from daco.text import html_table, name_list
 from daco.validation import Float32s
 
 MAX_TOP = 10_000
@@ -92,6 +92,17 @@ class Verdict:
     model_sha256: str
     basis: str = ""
     state: str = NORMAL
+
+    def _repr_html_(self) -> str:
+        title = f"{self.machine}, {self.name}: {self.state}"
+        facts = {
+            "score": f"{self.score:.4g}, threshold {self.threshold:.4g}",
+            "p-value": f"{self.p_value:.2g}, {self.basis}",
+            "domains": ", ".join(f"{k} {each:.0%}" for k, each in self.domain_weights.items()),
+            "most similar normal": f"{self.nearest}, distance {self.nearest_distance:.3g}",
+            "to know": "; ".join(self.reasons) or "nothing",
+        }
+        return html_table(title, ["", ""], facts.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, as the command line, the webhook and the service write it."""

@@ -351,7 +351,9 @@ def _veto_document(
     return {
         **veto.to_dict(),
         "picks": own.config if own.rule == LABEL_FREE else None,
-        "chosen_passes": None if viability.abstains else decision.config not in viability.reasons,
+        "chosen_passes": None
+        if viability.abstains or decision.config not in viability.configs
+        else decision.config not in viability.reasons,
     }
 
 

@@ -1,14 +1,25 @@
-"""The grid of a study: one that has a name, or the configurations in a file."""
+"""The grid of a study: names, the configurations in a file, detectors and other systems."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from daco.data.views import Bands, Views
-from daco.errors import ConfigError, DataError
-from daco.method.config import ScoreConfig, blind_pool, frontier_grid, paper_grid
+from daco.errors import ConfigError, DataError, InputError
+from daco.method.bases import parse_base
+from daco.method.config import (
+    ScoreConfig,
+    blind_pool,
+    calibrations_of,
+    frontier_grid,
+    paper_grid,
+    parse_grid,
+)
+from daco.method.external import Candidates, installed_scorer, is_detector, parse_pool
 
 GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
     "51": lambda bands: paper_grid(51),
@@ -19,8 +30,56 @@ GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
 """The paper's grids, its nine configurations for choosing without labels, and the wide one."""
 
 
+def mixed_grid(
+    grid: str | Path | Candidates, systems: Collection[str] = (), bands: Bands = 1
+) -> tuple[list[ScoreConfig], dict[str, Any]]:
+    """Configurations of a grid and of systems, and the detectors that they need, by label.
+
+    Parameters
+    ----------
+    grid : str, path, or configurations and detectors
+        As `read_grid` or :func:`daco.method.external.parse_pool` reads it. Scorers that are only
+        named must be installed.
+    systems : collection of str
+        Labels of tables of scores; each adds its `calibrations_of`.
+    bands : int or Views
+        Of the vectors.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import IsolationForest
+    >>> configs, detectors = mixed_grid(["raw-k1", {"trees": IsolationForest()}], ["mine"])
+    >>> len(configs), configs[-1].name, list(detectors)
+    (15, 'zscore-soft-ext-mine', ['trees'])
+    """
+    detectors: dict[str, Any] = {}
+    if isinstance(grid, str | Path):
+        configs = read_grid(grid, bands)
+    else:
+        configs, detectors = parse_pool(grid)
+    for label in systems:
+        base = parse_base(f"ext-{label}")
+        if base is None or label in detectors:
+            raise ConfigError(
+                "The name of a system has letters, digits, '_' and '.', and no detector has it, "
+                f"too. Got {label!r}."
+            )
+        configs += [config for config in calibrations_of(base) if config not in configs]
+    for label in dict.fromkeys(config.base.label for config in configs if config.base.label):
+        if label not in (*systems, *detectors):
+            detectors[label] = installed_scorer(label)
+        if label in detectors and not is_detector(detectors[label]):
+            raise InputError(
+                f"Scores of {label!r} in the grid: a study has many machines, so give tables of "
+                "scores as files, systems={...}."
+            )
+    return configs, detectors
+
+
 def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
-    """Read the configurations of a named grid or of a file, whose order breaks ties.
+    """Read the configurations of a named grid, of a file or of names with commas between them.
+
+    Their order breaks ties.
 
     A file has one configuration name per line (``#`` starts a comment), or is a CSV file with a
     column ``config``, such as the ``grid.csv`` of a run. Only ``"frontier"`` depends on the
@@ -36,9 +95,12 @@ def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
+        with suppress(ConfigError):
+            return parse_grid(str(name_or_path).split(","))
         raise DataError(
             f"There is no grid {str(name_or_path)!r}: it is neither one of "
-            f"{', '.join(GRID_NAMES)} nor a file with one configuration name per line."
+            f"{', '.join(GRID_NAMES)} nor a file with one configuration name per line, nor names "
+            "of configurations with commas between them."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None

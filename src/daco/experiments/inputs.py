@@ -24,7 +24,7 @@ from daco.evaluation.metrics import QUANTITIES
 from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
-from daco.validation import Float32s, Indices
+from daco.validation import Float32s, Float64s, Indices
 
 SOURCE, TARGET = "source", "target"
 UNKNOWN_LABEL = -1
@@ -84,7 +84,8 @@ class MachineData:
     are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` of ``dim`` values in
     ``bands`` equal parts are those of the normals and then those of the test clips. ``normals``
     are the paths of the normals, by which injected faults (``pseudo``) are matched with their
-    clip. Vectors and faults may be functions that read them. ``quantities`` are the metrics.
+    clip. Vectors and faults may be functions that read them. ``quantities`` are the metrics,
+    ``systems`` the scores of normals and test clips by other systems.
     """
 
     split: str
@@ -101,6 +102,7 @@ class MachineData:
     bands: Bands = 1
     pseudo: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
     quantities: tuple[str, ...] = QUANTITIES
+    systems: Mapping[str, tuple[Float64s, Float64s]] = field(default_factory=dict)
 
     def loaded(self) -> MachineData:
         """The machine with its vectors and faults in memory."""
@@ -145,12 +147,13 @@ class MachineData:
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the scores, so that stale results are not reused."""
         digest = hashlib.sha256()
-        facts = (self.split, self.machine, self.section, str(self.bands), *self.quantities)
-        for text in facts:
+        facts = (self.split, self.machine, self.section, str(self.bands))
+        for text in (*facts, *self.quantities, *self.systems):
             digest.update(text.encode() + b"\0")
         data = self.loaded()
         arrays: list[NDArray[Any]] = [data.X, data.domains, data.X_test]
         arrays += [data.names, data.labels, data.test_domains]
+        arrays += [scores for pair in data.systems.values() for scores in pair]
         if (made := data.faults) is not None:
             arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
         for array in arrays:

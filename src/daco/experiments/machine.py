@@ -9,19 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.compute.processes import outcomes
 from daco.data.views import first_view
 from daco.embedding.cost import peak_memory
 from daco.errors import DacoError, DataError
 from daco.evaluation.metrics import grid_metrics
+from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
 from daco.experiments.inputs import SOURCE, TARGET, MachineData, left_out
 from daco.experiments.study_tables import (
     CLIP_ARRAYS,
@@ -32,7 +32,7 @@ from daco.experiments.study_tables import (
 )
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
-from daco.method.bank import NormalBank
+from daco.method.bank import Grid, NormalBank
 from daco.method.config import RAW_CONFIG, VOTE_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.machines import MachineEvaluation
@@ -56,15 +56,30 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a study was asked to do, as far as it changes a machine's numbers."""
+    """What a study was asked to do, as far as it changes a machine's numbers.
+
+    ``detectors`` are the external scorers that are fitted; the others are tables of scores.
+    """
 
     configs: tuple[str, ...]
     seed: int = 0
     n_splits: int = CHOICE_SPLITS
+    detectors: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The configurations that can score pseudo-anomalies: none of a table of scores."""
+        known = ("", *self.detectors)
+        return tuple(name for name in self.configs if ScoreConfig.parse(name).base.label in known)
 
     @property
     def variants(self) -> list[tuple[int, int]]:
-        """Seeds and numbers of splits of the criteria that a study looks at besides its own."""
+        """Seeds and numbers of splits of the criteria that a study looks at besides its own.
+
+        None with detectors, which are fitted anew in every split.
+        """
+        if self.detectors:
+            return []
         numbers = [(self.seed, n_splits) for n_splits in STABILITY_SPLITS]
         return list(dict.fromkeys([*numbers, *((s, self.n_splits) for s in STABILITY_SEEDS)]))
 
@@ -129,14 +144,26 @@ def metrics_in_percent(data: MachineData, scores: Float64s) -> Float64s:
 def _evaluate(
     data: MachineData, configs: Sequence[ScoreConfig], settings: Settings
 ) -> MachineEvaluation:
-    bank = NormalBank(data.X, data.domains, bands=data.bands)
+    bank = _bank(data, settings)
     # First, because the last bits of band-wise scores depend on what was asked for before.
-    scores = bank.score(data.X_test, configs) if len(data.X_test) else None
+    scores = _test_scores(bank, data, configs)
     own = bank.leave_one_out(configs)
     if not data.balanced:
         return MachineEvaluation(own, np.nan, scores)
     balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
     return MachineEvaluation(own, bank.separability(), scores, balance, uniformity)
+
+
+def _bank(data: MachineData, settings: Settings) -> NormalBank:
+    tables = {label: own for label, (own, _) in data.systems.items()}
+    scorers = {**settings.detectors, **tables}
+    return NormalBank(data.X, data.domains, bands=data.bands, scorers=scorers)
+
+
+def _test_scores(bank: NormalBank, data: MachineData, configs: Grid) -> Float64s | None:
+    """Scores of the test clips, (n, C); None where there are none."""
+    tables = {label: test for label, (_, test) in data.systems.items()}
+    return bank.score(data.X_test, configs, scores=tables) if len(data.X_test) else None
 
 
 def examine_machine(
@@ -146,7 +173,7 @@ def examine_machine(
 
     ``criteria`` are the `other_criteria` that a device computed.
     """
-    bank = NormalBank(data.X, data.domains, bands=data.bands)
+    bank = _bank(data, settings)
     configs = parse_grid(settings.configs)
     variants = settings.variants if data.balanced else []
     if criteria is None:
@@ -154,7 +181,8 @@ def examine_machine(
             other_criteria(bank, configs, settings) if variants else np.empty((0, len(configs)))
         )
     seeds, n_splits = np.array(variants, int).reshape(-1, 2).T
-    vote = bank.score(data.X_test, VOTE_CONFIG)[:, 0] if len(data.X_test) else np.empty(0)
+    votes = _test_scores(bank, data, VOTE_CONFIG)
+    vote = np.empty(0) if votes is None else votes[:, 0]
     return {
         "vote": vote,
         "vote_own": bank.leave_one_out(VOTE_CONFIG)[:, 0],
@@ -164,7 +192,13 @@ def examine_machine(
         **_baselines(data, bank, vote),
         **_diagnostics(data, bank),
         **pseudo_arrays(
-            data.X, data.domains, configs, data.faults, bands=data.bands, seed=settings.seed
+            data.X,
+            data.domains,
+            settings.judged,
+            data.faults,
+            bands=data.bands,
+            seed=settings.seed,
+            detectors=settings.detectors,
         ),
     }
 
@@ -200,35 +234,6 @@ def _baselines(data: MachineData, bank: NormalBank, vote: Float64s) -> Arrays:
         "backends": np.array(list(systems)),
         "backend_metrics": metrics_in_percent(data, scores),
     }
-
-
-def selective_mahalanobis(X: NDArray[Any], domains: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
-    """Smallest squared Mahalanobis distance to a domain's mean, all with the source's covariance.
-
-    The covariance is Ledoit and Wolf's; ten target clips support none of their own.
-    """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve, pinvh
-    from sklearn.covariance import LedoitWolf
-
-    X, X_test = X.astype(np.float64), X_test.astype(np.float64)
-    covariance = LedoitWolf(store_precision=False).fit(X[domains == SOURCE]).covariance_
-    names = np.unique(domains)
-    centred = [X_test - X[domains == domain].mean(axis=0) for domain in names]
-    vectors = np.concatenate(centred)
-    try:  # five times as fast as an inverse
-        solved = cho_solve(cho_factor(covariance), vectors.T).T
-    except LinAlgError:  # shrunk by nothing: clips that are all equal, or span too little
-        solved = vectors @ pinvh(covariance)
-    squared = np.einsum("nd,nd->n", solved, vectors).reshape(len(names), -1)
-    return np.asarray(squared.min(axis=0))
-
-
-def gaussian_mixture(X: NDArray[Any], X_test: NDArray[Any]) -> Float64s:
-    """Negative log-likelihood under a diagonal mixture of two Gaussians of all normals."""
-    from sklearn.mixture import GaussianMixture
-
-    mixture = GaussianMixture(2, covariance_type="diag", reg_covar=1e-4, random_state=0)
-    return np.asarray(-mixture.fit(X.astype(np.float64)).score_samples(X_test.astype(np.float64)))
 
 
 def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
@@ -353,7 +358,18 @@ def require_some(machines: Collection[Any], notes: Sequence[str]) -> None:
 def _key(data: MachineData, settings: Settings) -> str:
     """Text that changes whenever a machine's results would."""
     asked = f"{settings.seed}/{settings.n_splits}/{' '.join(settings.configs)}"
+    asked += "".join(f"/{label} {_hash_of(each)}" for label, each in settings.detectors.items())
     return f"{__version__}/{_LAYOUT}/{asked}/{data.fingerprint}"
+
+
+def _hash_of(detector: Any) -> str:
+    """Text that changes with the parameters of a detector, for a function with every run."""
+    from joblib import hash as hash_of
+
+    try:
+        return str(hash_of(detector))
+    except Exception:  # whatever an object of others raises when it is pickled
+        return repr(detector)
 
 
 def _read_filed(path: Path, key: str) -> Arrays | None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daco.errors import InputError
 from daco.experiments.study_tables import StudyTables
+from daco.experiments.tables import format_cell
+from daco.text import html_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class ReportPath(type(Path())):  # type: ignore[misc]
+    """The path of a report; a notebook shows the page itself."""
+
+    def _repr_html_(self) -> str:
+        page = escape(self.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 80vh; border: 0"></iframe>'
 
 
 class StudyResult(StudyTables):
@@ -30,8 +41,15 @@ class StudyResult(StudyTables):
 
         return plot_frontier(self)
 
+    def _repr_html_(self) -> str:
+        columns = ("rule", "config", "crit_dev", "crit_eval", "dev_omega", "eval_omega")
+        headings = ("rule", "picks", "criterion dev", "eval", "official score dev", "eval")
+        rows = [[format_cell(row.get(name)) for name in columns] for row in self.selection["rows"]]
+        chosen = self.selection["chosen"]
+        return html_table(f"{chosen['config']}: {chosen['reason']}", headings, rows)
+
     def report(self, folder: Path | str | None = None) -> Path:
-        """Write the report with its figures and tables, and return the path of its page.
+        """Write the report with its figures and tables; a notebook shows its page.
 
         Parameters
         ----------
@@ -43,4 +61,4 @@ class StudyResult(StudyTables):
         target = self.folder if folder is None else Path(folder)
         if target is None:
             raise InputError("This study has no folder. Name one: result.report(folder).")
-        return write_report(self, target)
+        return ReportPath(write_report(self, target))

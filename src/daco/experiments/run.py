@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from daco.compute.processes import SCORING, worker_pool
-from daco.data.lazy_table import StoredTable
-from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
 from daco.detector.thresholds import FALSE_ALARM_RATE
-from daco.embedding.cost import read_cost
 from daco.errors import InputError
 from daco.evaluation.metrics import quantities_of
 from daco.experiments import assembly, inputs
@@ -26,13 +20,12 @@ from daco.experiments.choose import noise_of, study_choice
 from daco.experiments.decision import GUARDS
 from daco.experiments.device import (
     criteria_of_machines,
-    device_facts,
     on_device,
     require_device,
     scores_of_machines,
 )
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
-from daco.experiments.grids import read_grid
+from daco.experiments.grids import mixed_grid
 from daco.experiments.inputs import MachineData, Source, Table
 from daco.experiments.machine import (
     Progress,
@@ -44,6 +37,7 @@ from daco.experiments.machine import (
     score_machine,
     without_clips,
 )
+from daco.experiments.provenance import embedding_costs, run_facts
 from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import (
@@ -57,16 +51,14 @@ from daco.experiments.study_tables import (
     write_csv_table,
     write_json,
 )
+from daco.experiments.systems import Systems, system_inputs, with_systems
 from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import parse_location, require_local
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, parse_grid
+from daco.files.remote import require_local
+from daco.method.config import ScoreConfig
 from daco.method.criterion import CHOICE_SPLITS
+from daco.method.external import Candidates
 from daco.method.limits import refuse_oracle
-from daco.version import __version__
-
-SCHEMA = 1
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
 
 
 def study(
@@ -75,7 +67,8 @@ def study(
     *,
     truth: Path | str | None = None,
     baselines: Path | str | Iterable[Path | str] = (),
-    grid: str | Path | Iterable[str | ScoreConfig] = "51",
+    grid: str | Path | Candidates = "51",
+    systems: Systems | None = None,
     faults: Source | Iterable[Source] = (),
     veto: str = "dev",
     readout: str | None = None,
@@ -102,8 +95,16 @@ def study(
     baselines : path or iterable of paths
         Folders of score files of other systems in the challenge's format, one folder per system
         or a folder of such folders. They are shown in E1 and take part in no choice.
-    grid : "51", "45", "9", "frontier", a file, or configurations
-        ``"frontier"`` has band-wise configurations where the readout has bands.
+    grid : "51", "45", "9", "frontier", a file, or configurations and detectors
+        ``"frontier"`` has band-wise configurations where the readout has bands. A detector of
+        scikit-learn or PyOD, with a label as ``{label: detector}``, adds its calibrations
+        ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on, and takes part in the vote;
+        installed ones are found by their names. They are fitted six times in every split: ask for
+        fewer, such as ``n_splits=10``.
+    systems : {label: path}, optional
+        Tables of other systems' scores of all normals and test clips, as
+        :func:`daco.evaluation.score_tables.read_score_table` reads them: candidates
+        ``ext-<label>`` like those of detectors. The label-free veto does not judge them.
     faults : table or path, or several
         Injected into normals of the machines, as ``daco inject`` writes them, for the label-free
         veto. Without them it rests on pseudo-anomalies made in the embedding space.
@@ -151,10 +152,15 @@ def study(
     ['config', 'dev_omega', 'crit_dev']
     """
     started = time.perf_counter()
-    if not isinstance(grid, str | Path):
-        grid = parse_grid(grid)
-    _require_settings(_configs(grid), false_alarm_rate, veto)  # before anything is read
+    systems = systems or {}
+    configs, detectors = mixed_grid(grid, systems)  # before anything is read
+    _require_settings(configs, false_alarm_rate, veto)
     require_device(device, engine)
+    if device != "cpu" and (detectors or systems):
+        raise InputError(
+            f"Detectors and scores of other systems are not for the device {device!r}. Leave it "
+            "out, or them."
+        )
     folder = None if out is None else _prepare_folder(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
@@ -163,8 +169,11 @@ def study(
         years = {role: inputs.year_of(table) for role, table in tables.items()}
         domains = ("source",) if names.target is None else ("source", "target")
         quantities = quantities_of([*years.values()][-1], domains)
-        configs = _configs(grid, _bands(tables, readout))
-        settings = Settings(tuple(config.name for config in configs), seed, n_splits)
+        bands = _bands(tables, readout)
+        if isinstance(grid, str | Path):
+            configs, detectors = mixed_grid(grid, systems, bands)
+        names_of = tuple(config.name for config in configs)
+        settings = Settings(names_of, seed, n_splits, detectors)
         machines = [
             machine
             for role, table in tables.items()
@@ -173,11 +182,12 @@ def study(
             )
         ]
         require_some(machines, notes)
+        machines = with_systems(machines, systems)
         if folder is not None:
             _require_own(folder, machines)
-        systems = [Path(baselines)] if isinstance(baselines, Path | str) else map(Path, baselines)
-        systems = list(systems)
-        others = baseline_rows(systems, machines, years) if systems else []
+        folders = [Path(baselines)] if isinstance(baselines, Path | str) else map(Path, baselines)
+        folders = list(folders)
+        others = baseline_rows(folders, machines, years) if folders else []
         fault_tables = fault_sources(faults)
         with_them, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
         notes += fault_notes
@@ -216,26 +226,18 @@ def study(
     documents = _derive(found, arrays, scores, settings, veto, notes)
     sources = {"dev": dev, "eval": eval}
     found["baselines"] = assembly.baselines_table(arrays, others)
-    found["cost"] = assembly.cost_table(arrays, seconds_to_grid, _embedding_costs(sources))
-    provenance = documents["provenance"] = {
-        "schema": SCHEMA,
-        "daco_version": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "inputs": [_input_facts(role, table, sources[role]) for role, table in tables.items()],
-        "grid": list(settings.configs),
-        "default": DEFAULT_CONFIG,
+    found["cost"] = assembly.cost_table(arrays, seconds_to_grid, embedding_costs(sources))
+    provenance = documents["provenance"] = run_facts(settings, tables, sources, device)
+    provenance |= {
         "readout": readout or tables["dev"].readouts[0],
-        "seed": seed,
-        "n_splits": n_splits,
         "false_alarm_rate": false_alarm_rate,
         "veto": veto,
         "domains": {"source": names.source} | ({"target": names.target} if names.target else {}),
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
-        "platform": f"{platform.system()} {platform.machine()}",
-        "device": device_facts(device, settings),
     }
+    if folders:
+        provenance["baselines"] = baseline_inputs(folders)
     if systems:
-        provenance["baselines"] = baseline_inputs(systems)
+        provenance["systems"] = system_inputs(systems)
     if fault_tables:
         provenance["faults"] = fault_inputs(fault_tables)
     provenance["missing"] = [*assembly.missing_parts(machines, "eval" in tables), *notes]
@@ -262,9 +264,16 @@ def _derive(
     """Add the tables of choice and experiments to those found, and return the documents."""
     grid, per_machine = found["grid"], found["per_machine"]
     keys = [(str(machine["split"]), str(machine["title"])) for machine in machines]
-    pseudo = [pseudo_scores_of(arrays, settings.configs) for arrays in machines]
+    pseudo = [pseudo_scores_of(arrays, settings.judged) for arrays in machines]
     veto, veto_notes = study_veto(keys, pseudo)
     notes += veto_notes
+    if len(settings.judged) < len(settings.configs):
+        notes.append(
+            "The label-free veto does not judge tables of scores: they have none of "
+            "pseudo-anomalies."
+        )
+    if settings.detectors:
+        notes.append("Other seeds were not tried: detectors are fitted anew in every split.")
     selection = study_choice(
         grid,
         per_machine,
@@ -299,32 +308,6 @@ def _derive(
     return {"selection": selection, "stats": stats}
 
 
-def _embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]]:
-    """What the embedding of each table took, where it was noted beside the table."""
-    found = []
-    for role, source in sources.items():
-        cost = None if source is None or isinstance(source, EmbeddingTable) else read_cost(source)
-        if cost is not None:
-            found.append({"role": role, **cost})
-    return found
-
-
-def _input_facts(role: str, table: Table, source: Source | None) -> dict[str, Any]:
-    path = None
-    if source is not None and not isinstance(source, EmbeddingTable):
-        path = parse_location(source)
-    if isinstance(table, StoredTable):
-        table.require_unchanged()  # or the hash would be of other vectors than the results
-    return {
-        "role": role,
-        "path": path and path.name,
-        "sha256": path and sha256_of_file(path),
-        "n_clips": len(table),
-        "machines": list(table.machines),
-        "metadata": dict(table.metadata),
-    }
-
-
 def _read_tables(
     dev: Source, eval: Source | None, truth: Path | str | None, notes: list[str]
 ) -> dict[str, Table]:
@@ -343,10 +326,6 @@ def _read_tables(
             "table. Evaluation machines must be new to the choice: leave it out of one of them."
         )
     return tables
-
-
-def _configs(grid: str | Path | Sequence[ScoreConfig], bands: Bands = 1) -> list[ScoreConfig]:
-    return read_grid(grid, bands) if isinstance(grid, str | Path) else list(grid)
 
 
 def _bands(tables: Mapping[str, Table], readout: str | None) -> Bands:

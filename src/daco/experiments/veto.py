@@ -90,15 +90,19 @@ def pseudo_arrays(
     *,
     bands: Bands = 1,
     seed: int = 0,
+    detectors: Mapping[str, Any] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Pseudo scores of one machine as arrays for its file; an empty text for too few clips.
 
     `faults` are those injected into the machine's recordings; without them its normals are moved.
+    `detectors` are the external scorers of the configurations.
     """
+    if not configs:
+        return {"pseudo": np.array("")}
     X = equal_views(X, bands) if faults is None else X
     made = moved_normals(X, domains, seed=seed) if faults is None else faults
     try:
-        scores = pseudo_scores(X, domains, made, list(configs), bands=bands)
+        scores = pseudo_scores(X, domains, made, list(configs), bands=bands, scorers=detectors)
     except NotEnoughClipsError:
         return {"pseudo": np.array("")}
     facts = {name: getattr(scores, name) for name in _FACTS}

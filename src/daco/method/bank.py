@@ -26,6 +26,7 @@ from daco.method.external import ExternalScorers
 from daco.method.kernels import Array, device_memory, load, on_host, require_device
 from daco.method.limits import halves, refuse_oracle, require_clips
 from daco.method.vote import members_of
+from daco.text import html_table
 from daco.validation import Float64s, Floats, Indices, encode_domains, match_domains
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
@@ -153,6 +154,9 @@ class NormalBank:
         dims = [f"{name} {f'{b} bands, ' * (b > 1)}{size}-d" for name, size, b in views]
         dim = dims[0].removeprefix(f"{ONE_VIEW} ") if len(dims) == 1 else " + ".join(dims)
         return f"NormalBank({len(self)} clips: {parts}; {dim} {self._units[0].dtype})"
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), ["domain", "clips"], self.domain_sizes.items())
 
     @property
     def dim(self) -> int:

@@ -1,0 +1,80 @@
+"""What notebooks show of tables, banks, verdicts, studies and reports."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from html import unescape
+
+import numpy as np
+import pytest
+
+from daco import EmbeddingTable, NormalBank
+from daco.detector.model import MachineModel
+from daco.detector.verdict import judge_embeddings
+from daco.experiments.run import study
+
+RNG = np.random.default_rng(0)
+TABLE = EmbeddingTable.from_arrays(
+    RNG.normal(size=(80, 4)) + 2,
+    machine="<fan>",
+    split=["train"] * 50 + ["test"] * 30,
+    domain=["source"] * 40 + ["target"] * 10 + ["source", "target"] * 15,
+    label=[0] * 65 + [1] * 15,
+    path=[f"{row}.wav" for row in range(80)],
+)
+
+
+def cells(shown):
+    """Rows of an HTML table; a parser of XML takes nothing that is not well formed."""
+    table = ET.fromstring(shown._repr_html_())
+    title = table.findtext("caption")
+    return title, [[cell.text or "" for cell in row] for row in table.iter("tr")]
+
+
+def test_a_table_shows_its_clips_by_machine_split_domain_and_label():
+    title, rows = cells(TABLE)
+    assert title == repr(TABLE)
+    assert rows[0] == ["machine", "section", "split", "domain", "label", "clips"]
+    assert ["<fan>", "00", "train", "source", "normal", "40"] in rows
+    assert sum(int(row[-1]) for row in rows[1:]) == 80
+
+
+def test_a_bank_shows_its_domains():
+    title, rows = cells(NormalBank(RNG.normal(size=(20, 3)), ["a"] * 15 + ["<b>"] * 5))
+    assert title.startswith("NormalBank(20 clips")
+    assert rows[1:] == [["<b>", "5"], ["a", "15"]]
+
+
+def test_a_verdict_shows_its_decision_and_what_it_rests_on():
+    X = RNG.normal(size=(60, 6)).astype(np.float32) + 3
+    names = [f"{row}.wav" for row in range(60)]
+    model = MachineModel.fit(X, machine="fan", clip_names=names, config="raw-k1", frontend=None)
+    verdict = next(judge_embeddings(model, -X[:1], ["odd & loud.wav"]))
+    title, rows = cells(verdict)
+    assert title == "fan, odd & loud.wav: anomalous"
+    facts = dict(rows[1:])
+    assert "threshold" in facts["score"]
+    assert "training recordings only" in facts["p-value"]
+    assert facts["most similar normal"].split(",")[0] in names
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "study"
+    return study(TABLE, grid=["raw-k1", "conf-soft-m0-k1"], workers=1, out=folder, n_splits=5)
+
+
+def test_a_study_shows_its_choice_and_the_pick_of_every_rule(result):
+    title, rows = cells(result)
+    assert title.startswith(result.selection["chosen"]["config"])
+    assert [row[0] for row in rows[1:]] == [row["rule"] for row in result.selection["rows"]]
+    assert all(len(row) == 6 for row in rows)
+
+
+def test_a_report_is_shown_in_a_frame_of_the_notebook(result):
+    path = result.report()
+    shown = path._repr_html_()
+    assert path.is_file()
+    page = shown.removeprefix('<iframe srcdoc="').partition('" style=')[0]
+    assert unescape(page) == path.read_text(encoding="utf-8")
+    assert (path.parent / "report.json").is_file()
