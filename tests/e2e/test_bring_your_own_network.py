@@ -37,7 +37,9 @@ def blocks():
 
 def install(folder, site):
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target"]
-    environment = {name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
+    own = ("PYTHONPATH", "PIP_")  # settings of whoever runs the tests
+    environment = {name: each for name, each in os.environ.items() if not name.startswith(own)}
+    environment["PIP_CONFIG_FILE"] = os.devnull
     done = subprocess.run(
         [*command, str(site), *OFFLINE, str(folder)],
         capture_output=True,
