@@ -20,7 +20,8 @@ from release.check_dist import (
 def build(folder, out):
     pytest.importorskip("hatchling", reason="hatchling is not installed")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", out]
-    subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return next(out.glob("*.whl")), next(out.glob("*.tar.gz"))
 
 
