@@ -33,7 +33,7 @@ def _scores_of(table: ScoreTable, machine: MachineData) -> tuple[Float64s, Float
     parts = table.machine(machine.machine, machine.section)
     where = f"{table.path}, {machine.split} machine {machine.title}: the table"
     own, test = (
-        part["score"].to_numpy(float)[match_names(names, part["path"], where)]
+        part["score"].to_numpy(float)[match_names(names, part["path"], where) if names else []]
         for names, part in zip((machine.normals, machine.names.tolist()), parts, strict=True)
     )
     return own, test
