@@ -121,9 +121,8 @@ class ExternalScorers:
                 row[~inside] = self._fitted_scores(base, inside, ~inside)
             folds = self._folds(inside, groups)
             for fold in range(folds.max() + 1):
-                held = inside & (folds == fold)
-                if held.any():
-                    row[held] = self._fitted_scores(base, inside & ~held, held)
+                held = folds == fold
+                row[held] = self._fitted_scores(base, inside & ~held, held)
         if members is None and groups is None:
             self._cross_fitted[base.label] = scores
         return scores
