@@ -121,9 +121,8 @@ class ExternalScorers:
                 row[~inside] = self._fitted_scores(base, inside, ~inside)
             folds = self._folds(inside, groups)
             for fold in range(folds.max() + 1):
-                held = inside & (folds == fold)
-                if held.any():
-                    row[held] = self._fitted_scores(base, inside & ~held, held)
+                held = folds == fold
+                row[held] = self._fitted_scores(base, inside & ~held, held)
         if members is None and groups is None:
             self._cross_fitted[base.label] = scores
         return scores
@@ -315,12 +314,14 @@ def _anomaly_scores(label: str, detector: Any, rows: Floats) -> Float64s:
     """Scores that are high for anomalies, (n,)."""
     from sklearn.base import OutlierMixin
 
-    sign = -1
+    last = getattr(detector, "steps", [(None, detector)])[-1][1]  # of a Pipeline
+    # Scores of one-class SVMs grow with the number of clips, and folds have fewer than the bank.
+    scale = -np.sum(getattr(last, "dual_coef_", 1.0))
     method = getattr(detector, "score_samples", None)
     if method is None:
         method = getattr(detector, "decision_function", None)
-        last = getattr(detector, "steps", [(None, detector)])[-1][1]  # of a Pipeline
-        sign = -1 if isinstance(last, OutlierMixin) else 1  # PyOD's are high for anomalies
+        if not isinstance(last, OutlierMixin):
+            scale = -scale  # PyOD's are high for anomalies
     if method is None:
         raise InputError(f"{label} has neither 'score_samples' nor 'decision_function'.")
     try:
@@ -333,4 +334,4 @@ def _anomaly_scores(label: str, detector: Any, rows: Floats) -> Float64s:
             f"{label} must give one finite score for each of {len(rows)} clips. Got the shape "
             f"{scores.shape}, {int((~np.isfinite(scores)).sum())} of the values not finite."
         )
-    return sign * scores
+    return scores / scale

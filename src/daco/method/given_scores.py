@@ -123,8 +123,7 @@ def calibrate_scores(
     else:
         weights = _weights(weights_or_embeddings, given.shape[1], domains)
         bases = [Base("ext", label=name) for name in systems]
-        by_weights = _by_weights(grid, bases, normals, codes, given, weights)
-        of_clips, of_normals, measure = by_weights
+        of_clips, of_normals, measure = _by_weights(grid, bases, normals, codes, given, weights)
     criterion = np.full(len(grid), np.nan)
     floor = choice_floor(np.bincount(codes).tolist(), n_splits, seed)
     if floor is not None:  # else there are too few domains or clips
