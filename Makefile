@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 # Compiled modules are kept: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fuzz lint format docs bench clean
+.PHONY: demo test fuzz lint format docs dist bench clean
 
 demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
@@ -42,6 +42,11 @@ docs: $(VENV)/.docs  ## the manual, in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
 
+dist: $(VENV)/.dist  ## wheel and source archive in dist/, checked in a new environment
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tests/release/check_dist.py dist $(if $(TAG),--tag $(TAG))
+
 bench: $(READY)  ## the speed and memory tables of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/frontier.py
@@ -55,6 +60,11 @@ $(READY): pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+$(VENV)/.dist: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build
 	touch $@
 
 clean:

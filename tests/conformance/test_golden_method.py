@@ -10,7 +10,7 @@ from tolerances import SPREAD, of_distances
 
 import daco
 from daco.evaluation.metrics import grid_metrics
-from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
+from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
 from daco.method.kernels import use_kernels
 
 

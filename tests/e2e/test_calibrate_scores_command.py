@@ -202,6 +202,10 @@ def test_systems_of_one_name_are_told_apart_by_their_folders(tables, tmp_path):
     printed = said("calibrate-scores", "1st/own.csv", "2nd/own.csv")
     assert "s1st_own" in printed
     assert "s2nd_own" in printed
+    for name in ("1st", "s1st"):
+        tables.to_csv(f"{name}.csv", index=False)
+    printed = said("calibrate-scores", "1st.csv", "s1st.csv", "--config", "vote")
+    assert "says: vote" in printed  # there are two
     error = refused("calibrate-scores", "own.csv", "own.csv")
     assert "Give each system once" in str(error)
 
@@ -214,6 +218,7 @@ def test_systems_of_one_name_are_told_apart_by_their_folders(tables, tmp_path):
         (["own.csv", "--config", "conf"], "Unknown configuration 'conf'"),
         (["own.csv", "--embeddings", "own.csv"], "own.csv"),
         (["own.csv", "fan.csv"], "fan.csv: pump lacks scores of normals"),
+        (["fan.csv", "own.csv"], "fan.csv: pump lacks scores of normals"),
         (["own.csv", "few.csv"], "few.csv has none, or several, of 1 clip: fan/050.wav"),
         (["own.csv", "--embeddings", "half.parquet"], "The embedding table (pump, section 00) has"),
     ],

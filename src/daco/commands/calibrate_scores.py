@@ -67,7 +67,7 @@ def calibrate_scores(
     systems = dict(zip(_labels(tables), map(read_score_table, tables), strict=True))
     errors.notes(note for table in systems.values() for note in table.notes)
     vectors = None if embeddings is None else EmbeddingTable.read(embeddings)
-    keys = next(iter(systems.values())).machines
+    keys = [*dict.fromkeys(key for table in systems.values() for key in table.machines)]
     results = {key: _calibrate(systems, key, vectors, true_domains) for key in keys}
     choice = _choose([result for *_, result in results.values()])
     configs = results[keys[0]][2].configs
@@ -93,8 +93,9 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     whole = [path.absolute().with_suffix("").parts for path in paths]
     for depth in range(1, max(map(len, whole)) + 1):
         names = [re.sub(r"[^A-Za-z0-9_.]", "_", "_".join(parts[-depth:])) for parts in whole]
+        names = [name if name[0].isalpha() else f"s{name}" for name in names]
         if len(set(names)) == len(names):
-            return [name if name[0].isalpha() else f"s{name}" for name in names]
+            return names
     raise InputError("A score table is there twice. Give each system once.")
 
 

@@ -156,7 +156,7 @@ CriterionDevice = Annotated[
 ]
 CriterionSeed = Annotated[int, option("Seed of the criterion's random splits.", min=0)]
 Splits = Annotated[int, option("Number of random splits of the criterion.", min=1)]
-Grid = Annotated[str, option("Candidates: 9, 45, 51, frontier, or a file with one name per line.")]
+Grid = Annotated[str, option("Candidates: 9, 45, 51, frontier, names with commas, or their file.")]
 
 # Models and verdicts
 ModelPath = Annotated[Path, argument("Model file, written by daco fit.")]

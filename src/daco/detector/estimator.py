@@ -344,15 +344,13 @@ class LabelFreeSearch(_Detector):
 
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
-        given = blind_pool() if self.configs is None else self.configs
-        given = given if isinstance(given, str | ScoreConfig) else list(given)
-        pool, scorers = parse_pool(given)
+        pool, scorers = parse_pool(blind_pool() if self.configs is None else self.configs)
         rows, views = self._joined(X)
         bank = NormalBank(rows, domains, bands=views, scorers=scorers)
         choice = choose_config(
             rows,
             domains,
-            given,
+            pool,
             bands=views,
             n_splits=self.n_splits,
             seed=self.seed,

@@ -222,7 +222,9 @@ def _revise(
 ) -> MachineModel:
     """The model with other normals; `when` are the times of domains' new reference clips."""
     require_bank_size(len(embeddings) + len(new[0]))
-    bank = model.bank if not labels else NormalBank(embeddings, labels, bands=model.bands)
+    bank = model.bank  # or an error: the scorer is another one here
+    if labels:
+        bank = NormalBank(embeddings, labels, bands=model.bands)
     codes = np.array([bank.domains.index(name) for name in model.domains], np.int32)[new[1]]
     history = [*model.provenance.get("updates", []), {"daco_version": __version__, **update}]
     provenance = {**model.provenance, "updates": history[-_MAX_UPDATES:]}

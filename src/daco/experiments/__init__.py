@@ -3,10 +3,9 @@
 ``daco.study`` is the function `study` in ``run``. Read the modules in the order of the data:
 
 1. ``grids`` reads configurations, ``inputs`` tables and machines, ``faultfiles`` injected faults,
-   ``baselines`` scores of other systems to compare with, ``systems`` those to choose from;
-2. ``machine`` computes scores, criteria and diagnostics of one machine, with the ``backends`` of
-   E1, in worker processes or, with ``device``, of many machines on a GPU;
-   ``veto`` has the pseudo scores and their veto;
+   ``baselines`` scorers and systems to compare with, ``systems`` those to choose from;
+2. ``machine`` computes scores, criteria and diagnostics of one machine, in worker processes or,
+   with ``device``, of many machines on a GPU; ``veto`` has the pseudo scores and their veto;
 3. ``assembly`` makes tables of the results, ``analysis`` and ``statistics`` evaluate them (E2, E3);
 4. ``decision`` chooses a configuration, ``choose`` compares it with the other rules;
    ``labelfree`` chooses for machines without labels (``daco select``);

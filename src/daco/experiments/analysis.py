@@ -30,11 +30,7 @@ def quantities_in(table: pd.DataFrame) -> list[str]:
 
 
 def quantity_title(name: str) -> str:
-    """A metric as tables and figures call it.
-
-    >>> quantity_title("pauc_source")
-    'pAUC source'
-    """
+    """A metric as tables and figures call it: ``pAUC source``."""
     return name.replace("auc", "AUC").replace("_", " ")
 
 

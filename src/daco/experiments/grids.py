@@ -35,18 +35,9 @@ def mixed_grid(
 ) -> tuple[list[ScoreConfig], dict[str, Any]]:
     """Configurations of a grid and of systems, and the detectors that they need, by label.
 
-    Parameters
-    ----------
-    grid : str, path, or configurations and detectors
-        As `read_grid` or :func:`daco.method.external.parse_pool` reads it. Scorers that are only
-        named must be installed.
-    systems : collection of str
-        Labels of tables of scores; each adds its `calibrations_of`.
-    bands : int or Views
-        Of the vectors.
+    A grid is as `read_grid` or :func:`daco.method.external.parse_pool` reads it; scorers that are
+    only named must be installed. Each system is the label of a table of scores.
 
-    Examples
-    --------
     >>> from sklearn.ensemble import IsolationForest
     >>> configs, detectors = mixed_grid(["raw-k1", {"trees": IsolationForest()}], ["mine"])
     >>> len(configs), configs[-1].name, list(detectors)

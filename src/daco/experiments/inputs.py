@@ -20,7 +20,7 @@ from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
 from daco.errors import DataError, InputError
-from daco.evaluation.metrics import QUANTITIES
+from daco.evaluation.metrics import QUANTITIES, grid_metrics
 from daco.files.remote import Location, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
@@ -137,6 +137,13 @@ class MachineData:
         needed = set(self.domains.tolist())
         by_domain = "pauc_source" in self.quantities  # each domain's clips by themselves
         return normal == needed and (anomalous == needed if by_domain else bool(anomalous))
+
+    def metrics(self, scores: Float64s) -> Float64s:
+        """The quantities of each column of scores, (C, quantities), in percent; else nan."""
+        if not self.labelled:
+            return np.full((scores.shape[1], len(self.quantities)), np.nan)
+        truth = self.labels, self.test_domains
+        return 100 * grid_metrics(scores, *truth, quantities=self.quantities).values
 
     @property
     def balanced(self) -> bool:

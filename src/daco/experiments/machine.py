@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
+from joblib import hash as joblib_hash
 
 from daco.compute.processes import outcomes
 from daco.data.views import first_view
 from daco.embedding.cost import peak_memory
-from daco.errors import DacoError, DataError
-from daco.evaluation.metrics import grid_metrics
-from daco.experiments.backends import gaussian_mixture, selective_mahalanobis
+from daco.errors import DacoError, DataError, InputError
+from daco.experiments.baselines import ORACLE, gaussian_mixture, selective_mahalanobis
 from daco.experiments.inputs import SOURCE, TARGET, MachineData, left_out
 from daco.experiments.study_tables import (
     CLIP_ARRAYS,
@@ -40,7 +40,6 @@ from daco.validation import Float64s
 from daco.version import __version__
 
 HARD = "conf-hard-m0-k1"
-ORACLE = "conf-oracle-m30-k1"
 STABILITY_SEEDS = tuple(range(10))
 STABILITY_SPLITS = (5, 10, 20)
 
@@ -124,21 +123,13 @@ def score_machine(
         "scores": scores,
         "own": found.own,
         "quantities": np.array(data.quantities),
-        "metrics": metrics_in_percent(data, scores),
+        "metrics": data.metrics(scores),
         "balance": unknown if found.balance is None else found.balance.values,
         "uniformity": unknown if found.uniformity is None else found.uniformity,
         "separability": np.array(found.separability),
         "peak_memory": np.array(peak_memory()),
     }
     return arrays | {"seconds": np.array(seconds + time.perf_counter() - started)}
-
-
-def metrics_in_percent(data: MachineData, scores: Float64s) -> Float64s:
-    """The machine's quantities of each column of scores, in percent; nan without labels."""
-    if not data.labelled:
-        return np.full((scores.shape[1], len(data.quantities)), np.nan)
-    truth = data.labels, data.test_domains
-    return 100 * grid_metrics(scores, *truth, quantities=data.quantities).values
 
 
 def _evaluate(
@@ -232,7 +223,7 @@ def _baselines(data: MachineData, bank: NormalBank, vote: Float64s) -> Arrays:
     scores = np.column_stack(list(systems.values()))
     return {
         "backends": np.array(list(systems)),
-        "backend_metrics": metrics_in_percent(data, scores),
+        "backend_metrics": data.metrics(scores),
     }
 
 
@@ -358,18 +349,13 @@ def require_some(machines: Collection[Any], notes: Sequence[str]) -> None:
 def _key(data: MachineData, settings: Settings) -> str:
     """Text that changes whenever a machine's results would."""
     asked = f"{settings.seed}/{settings.n_splits}/{' '.join(settings.configs)}"
-    asked += "".join(f"/{label} {_hash_of(each)}" for label, each in settings.detectors.items())
-    return f"{__version__}/{_LAYOUT}/{asked}/{data.fingerprint}"
-
-
-def _hash_of(detector: Any) -> str:
-    """Text that changes with the parameters of a detector, for a function with every run."""
-    from joblib import hash as hash_of
-
     try:
-        return str(hash_of(detector))
-    except Exception:  # whatever an object of others raises when it is pickled
-        return repr(detector)
+        asked += f"/{joblib_hash(dict(settings.detectors))}"
+    except Exception as error:  # whatever pickling an object of others raises
+        raise InputError(
+            f"A detector of the grid cannot be pickled: {error}. Give one of a module's classes."
+        ) from error
+    return f"{__version__}/{_LAYOUT}/{asked}/{data.fingerprint}"
 
 
 def _read_filed(path: Path, key: str) -> Arrays | None:

@@ -31,14 +31,12 @@ def with_systems(machines: Sequence[MachineData], systems: Systems) -> list[Mach
 def _scores_of(table: ScoreTable, machine: MachineData) -> tuple[Float64s, Float64s]:
     """Scores of the normals and of the test clips, in the order of the machine's."""
     parts = table.machine(machine.machine, machine.section)
-    found = []
-    for names, part, split in zip(
-        (machine.normals, machine.names.tolist()), parts, ("train", "test"), strict=True
-    ):
-        where = f"{table.path}, {machine.split} machine {machine.title}, split {split!r}:"
-        rows = match_names(names, part["path"].tolist(), f"{where} the table")
-        found.append(part["score"].to_numpy(float)[rows])
-    return found[0], found[1]
+    where = f"{table.path}, {machine.split} machine {machine.title}: the table"
+    own, test = (
+        part["score"].to_numpy(float)[match_names(names, part["path"], where) if names else []]
+        for names, part in zip((machine.normals, machine.names.tolist()), parts, strict=True)
+    )
+    return own, test
 
 
 def system_inputs(systems: Systems) -> list[dict[str, Any]]:
@@ -46,8 +44,7 @@ def system_inputs(systems: Systems) -> list[dict[str, Any]]:
     rows = []
     for label, path in systems.items():
         file = Path(path).expanduser()
-        files = sorted(file.glob("*.csv")) if file.is_dir() else [file]
-        hashes = "".join(map(sha256_of_file, files))
-        digest = sha256_of_bytes(hashes.encode()) if file.is_dir() else hashes
-        rows.append({"system": label, "path": file.name, "sha256": digest})
+        hashes = [sha256_of_file(each) for each in sorted(file.glob("*.csv")) or [file]]
+        digest = sha256_of_bytes("".join(hashes).encode())
+        rows.append({"system": label, "files": len(hashes), "sha256": digest})
     return rows

@@ -132,7 +132,9 @@ class NormalBank:
         grouped = (np.diff(self._order) == 1).all()
         order = None if grouped else self._order
         self._units = [unit_rows(part, order) for part in self._views.split(rows)]
-        self._external = ExternalScorers(scorers or {}, X, self._views, self._starts, self._order)
+        self._external = ExternalScorers(
+            scorers or {}, rows, self._views, self._starts, self._order
+        )
 
     @cached_property
     def _batch(self) -> BankBatch:

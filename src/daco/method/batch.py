@@ -85,7 +85,7 @@ class BankBatch:
         self._unit = units[0]
         budget = memory_budget // len(units)
         self._external = external
-        self._voters = external.given if external else ()
+        self._voters = tuple(external.given) if external else ()
         views = [Spaces(*view, budget) for view in zip(units, bands, strict=True)]
         own = [SubsetScores() for _ in units]
         supports: list[dict[Base, Support]] = [{} for _ in units]
@@ -316,10 +316,11 @@ class BankBatch:
                 for mask in (~away, away)
             )
             given, own = [], []
+            refitted: dict[Base, Array] = {}
             for view in views:
                 bases = _bases(asked[view])
                 calibrated, geometries = _calibrated(asked[view])
-                computed = self._within(view, [*bases, *calibrated], ~away, geometries)
+                computed = self._within(view, [*bases, *calibrated], ~away, geometries, refitted)
                 supports: dict[Base, Support] = {}
                 by_side = [
                     CalibrationInput(
@@ -348,15 +349,20 @@ class BankBatch:
         missing = [base for base in dict.fromkeys(bases) if base not in own.scores]
         unknown = [name for name in dict.fromkeys(geometries) if name not in own.domain]
         if missing or unknown:
-            computed = self._within(view, missing, None, unknown)
+            computed = self._within(view, missing, None, unknown, {})
             own.scores.update(computed.scores)
             own.domain.update(computed.domain)
         return own
 
     def _within(
-        self, view: int, bases: Sequence[Base], members: Bools | None, geometries: Sequence[str]
+        self,
+        view: int,
+        bases: Sequence[Base],
+        members: Bools | None,
+        geometries: Sequence[str],
+        external: dict[Base, Array],
     ) -> SubsetScores:
-        """`scores_within` of one view, and of external scorers."""
+        """`scores_within` of one view, and of external scorers that are not yet in `external`."""
         computed = scores_within(self._views[view], self.starts, bases, members, geometries)
         for base in dict.fromkeys(bases):
             if base.is_external:
@@ -364,8 +370,10 @@ class BankBatch:
                     raise InputError(
                         f"{base.name!r} is computed for one machine at a time: use NormalBank."
                     )
-                values = self._external.within(base, members)
-                computed.scores[base] = self._kernels.from_host(values, self._unit)
+                if base not in external:
+                    values = self._external.within(base, members)
+                    external[base] = self._kernels.from_host(values, self._unit)
+                computed.scores[base] = external[base]
         return computed
 
 

@@ -245,8 +245,9 @@ def choose_config(
         name, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
         return _fallback(names, f"too few clips to compare ({quantity(size, 'clip')} of {name})")
     pseudo = None
-    detectors = {label: each for label, each in scorers.items() if is_detector(each)}
-    tables = scorers.keys() - detectors.keys()
+    given = bank._external.given
+    detectors = {label: each for label, each in given.items() if is_detector(each)}
+    tables = given.keys() - detectors.keys()
     judged = [config for config in grid if config.base.label not in tables]
     if veto and judged:
         try:

@@ -7,9 +7,11 @@ and scores the others. A table has scores that some system gave to normals it ha
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache
 from importlib.metadata import entry_points
 from inspect import isclass
 from itertools import pairwise
@@ -19,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.data.views import Views
-from daco.errors import ConfigError, InputError
+from daco.errors import ConfigError, DacoWarning, InputError
 from daco.method.bases import Base, parse_base
 from daco.method.config import ScoreConfig, calibrations_of, parse_grid
 from daco.text import name_list, suggestion
@@ -31,6 +33,7 @@ FOLDS = 5
 GROUP = "daco.scorers"
 """Entry points of installed scorers: a name, and a callable that returns a detector."""
 
+_FEW = 20  # clips that show whether a score depends on the others
 Candidates = str | ScoreConfig | Iterable[Any]
 
 
@@ -44,8 +47,8 @@ class ExternalScorers:
         ``decision_function``, which is high for anomalies; a callable returns one. Clones are
         fitted, with ``random_state=0`` where it is None. Scores are those of the clips of the
         bank by a system that had not seen them.
-    X : embeddings
-        As a bank takes them; detectors are fitted on the rows of the first view.
+    rows : (N, D)
+        Embeddings; detectors are fitted on those of the first view.
     views : Views
         How they are divided.
     starts : (G + 1,)
@@ -55,38 +58,28 @@ class ExternalScorers:
     """
 
     def __init__(
-        self, scorers: Mapping[str, Any], X: Any, views: Views, starts: Indices, order: Indices
+        self,
+        scorers: Mapping[str, Any],
+        rows: Floats,
+        views: Views,
+        starts: Indices,
+        order: Indices,
     ) -> None:
-        self._X, self._views, self._starts, self._order = X, views, starts, order
+        self._views, self._starts, self._order = views, starts, order
         self._tables: dict[str, Float64s] = {}
         self._detectors: dict[str, Any] = {}
         self._fitted: dict[str, Any] = {}
         self._cross_fitted: dict[str, Float64s] = {}
         for label, scorer in scorers.items():
             self._add(label, scorer)
-        self.given = tuple(scorers)
-        """Labels of those that the bank was given; they take part in its votes."""
-        if scorers:
-            _ = self._rows  # a copy: X may change
-
-    @cached_property
-    def _rows(self) -> Floats:
-        rows = self.first_view(self._X)[self._order]
-        self._X = None
-        return rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_X": None}  # a bank that uses no detector keeps no second copy
-
-    def first_view(self, X: Any) -> Floats:
-        """The rows of clips that detectors see."""
-        return self._views.split(self._views.rows(X))[0]
+        self.given = dict(scorers)
+        """Those that the bank was given, by label; they take part in its votes."""
+        # Banks without detectors keep no second copy of the vectors.
+        if self._detectors or installed_scorers():
+            self._rows = views.split(rows)[0][order]
 
     def _add(self, label: str, scorer: Any) -> None:
-        if parse_base(f"ext-{label}") is None:
-            raise ConfigError(
-                f"The label of a scorer has letters, digits, '_' and '.'. Got {label!r}."
-            )
+        _external_base(label)
         if is_detector(scorer):
             self._detectors[label] = scorer
             return
@@ -103,10 +96,6 @@ class ExternalScorers:
         if base.label not in self._detectors and base.label not in self._tables:
             self._add(base.label, installed_scorer(base.label))
 
-    def is_table(self, base: Base) -> bool:
-        """Whether the scores of clips are known, and not computed."""
-        return base.label in self._tables
-
     def within(
         self, base: Base, members: Bools | None = None, groups: Sequence[Any] | None = None
     ) -> Float64s:
@@ -121,7 +110,7 @@ class ExternalScorers:
             Clips of one group are in one fold.
         """
         self.require(base)
-        if self.is_table(base):
+        if base.label in self._tables:
             return np.tile(self._tables[base.label], (1 if members is None else len(members), 1))
         if members is None and groups is None and base.label in self._cross_fitted:
             return self._cross_fitted[base.label]
@@ -129,12 +118,11 @@ class ExternalScorers:
         scores = np.empty(everyone.shape)
         for row, inside in zip(scores, everyone, strict=True):
             if not inside.all():
-                row[~inside] = self._scores(base, self._fit(base, inside), ~inside)
+                row[~inside] = self._fitted_scores(base, inside, ~inside)
             folds = self._folds(inside, groups)
             for fold in range(folds.max() + 1):
-                held = inside & (folds == fold)
-                if held.any():
-                    row[held] = self._scores(base, self._fit(base, inside & ~held), held)
+                held = folds == fold
+                row[held] = self._fitted_scores(base, inside & ~held, held)
         if members is None and groups is None:
             self._cross_fitted[base.label] = scores
         return scores
@@ -142,7 +130,7 @@ class ExternalScorers:
     def against(self, base: Base, X: Any, scores: Mapping[str, ArrayLike] | None) -> Float64s:
         """Scores (n,) of new clips: of a table those given, else by the detector of all normals."""
         self.require(base)
-        rows, label = self.first_view(X), base.label
+        rows, label = self._views.split(self._views.rows(X))[0], base.label
         if label in self._tables:
             if scores is None or label not in scores:
                 raise InputError(
@@ -154,7 +142,17 @@ class ExternalScorers:
                 raise InputError(f"Scores of {label!r}: {len(values)} for {len(rows)} clips.")
             return values
         if label not in self._fitted:
-            self._fitted[label] = self._fit(base, np.ones(len(self._order), np.bool_))
+            detector = self._fit(base, np.ones(len(self._order), np.bool_))
+            few = self._rows[:_FEW]
+            together, alone = (_anomaly_scores(label, detector, each) for each in (few, few[:1]))
+            if not np.allclose(together[:1], alone, rtol=1e-3):
+                warnings.warn(
+                    f"{label} scores a clip by the clips that come with it, not by the normals "
+                    "alone. Score clips one by one, or choose another detector.",
+                    DacoWarning,
+                    stacklevel=2,
+                )
+            self._fitted[label] = detector
         return _anomaly_scores(label, self._fitted[label], rows)
 
     def _folds(self, inside: Bools, groups: Sequence[Any] | None) -> NDArray[np.intp]:
@@ -170,8 +168,8 @@ class ExternalScorers:
         return folds
 
     def _fit(self, base: Base, members: Bools) -> Any:
-        detector = _new_detector(self._detectors[base.label])
         try:
+            detector = _new_detector(self._detectors[base.label])
             detector.fit(self._rows[members])
         except Exception as error:  # whatever a library of others raises
             raise InputError(
@@ -179,8 +177,8 @@ class ExternalScorers:
             ) from error
         return detector
 
-    def _scores(self, base: Base, detector: Any, clips: Bools) -> Float64s:
-        return _anomaly_scores(base.label, detector, self._rows[clips])
+    def _fitted_scores(self, base: Base, members: Bools, clips: Bools) -> Float64s:
+        return _anomaly_scores(base.label, self._fit(base, members), self._rows[clips])
 
 
 def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
@@ -188,7 +186,7 @@ def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
 
     Parameters
     ----------
-    pool : configurations, detectors and {label: detector or scores}
+    pool : one or several configurations, detectors and {label: detector or scores}
         A detector is labelled by its class. Every scorer stands for its `calibrations_of`.
 
     Examples
@@ -199,7 +197,7 @@ def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
     >>> len(configs), list(scorers)
     (8, ['IsolationForest'])
     """
-    if isinstance(pool, str | ScoreConfig):
+    if isinstance(pool, str | ScoreConfig | Mapping) or is_detector(pool):
         pool = [pool]
     names: list[str | ScoreConfig] = []
     scorers: dict[str, Any] = {}
@@ -209,12 +207,20 @@ def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
             continue
         labelled = each if isinstance(each, Mapping) else {_label(each, scorers): each}
         for label, scorer in labelled.items():
-            base = parse_base(f"ext-{label}")
-            if base is None or label in scorers:
-                raise ConfigError(f"A pool needs different labels of scorers. Got {label!r}.")
+            if label in scorers:
+                raise ConfigError(f"Two scorers of the pool have the label {label!r}.")
             scorers[label] = scorer
-            names += calibrations_of(base)
+            names += calibrations_of(_external_base(label))
     return parse_grid(names), scorers
+
+
+def _external_base(label: str) -> Base:
+    base = parse_base(f"ext-{label}")
+    if base is None:
+        raise ConfigError(
+            f"The label of a scorer is a letter and letters, digits, '_', '.'. Got {label!r}."
+        )
+    return base
 
 
 def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str, Any]]:
@@ -227,17 +233,21 @@ def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str
     """
     if scorer is None:
         return config, {}
+    if not is_detector(scorer):
+        raise ConfigError(
+            "The 'scorer' parameter must be a detector with 'fit'; an installed scorer is a "
+            f"configuration, 'ext-<name>'. Got {type(scorer).__name__} instead."
+        )
     base = Base("ext", label=config.base.label or _class_name(scorer))
     if not config.base.is_vote:
-        how = (config.calibration, config.assignment, config.prior_strength)
-        config = ScoreConfig(base, *how)
+        config = replace(config, base=base)
     return config, {base.label: scorer}
 
 
 def _class_name(scorer: Any) -> str:
     """The name of a detector's class, or of the callable that returns it."""
     name = getattr(scorer, "__name__", type(scorer).__name__)
-    return re.sub(r"\W|^[\d_]+", "", name) or "scorer"
+    return re.sub(r"\W", "", name, flags=re.ASCII).lstrip("0123456789_") or "scorer"
 
 
 def _label(scorer: Any, before: Mapping[str, Any]) -> str:
@@ -247,8 +257,8 @@ def _label(scorer: Any, before: Mapping[str, Any]) -> str:
             f"to scores of the normals. Got {type(scorer).__name__}."
         )
     name = _class_name(scorer)
-    same = sum(label.rstrip("0123456789") == name for label in before)
-    return f"{name}{same + 1}" if same else name
+    names = (f"{name}{number}" for number in range(2, len(before) + 2))
+    return next(label for label in (name, *names) if label not in before)
 
 
 @cache
@@ -290,16 +300,13 @@ def _new_detector(scorer: Any) -> Any:
     else:
         detector = deepcopy(scorer)
     if hasattr(detector, "get_params"):
-        parameters = detector.get_params(deep=True)
-        wanted: dict[str, Any] = {
-            name: 0
-            for name, value in parameters.items()
-            if name.split("__")[-1] == "random_state" and value is None
-        }
-        # Without it LocalOutlierFactor scores nothing but the clips that it was fitted on.
-        if parameters.get("novelty") is False:
-            wanted["novelty"] = True
-        detector.set_params(**wanted)
+        for name, value in detector.get_params(deep=True).items():
+            parameter = name.split("__")[-1]
+            if parameter == "random_state" and value is None:
+                detector.set_params(**{name: 0})
+            # Without it LocalOutlierFactor scores nothing but the clips that it was fitted on.
+            if parameter == "novelty" and value is False:
+                detector.set_params(**{name: True})
     return detector
 
 
@@ -307,15 +314,18 @@ def _anomaly_scores(label: str, detector: Any, rows: Floats) -> Float64s:
     """Scores that are high for anomalies, (n,)."""
     from sklearn.base import OutlierMixin
 
-    sign = -1
+    last = getattr(detector, "steps", [(None, detector)])[-1][1]  # of a Pipeline
+    # Scores of one-class SVMs grow with the number of clips, and folds have fewer than the bank.
+    scale = -np.sum(getattr(last, "dual_coef_", 1.0))
     method = getattr(detector, "score_samples", None)
     if method is None:
         method = getattr(detector, "decision_function", None)
-        sign = -1 if isinstance(detector, OutlierMixin) else 1  # PyOD's are high for anomalies
+        if not isinstance(last, OutlierMixin):
+            scale = -scale  # PyOD's are high for anomalies
     if method is None:
         raise InputError(f"{label} has neither 'score_samples' nor 'decision_function'.")
     try:
-        values: ArrayLike = method(rows)
+        values: ArrayLike = method(rows.copy())  # it may change them
     except Exception as error:  # whatever a library of others raises
         raise InputError(f"{label} could not score {len(rows)} clips: {error}") from error
     scores = np.asarray(values, np.float64)
@@ -324,4 +334,4 @@ def _anomaly_scores(label: str, detector: Any, rows: Floats) -> Float64s:
             f"{label} must give one finite score for each of {len(rows)} clips. Got the shape "
             f"{scores.shape}, {int((~np.isfinite(scores)).sum())} of the values not finite."
         )
-    return sign * scores
+    return scores / scale

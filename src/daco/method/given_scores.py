@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.method.bank import Clips, Domains, NormalBank
+from daco.method.bank import Domains, NormalBank
 from daco.method.bases import Base
 from daco.method.calibration import CalibrationInput, calibrate_grid, temperature_base
 from daco.method.choice import Choice, choose
@@ -65,7 +65,7 @@ def calibrate_scores(
     own: ArrayLike | Mapping[str, ArrayLike],
     own_domains: Domains | None,
     scores: ArrayLike | Mapping[str, ArrayLike],
-    weights_or_embeddings: ArrayLike | tuple[Clips, Clips] | None = None,
+    weights_or_embeddings: Any = None,
     configs: Iterable[str | ScoreConfig] | None = None,
     *,
     n_splits: int = CHOICE_SPLITS,
@@ -81,7 +81,7 @@ def calibrate_scores(
         Their domains; None for one domain.
     scores : (n,), or {name: (n,)}
         Scores of the test clips.
-    weights_or_embeddings : (n, G), or tuple of (N, D) and (n, D), optional
+    weights_or_embeddings : (n, G), or pair of (N, D) and (n, D), optional
         How strongly each test clip belongs to each of the sorted domains; or embeddings of normals
         and test clips, from which weights follow as for daco's own scores. With weights, the
         criterion takes the true domains of the normals. One domain needs neither.
@@ -115,7 +115,7 @@ def calibrate_scores(
     normals = finite_array([*systems.values()], "own", 2)
     given = finite_array([*tests.values()], "scores", 2)
     domains, codes = encode_domains(own_domains, normals.shape[1], "own_domains")
-    if isinstance(weights_or_embeddings, tuple):
+    if _are_embeddings(weights_or_embeddings):
         embeddings, clips = weights_or_embeddings
         bank = NormalBank(embeddings, own_domains, scorers=systems)
         of_clips, of_normals = bank.score(clips, grid, scores=tests), bank.leave_one_out(grid)
@@ -123,8 +123,7 @@ def calibrate_scores(
     else:
         weights = _weights(weights_or_embeddings, given.shape[1], domains)
         bases = [Base("ext", label=name) for name in systems]
-        by_weights = _by_weights(grid, bases, normals, codes, given, weights)
-        of_clips, of_normals, measure = by_weights
+        of_clips, of_normals, measure = _by_weights(grid, bases, normals, codes, given, weights)
     criterion = np.full(len(grid), np.nan)
     floor = choice_floor(np.bincount(codes).tolist(), n_splits, seed)
     if floor is not None:  # else there are too few domains or clips
@@ -137,13 +136,21 @@ def calibrate_scores(
     return CalibratedScores(tuple(names), of_clips, of_normals, criterion, choice, domains, weights)
 
 
+def _are_embeddings(given: Any) -> bool:
+    """Whether these are two matrices, or mappings by view, and not one matrix of weights."""
+    pair = isinstance(given, tuple | list) and len(given) == 2
+    return pair and all(isinstance(each, Mapping) or np.ndim(each) == 2 for each in given)
+
+
 def _weights(given: Any, n_clips: int, domains: tuple[Any, ...]) -> Float64s:
     """Checked weights (n, G); those of one domain need not be given."""
+    if set(getattr(given, "columns", ())) == set(domains):
+        given = given[list(domains)]  # a DataFrame's columns have names
     if given is None and len(domains) == 1:
         return np.ones((n_clips, 1))
     columns = f"with a column for each of {', '.join(map(str, domains))}"
     if given is None:
-        raise InputError(f"Give domain weights {columns}, or a tuple of embeddings.")
+        raise InputError(f"Give domain weights {columns}, or embeddings of normals and clips.")
     weights = finite_array(given, "weights_or_embeddings", 2)
     shares = (weights >= 0).all() and (abs(weights.sum(axis=1) - 1) <= _ROUNDING).all()
     if weights.shape != (n_clips, len(domains)) or not shares:

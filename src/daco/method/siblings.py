@@ -135,7 +135,8 @@ def scores_of_normals(
         np.put_along_axis(hidden, nearest, np.arange(most_hidden)[:, None] < count, axis=0)
         return hidden
 
-    groups = [name or f"clip {row}" for row, name in enumerate(sessions)] or None
+    named = [name or f"clip {row}" for row, name in enumerate(sessions)]
+    groups = named if any(sessions) else None
     external = {
         base: bank._external.within(base, groups=groups)[0]
         for base in bank._batch.external_bases([parsed])

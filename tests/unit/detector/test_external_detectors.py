@@ -128,8 +128,11 @@ def test_a_chosen_table_needs_the_scores_of_new_clips():
     assert found.shape == (40, 1)
 
 
-def test_a_detector_is_no_ratio_and_no_number():
+def test_what_is_no_detector_and_no_calibration_of_one_is_refused():
     with pytest.raises(ConfigError, match="never negative"):
         DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
     with pytest.raises(ConfigError, match="pool"):
         LabelFreeSearch([3]).fit(X, domains=DOMAINS)
+    for scorer in ("forest", np.zeros(180), {"mine": OneClassSVM()}):
+        with pytest.raises(ConfigError, match="'scorer' parameter must be a detector"):
+            DACo(scorer=scorer).fit(X, domains=DOMAINS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from command_line import refused, run
 from third_party import write_package
 
+from daco import NormalBank
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
+from daco.detector.revision import add_normals, calibrate_with, remove_normals
 from daco.errors import ModelError
 from daco.method.external import installed_scorers
 
@@ -85,6 +88,32 @@ def test_a_model_records_the_package_of_its_scorer(file, installed):
     installed_scorers.cache_clear()
     with pytest.raises(ModelError, match=r"some-plugin 1\.0'\}.*'some-plugin 1\.1'\}: install"):
         MachineModel.load(file).score(normals()[0])
+
+
+def test_other_versions_of_a_scorer_do_not_mix_in_a_model(file, installed):
+    (installed / "some_plugin-1.0.dist-info").rename(installed / "some_plugin-1.1.dist-info")
+    metadata = installed / "some_plugin-1.1.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
+    installed_scorers.cache_clear()
+    model = MachineModel.load(file)
+    for revise in (
+        lambda: add_normals(model, normals()[0][:2] + 1, "target", ["a", "b"]),
+        lambda: remove_normals(model, ["3"]),
+        lambda: calibrate_with(model, normals()[0][:5] + 1, ["target"] * 5),
+    ):
+        with pytest.raises(ModelError, match=r"some-plugin 1\.0"):
+            revise()
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_bank_finds_installed_scorers_after_it_was_pickled_and_the_array_changed():
+    X, domains = normals()
+    bank = NormalBank(X, domains)
+    expected = bank.score(X[:5], CONFIG)
+    again = pickle.loads(pickle.dumps(NormalBank(X, domains)))
+    clips = X[:5].copy()
+    X[:] = 0
+    np.testing.assert_array_equal(again.score(clips, CONFIG), expected)
 
 
 @pytest.fixture

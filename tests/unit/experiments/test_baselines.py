@@ -94,7 +94,9 @@ def test_scores_that_do_not_fit_the_study_are_refused(tmp_path):
         rows_of([folder / score_file_name("fan")], table)
     file = folder / score_file_name("fan")
     file.write_text("\n".join(file.read_text().splitlines()[1:]))
-    with pytest.raises(DataError, match="no score of 1 test clip of the dev machine fan"):
+    with pytest.raises(
+        InputError, match="dev machine fan: the file has none, or several, of 1 clip"
+    ):
         rows_of([folder], table)
     file.unlink()
     with pytest.raises(DataError, match=r"no score file of 1 dev machine out of 2 \(fan\)"):

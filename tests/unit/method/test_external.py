@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from pyod.models.ecod import ECOD
 from pyod.models.hbos import HBOS
-from sklearn.base import clone
+from pyod.models.ocsvm import OCSVM
+from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.ensemble import IsolationForest
 from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import LocalOutlierFactor
@@ -17,13 +19,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 
 from daco import NormalBank
-from daco.errors import ConfigError, InputError
+from daco.errors import ConfigError, DacoWarning, InputError
 from daco.method.calibration import QuantileMap
 from daco.method.config import ScoreConfig, calibrations_of
 from daco.method.criterion import held_out_halves, ks_distance
 from daco.method.external import FOLDS, parse_pool
 from daco.method.vote import normal_scores
 
+pytestmark = pytest.mark.filterwarnings("ignore:ECOD scores a clip")
 RNG = np.random.default_rng(7)
 SOURCE, TARGET = 60, 14
 X = RNG.normal(size=(SOURCE + TARGET, 6)) + 2
@@ -55,7 +58,12 @@ def fitted(detector, rows):
 def anomaly_scores(label, detector, rows):
     sign = DETECTORS[label][1]
     high = detector.decision_function if sign == 1 else detector.score_samples
-    return sign * np.asarray(high(rows), np.float64)
+    last = detector[-1] if label == "Pipeline" else detector
+    size = last.dual_coef_.sum() if isinstance(last, OneClassSVM) else 1  # a mean, not a sum
+    return sign * np.asarray(high(rows), np.float64) / size
+
+
+SVM_SCORES = anomaly_scores("OneClassSVM", fitted(OneClassSVM(), X), CLIPS)
 
 
 def folds_of(domains, inside):
@@ -95,6 +103,15 @@ def test_scores_of_clips_are_those_of_the_library(label):
 def test_scores_of_normals_come_from_cross_fitting(label):
     found = bank_with(label).leave_one_out(f"ext-{label}")[:, 0]
     np.testing.assert_allclose(found, cross_fitted(label), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("scorer", [OneClassSVM(), OCSVM(), make_pipeline(OneClassSVM())])
+def test_scores_of_a_one_class_svm_do_not_grow_with_the_number_of_clips(scorer):
+    """Or new clips would look more normal than those of the folds, which see fewer clips."""
+    few = NormalBank(X, scorers={"svm": scorer}).score(CLIPS, "ext-svm")
+    many = NormalBank(np.tile(X, (5, 1)), scorers={"svm": scorer}).score(CLIPS, "ext-svm")
+    np.testing.assert_allclose(many, few, atol=0.003)  # libsvm stops at 0.001
+    assert np.ptp(few) > 0.1
 
 
 class Witness:
@@ -194,7 +211,7 @@ def test_a_detector_without_a_seed_gives_the_same_scores_again():
 @pytest.mark.parametrize("scorer", [OneClassSVM, lambda: OneClassSVM()])
 def test_a_callable_returns_a_detector(scorer):
     found = NormalBank(X, scorers={"svm": scorer}).score(CLIPS, "ext-svm")[:, 0]
-    np.testing.assert_allclose(found, -OneClassSVM().fit(X).score_samples(CLIPS))
+    np.testing.assert_allclose(found, SVM_SCORES)
 
 
 def test_the_users_detector_stays_as_it_was():
@@ -207,7 +224,7 @@ def test_the_users_detector_stays_as_it_was():
 def test_detectors_see_the_rows_of_the_first_view_as_they_were_given():
     bank = NormalBank({"a": X, "b": X[:, :2]}, DOMAINS, scorers={"svm": OneClassSVM()})
     found = bank.score({"a": CLIPS, "b": CLIPS[:, :2]}, "ext-svm")[:, 0]
-    np.testing.assert_allclose(found, -OneClassSVM().fit(X).score_samples(CLIPS), rtol=1e-6)
+    np.testing.assert_allclose(found, SVM_SCORES, rtol=1e-6)
 
 
 def test_later_changes_of_the_users_array_change_nothing():
@@ -215,7 +232,63 @@ def test_later_changes_of_the_users_array_change_nothing():
     bank = NormalBank(rows, DOMAINS, scorers={"svm": OneClassSVM()})
     rows[:] = 0
     found = bank.score(CLIPS, "ext-svm")[:, 0]
-    np.testing.assert_allclose(found, -OneClassSVM().fit(X).score_samples(CLIPS))
+    np.testing.assert_allclose(found, SVM_SCORES)
+
+
+def test_a_local_outlier_factor_scores_new_clips_at_the_end_of_a_pipeline():
+    bank = NormalBank(X, scorers={"lof": make_pipeline(StandardScaler(), LocalOutlierFactor(5))})
+    scaler = StandardScaler().fit(X)
+    lof = LocalOutlierFactor(5, novelty=True).fit(scaler.transform(X))
+    expected = -lof.score_samples(scaler.transform(CLIPS))
+    np.testing.assert_allclose(bank.score(CLIPS, "ext-lof")[:, 0], expected)
+
+
+class Centre(OutlierMixin, BaseEstimator):
+    """As scikit-learn's, high for normals, and without score_samples."""
+
+    def fit(self, rows, y=None):
+        self.centre_ = rows.mean(axis=0)
+        return self
+
+    def decision_function(self, rows):
+        return -np.linalg.norm(rows - self.centre_, axis=1)
+
+
+def test_the_last_step_of_a_pipeline_has_the_sign():
+    scorers = {"alone": Centre(), "piped": make_pipeline("passthrough", Centre())}
+    alone, piped = NormalBank(X, scorers=scorers).score(CLIPS, ["ext-alone", "ext-piped"]).T
+    assert (alone > 0).all()
+    np.testing.assert_array_equal(piped, alone)
+
+
+def test_a_detector_that_works_in_place_changes_nothing_of_the_users():
+    clips = CLIPS.copy()
+    bank = NormalBank(X, scorers={"svm": make_pipeline(StandardScaler(copy=False), OneClassSVM())})
+    first, second = (bank.score(clips, "ext-svm") for _ in range(2))
+    np.testing.assert_array_equal(clips, CLIPS)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_detector_that_ranks_clips_among_each_other_is_noticed():
+    with pytest.warns(DacoWarning, match="ECOD scores a clip by the clips that come with it"):
+        bank_with("ECOD").score(CLIPS, "ext-ECOD")
+
+
+def test_a_detector_is_refitted_once_for_itself_and_the_vote():
+    Witness.fits.clear()
+    bank = NormalBank(X, DOMAINS, scorers={"w": Witness()})
+    bank.balance(["ext-w", "vote", "conf-soft-m0-vote"], 1)
+    assert len(Witness.fits) == 1 + FOLDS
+
+
+@pytest.mark.parametrize("scorers", [{}, {"mine": np.zeros(len(X))}])
+def test_a_bank_without_detectors_does_not_keep_the_users_array(scorers):
+    rows = X.copy()
+    there = weakref.ref(rows)
+    bank = NormalBank(rows, DOMAINS, scorers=scorers)
+    del rows
+    assert there() is None
+    assert len(bank) == len(X)
 
 
 # Tables of scores
@@ -299,6 +372,28 @@ def test_a_pool_has_names_detectors_and_tables_side_by_side():
     assert list(scorers) == ["OneClassSVM", "OneClassSVM2", "mine"]
     assert [config.name for config in configs][:2] == ["raw-k1", "ext-OneClassSVM"]
     assert len(configs) == 2 + 3 * 7
+
+
+class Numbered2(Centre):
+    pass
+
+
+class Größe(Centre):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("pool", "labels"),
+    [
+        (OneClassSVM(), ["OneClassSVM"]),
+        ({"mine": np.zeros(3), "svm": OneClassSVM()}, ["mine", "svm"]),
+        ([Numbered2(), Numbered2()], ["Numbered2", "Numbered22"]),
+        ([{"Centre2": Centre()}, Centre(), Centre()], ["Centre2", "Centre", "Centre3"]),
+        ([Größe()], ["Gre"]),
+    ],
+)
+def test_every_scorer_of_a_pool_has_a_label(pool, labels):
+    assert list(parse_pool(pool)[1]) == labels
 
 
 @pytest.mark.parametrize("pool", [[3], [{"a b": OneClassSVM()}], [{"a": 1}, {"a": 2}], []])

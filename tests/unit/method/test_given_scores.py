@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from textbook import calibrated, held_out, ks_between, normal_score
 
@@ -176,6 +177,21 @@ def test_with_embeddings_daco_s_own_configurations_are_candidates_too(embedded, 
     assert np.array_equal(result.scores[:, :1], daco.NormalBank(X, DOMAINS).score(Y, ["raw-k1"]))
 
 
+def test_weights_and_embeddings_are_told_apart_by_their_shape(embedded, system):
+    (X, Y), (own, scores, weights) = embedded, system
+
+    def calibrated_with(given, count):
+        found = daco.calibrate_scores(own, DOMAINS, scores[:count], given, n_splits=2)
+        return found.scores
+
+    expected = calibrated_with(weights[:2], 2)
+    for given in (tuple(map(tuple, weights[:2])), weights[:2].tolist()):
+        np.testing.assert_array_equal(calibrated_with(given, 2), expected)
+    columns = pd.DataFrame(weights[:2], columns=["idle", "new", "old"])[["old", "idle", "new"]]
+    np.testing.assert_array_equal(calibrated_with(columns, 2), expected)
+    np.testing.assert_array_equal(calibrated_with([X, Y], 30), calibrated_with((X, Y), 30))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -190,6 +206,7 @@ def test_with_embeddings_daco_s_own_configurations_are_candidates_too(embedded, 
         ({"weights_or_embeddings": np.full((40, 2), 0.5)}, "sum to 1, with a column for each"),
         ({"weights_or_embeddings": np.full((40, 3), 0.5)}, "must be shares that sum to 1"),
         ({"weights_or_embeddings": np.full((39, 3), 1 / 3)}, "Weights of 40 clips"),
+        ({"weights_or_embeddings": (np.ones((60, 4)),) * 3}, "must be 2-D"),
         ({"configs": ["raw-k1"]}, "'raw-k1' is of no system"),
         ({"configs": ["conf-soft-m0-ext-other"]}, "is of no system"),
         ({"configs": ["conf-oracle-m0-ext-scores"]}, "reads true domains"),

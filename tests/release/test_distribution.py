@@ -1,0 +1,91 @@
+"""The wheel and the source archive hold the package, all of it, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from release.check_dist import (
+    ROOT,
+    package_files,
+    sdist_problems,
+    tag_problems,
+    wheel_files,
+    wheel_problems,
+)
+
+
+def build(folder, out):
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", out]
+    subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
+    return next(out.glob("*.whl")), next(out.glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built):
+    assert wheel_problems(built[0]) == []
+
+
+def test_the_source_archive_holds_the_package_and_what_describes_it(built):
+    assert sdist_problems(built[1]) == []
+
+
+def test_the_source_archive_builds_the_same_wheel(built, tmp_path):
+    with tarfile.open(built[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    wheel, _ = build(folder, tmp_path / "dist")
+    assert wheel_files(wheel) == wheel_files(built[0])
+
+
+def test_a_wheel_without_one_of_its_files_is_noticed(built, tmp_path):
+    from zipfile import ZipFile
+
+    lost = "daco/experiments/report/templates/report.html"
+    assert lost in package_files()
+    wheel = tmp_path / built[0].name
+    with ZipFile(wheel, "w") as archive:
+        for name, data in wheel_files(built[0]).items():
+            if name != lost:
+                archive.writestr(name, data)
+        archive.writestr("tests/test_distribution.py", "")
+    assert wheel_problems(wheel) == [
+        f"the wheel lacks {lost}",
+        "the wheel should not have tests/test_distribution.py",
+    ]
+
+
+READY = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-12-01\n\n### Added\n\n- A thing.\n"
+
+
+def test_a_tag_is_released_with_the_version_and_the_changelog_it_names():
+    assert tag_problems("v1.2.3", "1.2.3", READY) == []
+    assert tag_problems("v1.2.3", "1.2.3", READY.replace("## [Unreleased]\n\n", "")) == []
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "changelog", "problem"),
+    [
+        ("v1.2.4", "1.2.3", READY, "the tag is v1.2.4 and the version of the package 1.2.3"),
+        ("1.2.3", "1.2.3", READY, "the tag is 1.2.3 and the version of the package 1.2.3"),
+        ("v1.2", "1.2", READY, "the first release in CHANGELOG.md is not '## [1.2] - YYYY-MM-DD'"),
+        ("v1.2.3", "1.2.3", READY.partition("## [1")[0], "the first release in CHANGELOG.md is"),
+        ("v1.2.3", "1.2.3", READY.replace("- 2026-12-01", ""), "the first release in CHANGELOG"),
+        (
+            "v1.2.3",
+            "1.2.3",
+            READY.replace("## [1.2.3]", "### Fixed\n\n- Another.\n\n## [1.2.3]"),
+            "CHANGELOG.md has entries under [Unreleased]: move them to [1.2.3]",
+        ),
+    ],
+)
+def test_a_tag_that_fits_neither_is_refused(tag, version, changelog, problem):
+    (found,) = tag_problems(tag, version, changelog)
+    assert found.startswith(problem)

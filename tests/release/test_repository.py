@@ -1,0 +1,80 @@
+"""The files that describe the repository agree with each other and with the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from release.check_dist import ROOT, package_version
+from shared_data import shared
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def read_yaml(path):
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def test_the_citation_has_what_the_format_requires():
+    citation = read_yaml("CITATION.cff")
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert citation["authors"] == PROJECT["authors"]
+    assert (citation["version"], citation["license"]) == (package_version(), PROJECT["license"])
+
+
+def test_the_citation_names_the_paper():
+    (paper,) = read_yaml("CITATION.cff")["references"]
+    assert {"type", "title", "authors"} <= paper.keys()
+    printed = " ".join(shared("paper.tex").read_text(encoding="utf-8").split())
+    (author,) = paper["authors"]
+    assert rf"\title{{{paper['title']}}}" in printed
+    assert rf"\author{{{author['given-names']}~{author['family-names']}%" in printed
+
+
+def test_supported_pythons_are_those_that_are_tested():
+    workflow = read_yaml(".github/workflows/ci.yml")
+    tested = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    listed = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert listed == tested
+    assert PROJECT["requires-python"] == f">={tested[0]}"
+
+
+def test_a_release_is_published_only_after_tests_and_checks():
+    workflow = read_yaml(".github/workflows/release.yml")
+    jobs = workflow["jobs"]
+    assert jobs["test"] == {"uses": "./.github/workflows/ci.yml"}
+    assert set(jobs["publish"]["needs"]) == {"test", "build"}
+    assert any(step.get("run", "").startswith("make dist TAG=") for step in jobs["build"]["steps"])
+    granted = {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
+    assert granted == {"publish"}
+
+
+@pytest.mark.parametrize("name", ["bug", "feature", "question"])
+def test_an_issue_form_has_what_the_site_requires(name):
+    form = read_yaml(f".github/ISSUE_TEMPLATE/{name}.yml")
+    assert form.keys() >= {"name", "description", "body"}
+    fields = [item for item in form["body"] if item["type"] != "markdown"]
+    assert all(item["attributes"]["label"] for item in fields)
+    assert len({item["id"] for item in fields}) == len(fields)
+    assert any(item.get("validations", {}).get("required") for item in fields)
+
+
+def test_the_paths_in_contributing_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    links = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
+    quoted = re.findall(r"`((?:src|tests|docs|\.github)/[\w./-]+)`", text)
+    assert quoted
+    missing = [path for path in links + quoted if not (ROOT / path).exists()]
+    assert [path for path in missing if path != "docs/_build/html"] == []
+
+
+def test_the_targets_in_contributing_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    named = set(re.findall(r"(?:^|`)make (?:\w+=\S+ )?(\w+)", text, re.M))
+    assert named
+    assert named <= targets
