@@ -8,7 +8,9 @@ at only where a name is none of daco's own.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -57,12 +59,14 @@ def load_installed(name: str, weights: Any, device: str, precision: str) -> Back
             raise WeightsError(f"The weights of {name!r} must be a file. Got {str(weights)!r:.99}.")
         sha256 = sha256_of_file(Path(weights))
     try:
-        make = points[0].load()
+        with redirect_stdout(sys.stderr):  # results of commands are in stdout, such as JSON
+            make = points[0].load()
         given = {"device": device} | ({"weights": weights} if sha256 else {})
         given = {key: given[key] for key in given if key in inspect.signature(make).parameters}
         if precision != "fp32" or (sha256 and "weights" not in given):
             raise InputError(f"{whose} takes no weights, or no such precision. Leave them out.")
-        made = make(**given)
+        with redirect_stdout(sys.stderr):
+            made = make(**given)
         full = isinstance(made, Backbone) and _defines(made, "embed_many")
         net = made if full else _PooledNetwork(name, made)
     except (Exception, SystemExit) as error:
@@ -150,7 +154,8 @@ class _PooledNetwork(Backbone):
         return self._call("grid", self.float_waveforms(waveforms), "(clips, time, frequency, dim)")
 
     def _call(self, method: str, waves: Float32s, shape: str) -> Float32s:
-        found = getattr(self._network, method)(waves)
+        # A copy, because a network may change its input, which others are given, too.
+        found = getattr(self._network, method)(waves.copy())
         array = np.asarray(found.detach().float().cpu() if hasattr(found, "detach") else found)
         fits = array.ndim == 1 + shape.count(",") and len(array) == len(waves) and array.size
         if array.dtype.kind not in "fiu" or not fits:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -148,7 +150,8 @@ class Backbone:
 def embed_safely(net: Backbone, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
     """The vectors of `Backbone.embed_many`; a failure of another package is an `InputError`."""
     try:
-        return net.embed_many(waveforms, readouts)
+        with redirect_stdout(sys.stderr) if net.package else nullcontext():
+            return net.embed_many(waveforms, readouts)
     except Exception as error:
         if net.package is None or type(error).__name__ == "OutOfMemoryError":
             raise

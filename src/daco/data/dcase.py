@@ -184,6 +184,20 @@ def year_of_names(paths: Iterable[str]) -> int | None:
     return None
 
 
+def clip_years(
+    paths: Sequence[str], names: Sequence[ClipName | None], places: Sequence[FolderMeaning]
+) -> list[int | None]:
+    """The year of each clip by its folders, or by the form of its name and of those beside it."""
+    of_2020 = [name is not None and name.domain == ONE_DOMAIN for name in names]
+    undated = [at for at, place in enumerate(places) if place.year is None]
+    later = [at for at in undated if names[at] is not None and not of_2020[at]]
+    form = year_of_names(paths[at] for at in later or undated)
+    return [
+        place.year or (2020 if known else form)
+        for place, known in zip(places, of_2020, strict=True)
+    ]
+
+
 def clips_by_name(
     paths: Sequence[str], root: Location | None = None, *, split_known: bool = False
 ) -> list[Clip | None] | None:
@@ -202,10 +216,11 @@ def clips_by_name(
         return None
     above = Path("/", DEFAULT_MACHINE) if root is None else root
     place = cache(lambda folder: folder_meaning(above, folder))
-    places = (place(path.rpartition("/")[0]) for path in slashed)
+    places = [place(path.rpartition("/")[0]) for path in slashed]
+    years = clip_years(slashed, names, places)
     clips = [
-        None if name is None else named_clip(path, name, where, where.year)
-        for path, name, where in zip(slashed, names, places, strict=True)
+        None if name is None else named_clip(path, name, where, year)
+        for path, name, where, year in zip(slashed, names, places, years, strict=True)
     ]
     others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
     if others and not split_known and any(clip and clip.split != "train" for clip in clips):

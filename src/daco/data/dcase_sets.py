@@ -13,12 +13,12 @@ from daco.data.dcase import (
     MACHINES,
     ClipName,
     FolderMeaning,
+    clip_years,
     folder_meaning,
     named_clip,
     number_keys,
     parse_name,
     read_csv,
-    year_of_names,
 )
 from daco.errors import DataError
 from daco.files.remote import Location
@@ -36,9 +36,9 @@ def read_tree(
     """The clips of a data set at any level; None where no file has a DCASE name.
 
     `paths` are relative to `root`. Folders such as ``dcase2024t2`` say the year, too, and names
-    and folders of 2020 and 2021 by their form. Where the
-    baseline's labelled copy ``test_rename`` is beside an anonymous ``test``, `renamed` says
-    whether to read the copy or the original. Oddities are appended.
+    and folders of 2020 and 2021 by their form. Where the baseline's labelled copy ``test_rename``
+    is beside an anonymous ``test``, `renamed` says whether to read the copy or the original.
+    Oddities are appended.
     """
     names = {path: parse_name(path) for path in paths}
     if not any(names.values()):
@@ -53,8 +53,8 @@ def read_tree(
                 "Read one year at a time, or leave year out."
             )
         oddities.append(f"The folders name the year {years.pop()}; read as {year}, as asked.")
-    if year is None and not years:
-        year = year_of_names(names)
+    dated = clip_years([*names], [*names.values()], [*places.values()])
+    years_of = dict(zip(names, dated, strict=True))
     _leave_out_copies(names, places, renamed, oddities)
     clips, unparsed, moved = [], [], []
     for path, name in names.items():
@@ -62,13 +62,13 @@ def read_tree(
         if name is None and where.split == "supplemental":
             name = ClipName("00", "", split="supplemental", kind="unknown")
         if name is not None:
-            clips.append(named_clip(path, name, where, year or where.year))
+            clips.append(named_clip(path, name, where, year or years_of[path]))
             if name.split and where.split and name.split != where.split:
                 moved.append(path)
         else:
             unparsed.append(path)
             if where.split == "test":
-                clips.append(Clip(path, where.machine, year or where.year, split="test"))
+                clips.append(Clip(path, where.machine, year or years_of[path], split="test"))
     if unparsed:
         oddities.append(
             f"{quantity(unparsed, 'name')} not of DCASE's form, kept without a label in test "

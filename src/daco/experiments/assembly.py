@@ -267,7 +267,8 @@ def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
     if not any(machine.balanced for machine in machines):
         sentences.append(
             "The machines have one domain: there is no balance criterion, and so no choice by it, "
-            "no AUC of each domain and no comparison of their false alarms."
+            "no AUC of each domain and no comparison of their false alarms. The score is the "
+            "harmonic mean of AUC and pAUC; daco evaluate takes the arithmetic mean for 2020."
         )
     if not has_eval:
         sentences.append(

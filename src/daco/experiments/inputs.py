@@ -216,17 +216,16 @@ def name_domains(tables: Iterable[Table]) -> DomainNames:
     """The two domains of the training clips; the one with more clips is the source.
 
     Domains called ``source`` and ``target`` keep these roles. Where no machine has two domains,
-    there is one.
+    there is one; where others have, a machine with one says nothing.
     """
-    sizes: Counter[str | None] = Counter()
-    most = 0  # domains of a machine
+    machines: list[Counter[str | None]] = []
     for table in tables:
         train = np.flatnonzero(table.columns["split"] == "train")
-        for rows in rows_by(table, "machine", "section", rows=train).values():
-            mine = Counter(table.columns["domain"][rows].tolist())
-            most = max(most, len(mine))
-            sizes += mine
-    if most == 1:
+        by_machine = rows_by(table, "machine", "section", rows=train).values()
+        machines += (Counter(table.columns["domain"][rows].tolist()) for rows in by_machine)
+    several = [mine for mine in machines if len(mine) > 1]
+    sizes = sum(several or machines, Counter[str | None]())
+    if machines and not several:
         return DomainNames(name_list(name for name in sizes if name is not None), None)
     if None in sizes:
         raise InputError(

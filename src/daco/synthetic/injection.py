@@ -64,7 +64,7 @@ class Plan:
 
 
 def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int = 0) -> ClipTable:
-    """Up to `per_domain` training normals of each machine and domain, drawn by `seed`.
+    """Up to `per_domain` training normals of each section and domain, drawn by `seed`.
 
     They keep the order of the table. Clips of other splits, and any labelled an anomaly, are
     never taken.
@@ -80,7 +80,8 @@ def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int 
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row, clip in enumerate(table.clips):
         if clip.split == "train" and clip.label != 1:
-            groups.setdefault((clip.year, clip.machine, clip.domain), []).append(row)
+            section = [clip.section] if clip.section != "00" else []
+            groups.setdefault((clip.year, clip.machine, clip.domain, *section), []).append(row)
     if not groups:
         raise DataError("There is no normal training clip. Give recordings of the normal machine.")
     chosen: list[int] = []

@@ -12,6 +12,7 @@ from third_party import write_package
 
 from daco.backbones import load
 from daco.backbones.installed import network_names
+from daco.backbones.protocol import embed_safely
 from daco.backbones.readout import pool
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
@@ -279,6 +280,33 @@ def test_a_failure_at_a_recording_names_the_recording_and_the_network(tmp_path, 
         embed_clips(table, net, tmp_path / "e.parquet")
     report = embed_clips(table, net, tmp_path / "e.parquet", on_error="skip")
     assert (report.clips, len(report.skipped)) == (8, 1)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_network_may_print_and_change_its_input(tmp_path, monkeypatch, capsys):
+    code = """
+    print("imported")
+
+    class Net:
+        sample_rate = 8000
+
+        def __init__(self):
+            print("made")
+
+        def embed(self, waves):
+            print("called")
+            waves *= 0.5
+            return waves[:, :2]
+    """
+    point = "daco.backbones:loud = broken:Net"
+    folder = write_package(tmp_path / "other", code, point, module="broken", name="loud")
+    monkeypatch.syspath_prepend(folder)
+    net, given = load("loud+grid"), waves()
+    vectors = embed_safely(net, [given, given], ["loud", "grid-mean"])
+    np.testing.assert_array_equal(given, waves())
+    np.testing.assert_array_equal(vectors["grid-mean"], load("grid").embed(waves()))
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.split()[:2]) == ("", ["imported", "made"])
 
 
 def test_two_packages_with_one_name_are_both_named(installed, tmp_path, monkeypatch):

@@ -86,6 +86,24 @@ def test_names_and_folders_of_2020_and_2021_say_the_year(tmp_path, year, known):
     assert {clip.year for clip in read_clips(tmp_path, year=2022)} == {2022}
 
 
+def test_years_whose_folders_do_not_say_them_stay_apart(tmp_path):
+    for year in (2020, 2022):
+        make_set(tmp_path / str(year), year, "dev", machines=["fan"])
+    table = read_clips(tmp_path)
+    assert {(clip.path[:4], clip.year) for clip in table} == {("2020", 2020), ("2022", None)}
+    make_set(tmp_path / "dcase2021t2", 2021, "dev", machines=["fan"])
+    years = {(clip.path.split("/")[0], clip.year) for clip in read_clips(tmp_path)}
+    assert years == {("2020", 2020), ("2022", None), ("dcase2021t2", 2021)}
+
+
+@pytest.mark.parametrize(("year", "known"), [(2020, 2020), (2021, 2021), (2022, None)])
+def test_a_list_of_paths_says_the_year_as_folders_do(tmp_path, year, known):
+    make_set(tmp_path, year, "dev", machines=["fan"])
+    rows = ["path", *(clip.path for clip in read_clips(tmp_path))]
+    (tmp_path / "clips.csv").write_text("\n".join(rows))
+    assert {clip.year for clip in read_clips(tmp_path / "clips.csv")} == {known}
+
+
 def test_archives_of_2020_do_not_rename_the_machine(tmp_path):
     for folder in ("dev_data_ToyConveyor", "eval_data_train_ToyConveyor"):
         path = tmp_path / folder / "train" / "normal_id_01_00000000.wav"

@@ -86,7 +86,8 @@ def test_one_domain_has_no_choice_by_a_criterion_and_says_so(run):
     rules = {row["rule"] for row in run.selection["rows"]}
     assert rules == {"random", "fixed", "dev score", "vote", "oracle"}
     assert run.selection["floor"] is None
-    assert any("one domain: there is no balance criterion" in line for line in run.missing)
+    [line] = [line for line in run.missing if "one domain: there is no balance" in line]
+    assert "harmonic mean of AUC and pAUC; daco evaluate takes the arithmetic mean" in line
     assert run.stats["signals"]["criterion"] is None
     assert run.stats["signals"]["dev_score"] is not None
 
@@ -135,6 +136,13 @@ def test_a_machine_without_a_second_domain_is_left_out_with_a_line(tmp_path, kee
     assert line in daco.StudyResult.read(tmp_path / "run").missing
     page = result.report().read_text(encoding="utf-8")
     assert "dev machine pump is left out" in page
+
+
+def test_a_machine_of_one_domain_is_left_out_whatever_its_domain_is_called():
+    both, alone = small_table("fan", "pump"), one_domain("valve", domain="all")
+    result = study(both, alone)
+    assert any(line.startswith("eval machine valve is left out") for line in result.missing)
+    np.testing.assert_array_equal(result.grid["crit_dev"], study(both).grid["crit_dev"])
 
 
 def test_anomalies_among_training_clips_and_a_study_without_a_machine_stay_errors():

@@ -226,6 +226,11 @@ def test_the_same_configuration_is_not_compared_with_itself():
     assert reading({"deltas": [same]}, 3) == [expected]
 
 
+def test_equal_scores_are_no_difference():
+    equal = delta("dev pick", 0.0, 0.0, 0.0, second="b")
+    assert reading({"deltas": [equal]}, 6) == ["It scores as much as the dev pick."]
+
+
 def test_every_configuration_has_its_own_explanation():
     names = [config.name for config in paper_grid()]
     texts = {explain(name) for name in names}

@@ -72,6 +72,16 @@ def test_no_more_than_asked_of_each_domain_and_the_same_every_time():
     assert places == sorted(places)
 
 
+def test_every_section_is_drawn_from():
+    clips = [
+        Clip(f"{section}_{n}.wav", "fan", section=section, domain="source")
+        for section in ("00", "01", "02")
+        for n in range(9)
+    ]
+    drawn = choose_recordings(ClipTable(None, tuple(clips)), 2)
+    assert [clip.section for clip in drawn] == ["00"] * 2 + ["01"] * 2 + ["02"] * 2
+
+
 def test_test_labels_do_not_change_what_is_taken():
     known = table_of(train_normal=30, test_normal=10, test_anomaly=10)
     swapped = ClipTable(

@@ -204,6 +204,8 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
 
 def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
     size = format_cell(abs(delta["delta"]), ".1f")
+    if delta["delta"] == 0 == delta["low"] == delta["high"]:
+        return f"It scores as much as the {against}."
     if against == "oracle":
         return f"The best configuration in hindsight scores {size} points more."
     more = "more" if delta["delta"] > 0 else "less"
