@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from daco.data.dcase import MACHINES
+from daco.data.dcase import MACHINES, machine_sections
 from daco.detector.thresholds import require_rate, supported_rate, threshold_for
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
@@ -186,13 +186,12 @@ def validate_submission(path: Path | str) -> Submission:
         listed = "\n".join(f"- {problem}" for problem in problems)
         raise DataError(f"{path} is no submission, {quantity(problems, 'problem')}:\n{listed}")
     machines = set(next(iter(systems.values())))
-    first_shot = {year: set(sets["eval"]) for year, sets in MACHINES.items() if year >= 2023}
-    year = next((year for year, names in first_shot.items() if machines == names), None)
-    if year is not None:
-        return Submission(path, systems, year)
+    for year in MACHINES:
+        if machines == {machine_title(*key) for key in machine_sections(year)["eval"]}:
+            return Submission(path, systems, year)
     note = (
         f"{name_list(sorted(machines), 9)}: not the evaluation machines of any year from "
-        f"{min(first_shot)} to {max(first_shot)}."
+        f"{min(MACHINES)} to {max(MACHINES)}."
     )
     return Submission(path, systems, None, (note,))
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from small_runs import DEV, EVAL, N_TEST, small_study
 
+from daco.data.dcase import machine_sections
 from daco.detector.estimator import DACo
 from daco.detector.reference import ReferenceScores
 from daco.detector.thresholds import threshold_for
@@ -103,18 +104,20 @@ def test_the_package_is_read_back(run, tmp_path):
     assert written.systems == {LABEL: dict.fromkeys(EVAL, N_TEST)}
     assert written.year is None
     assert written.notes == (
-        "Sander, ToothBrush: not the evaluation machines of any year from 2023 to 2026.",
+        "Sander, ToothBrush: not the evaluation machines of any year from 2020 to 2026.",
         "The meta file names no authors.",
         "The technical report is missing.",
     )
     assert validate_submission(tmp_path / "a.zip").systems == written.systems
 
 
-def test_machines_of_a_whole_year_are_recognised(run, tmp_path):
+@pytest.mark.parametrize("year", [2022, 2026])
+def test_machines_of_a_whole_year_are_recognised(run, tmp_path, year):
     machine = next(each for each in run.machine_scores() if each.split == "eval")
-    year = ("BlowerDustCollector", "Sander", "SewingMachine", "ToothBrush", "ToyDrone")
-    whole = replace(run, machines=tuple(replace(machine, machine=name) for name in year))
-    assert write_submission(whole, LABEL, tmp_path / "a.zip").year == 2026
+    keys = sorted(machine_sections(year)["eval"])
+    whole = tuple(replace(machine, machine=name, section=section) for name, section in keys)
+    written = write_submission(replace(run, machines=whole), LABEL, tmp_path / "a.zip")
+    assert (written.year, len(written.systems[LABEL])) == (year, len(keys))
 
 
 def test_the_same_run_gives_the_same_bytes(run, package, tmp_path):
