@@ -337,10 +337,7 @@ class Listener:
 def _windows(
     waves: Waveforms, starts: Sequence[int], length: int | None, scale: float
 ) -> Iterator[Waveforms]:
-    """Windows of a recording that were found at another rate, `scale` times as low as this one.
-
-    Without a length it is one window.
-    """
+    """Windows whose `starts` are at a rate `scale` times as low; one without a `length`."""
     total = waves.shape[-1]
     size = total if length is None else min(total, round(scale * length))
     for start in starts:
@@ -382,11 +379,13 @@ def cut(
 
 
 def _require_network(net: Backbone, frontend: Frontend) -> None:
-    if net.name != frontend.backbone or net.precision != frontend.precision:
-        raise ModelError(
-            f"The model was made with {frontend.backbone} in {frontend.precision}. This network is "
-            f"{net.name} in {net.precision}."
-        )
+    needed, here = (
+        f"{name} {f'of {each.package} ' if each.package else ''}in {each.precision} at "
+        f"{each.sample_rate} Hz with {each.resampler}"
+        for name, each in ((frontend.backbone, frontend), (net.name, net))
+    )
+    if needed != here:
+        raise ModelError(f"The model needs {needed}. Here is {here}: change it, or fit again.")
     if net.weights_sha256 != frontend.weights_sha256:
         raise ModelError(
             f"The model was made with weights of {frontend.backbone} whose SHA-256 begins "
@@ -394,17 +393,7 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
             f"{(net.weights_sha256 or 'none')[:12]}. Scores would mean nothing: find the weights "
             "it was made with."
         )
-    if net.package != frontend.package:
-        raise ModelError(
-            f"The model was made with {net.name!r} of {frontend.package}; this one is of "
-            f"{net.package}. Install that version, or fit the model again."
-        )
     try:
         net.check_readout(frontend.readout)
     except InputError as error:
         raise ModelError(str(error)) from None
-    if (net.sample_rate, net.resampler) != (frontend.sample_rate, frontend.resampler):
-        raise ModelError(
-            f"The model was made at {frontend.sample_rate} Hz with {frontend.resampler}; "
-            f"{frontend.backbone} works at {net.sample_rate} Hz with {net.resampler}."
-        )

@@ -244,7 +244,7 @@ def test_a_listener_takes_samples_at_the_rate_of_the_first_network():
 
 
 def test_a_listener_refuses_networks_that_are_not_the_models():
-    with pytest.raises(ModelError, match="was made with fake"):
+    with pytest.raises(ModelError, match="needs fake"):
         Listener(several_frontends(), net=LogMel())
     with pytest.raises(ModelError, match="SHA-256"):
         Listener(several_frontends(), net=Networks([FakeNet("1" * 64), LogMel()]))
