@@ -41,17 +41,8 @@ html_static_path = ["_static"]
 html_css_files = ["daco.css"]
 html_copy_source = False
 html_show_sourcelink = False
-_WITHOUT_SIDEBAR = (
-    "index",
-    "from-ten-recordings-to-an-alarm",
-    "how-a-number-gets-here",
-    "method",
-    "architecture",
-    "cli",
-    "files",
-    "security",
-)
-html_sidebars = {page: [] for page in _WITHOUT_SIDEBAR}
+# Pages that no others are below need no navigation at their side.
+html_sidebars = {page.stem: [] for page in Path(__file__).parent.glob("*.md")}
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navigation_with_keys": False,
