@@ -349,9 +349,8 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     normals = [clip for clip in given if clip.label != 1]
     oddities += require_normal_names([clip.path for clip in normals])
     if faulty:
-        oddities.append(
-            f"{quantity(faulty, 'clip')} labelled anomaly left out: {name_list(faulty)}."
-        )
+        count = quantity(faulty, "clip")
+        oddities.append(f"{count} labelled anomaly left out: {name_list(faulty)}.")
     if not normals:
         kind = "normal training clip" if training else "normal clip"
         sentences = [f"There is no {kind}.", *oddities, "Give recordings of the normal machine."]
@@ -363,6 +362,9 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     groups = {}
     for (year, machine), group in by_key.items():
         title = machine_title(year, machine) if names[machine] > 1 else machine
+        sections = sorted({clip.section for clip in group})
+        if len(sections) > 1:
+            oddities.append(f"{title}: one model of the sections {name_list(sections)}.")
         unnamed = [clip.path for clip in group if clip.domain is None]
         if unnamed and len(unnamed) < len(group):
             raise DataError(

@@ -199,8 +199,10 @@ class NormalBank:
         oracle = self._oracle(configs, domains, len(query[0]))
         given = self._external_scores(configs, X, scores)
         with self._batch.exact_products():
-            computed = self._batch.score(self._on_device(query), configs, oracle, given)
-            return on_host(computed)[:, 0].T
+            computed = self._batch.examine(
+                self._on_device(query), configs, oracle=oracle, external=given
+            )
+            return on_host(computed.scores)[:, 0].T
 
     def members(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
         """The configurations that take part in a vote, for each view."""

@@ -112,16 +112,6 @@ class BankBatch:
             *(tuple(calibrations_of(Base("ext", label=label))) for label in self._voters),
         ]
 
-    def score(
-        self,
-        query: Sequence[Array],
-        configs: Sequence[ScoreConfig],
-        oracle: Float64s | None = None,
-        external: Mapping[Base, Float64s] | None = None,
-    ) -> Array:
-        """Scores (C, M, n) of new clips, unit rows (..., n, D) of each view."""
-        return self.examine(query, configs, oracle=oracle, external=external).scores
-
     def external_bases(self, configs: Sequence[ScoreConfig]) -> list[Base]:
         """The external scorers whose scores of clips these configurations need."""
         voting = any(config.base.is_vote for config in configs)

@@ -1,7 +1,6 @@
 """Many machines at once on a torch device: those of equal shape share every computation.
 
-Machines of equal shape are stacked and pass through the device in chunks that fit its memory, the
-next chunk being copied while one is computed.
+They pass through it in chunks that fit its memory; the next is copied while one is computed.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def evaluate_machines(
                 "separability": batch.separability(),
             }
             if query is not None:
-                computed["scores"] = batch.score(query, configs).permute(1, 2, 0)
+                computed["scores"] = batch.examine(query, configs).scores.permute(1, 2, 0)
             if held is not None:
                 criterion: tuple[Any, ...] = batch.criterion(configs, held, with_uniformity=True)
                 computed["counts"], computed["uniformity"] = (

@@ -177,6 +177,12 @@ class TestTables:
         names = [each.machine for each in normals_of_table(tmp_path / "e.parquet").machines]
         assert names == ["fan (2023)", "fan (2024)"]
 
+    def test_sections_of_a_machine_are_one_model_and_it_is_said(self, tmp_path):
+        table(section=["00", "01", "00", "01", "00", "00"]).write(tmp_path / "t.parquet")
+        found = normals_of_table(tmp_path / "t.parquet")
+        assert len(found.machines) == 1
+        assert any("one model of the sections 00, 01" in each for each in found.oddities)
+
     def test_clips_without_domains_are_one_domain_but_not_some_of_them(self, tmp_path):
         table(domain=None).write(tmp_path / "none.parquet")
         assert set(normals_of_table(tmp_path / "none.parquet").machines[0].domains) == {"all"}
