@@ -1,8 +1,8 @@
-"""The README's pictures, from the folder that ``make demo`` wrote.
+"""The README's picture of a report's first screen, from the folder that ``make demo`` wrote.
 
     python docs/pictures.py daco-demo
 
-Needs a Chromium for the picture of the report's first screen.
+Needs a Chromium.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ IMAGES = Path(__file__).parent / "images"
 
 
 def main(demo: Path) -> None:
-    """Copy two figures, and photograph the top of the report."""
-    study = demo / "study"
-    for name in ("transfer.png", "frontier.png"):
-        shutil.copyfile(study / "figures" / name, IMAGES / name)
+    """Photograph the top of the report."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": 1100, "height": 640})
-        page.goto((study / "report.html").resolve().as_uri())
+        page.goto((demo / "study" / "report.html").resolve().as_uri())
         page.screenshot(path=IMAGES / "report.png")
         browser.close()
 
