@@ -21,7 +21,7 @@ from sqlalchemy import select, update
 from daco.monitoring.store import Store
 from daco.monitoring.store.schema import clips
 
-PAGE = DOCS / "from-ten-recordings-to-an-alarm.md"
+PAGE = DOCS / "old/from-ten-recordings-to-an-alarm.md"
 PICTURE = DOCS / "_static" / "monitoring.png"
 
 

@@ -41,25 +41,12 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-PAGES = (
-    "tutorials/researcher.md",
-    "tutorials/plant-engineer.md",
-    "tutorials/paper-reader.md",
-    "tutorials/library-author.md",
-    "how-a-number-gets-here.md",
-    "from-ten-recordings-to-an-alarm.md",
-    "operate.md",
-    "readouts.md",
-    "scorers.md",
-    "vote.md",
-    "channels.md",
-    "faults.md",
-    "fleet.md",
-    "coreset.md",
-    "remote.md",
-    "outgrow.md",
-    "scores-from-elsewhere.md",
-    "coming-from-pyod-or-asdkit.md",
+PAGES = tuple(
+    page.relative_to(DOCS).as_posix()
+    for page in sorted(DOCS.rglob("*.md"))
+    if "_build" not in page.parts
+    and page != DOCS / "reference" / "commands.md"  # a test runs a smaller version
+    and re.search(r"^```(python|sh)$", page.read_text(encoding="utf-8"), re.M)
 )
 WIDTH = 80
 ARTIFACTS = "daco-experiments"
@@ -67,7 +54,7 @@ ARTIFACTS = "daco-experiments"
 
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<kind>\w*)$(?P<body>.*?)^(?P=fence)$", re.M | re.S)
 _NOT_RUN = re.compile(r"^% not run: .+\n\Z", re.M)
-_IMAGE = re.compile(r"\]\((?:\.\./)?images/([\w.-]+)\)")
+_IMAGE = re.compile(r"\]\((?:\.\./)*images/([\w.-]+)\)")
 
 
 @dataclass(frozen=True)
@@ -282,7 +269,7 @@ def _going_on(words: list[str]) -> Iterator[None]:
 def main() -> None:
     """Compare the pages, or refresh them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pages", nargs="*", default=PAGES, help="such as tutorials/researcher.md")
+    parser.add_argument("pages", nargs="*", default=PAGES, help="such as start/researcher.md")
     parser.add_argument("--write", action="store_true", help="refresh the stated outputs")
     parser.add_argument("--artifacts", type=Path, help="a clone of daco-experiments")
     given = parser.parse_args()

@@ -67,7 +67,7 @@ ROW = re.compile(r"^\| `([^`]+)` \| (.*) \| (.*) \| (.*) \|$", re.M)
 
 def stated_on_the_page():
     """{embeddings: {base: (fan, bearing)}} of the table of base scores."""
-    text = (ROOT / "docs" / "frontier.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "old/frontier.md").read_text(encoding="utf-8")
     table = text.split("fan / bearing:")[1].split("\n\n")[1]
     found = {name: {} for name in ("mn04", "mn04_band", "logmel_mod")}
     for name, *cells in ROW.findall(table):

@@ -19,7 +19,7 @@ from daco.detector.model import MachineModel
 from daco.errors import ModelError
 from daco.monitoring.service.model_server import load_detector
 
-PAGE = DOCS / "bring-your-own-network.md"
+PAGE = DOCS / "guides/your-own.md"
 FILES = {"toml": "pyproject.toml", "python": "my_network.py"}
 LONGEST = 30
 OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")

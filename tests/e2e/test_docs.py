@@ -32,11 +32,6 @@ def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
     assert notebook.missing_pictures(DOCS / name) == []
 
 
-def test_every_tutorial_is_run():
-    pages = {path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md")}
-    assert pages - set(notebook.PAGES) == {"tutorials/index.md"}
-
-
 def test_the_readme_prints_what_it_states(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,7 +56,7 @@ SMALLER = {
 def test_the_commands_work_in_the_order_of_their_page(tmp_path, monkeypatch):
     """All but blocks that need a network or the data of others."""
     monkeypatch.chdir(tmp_path)
-    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference/commands.md").read_text(encoding="utf-8")
     for whole, smaller in SMALLER.items():
         assert whole in text
         text = text.replace(whole, smaller)
@@ -143,7 +138,7 @@ _RATES = re.compile(r"^\| (fan|bearing) \| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|
 
 @pytest.mark.parametrize("row", range(4))
 def test_the_rates_on_real_machines_are_those_stated(row):
-    stated = _RATES.findall((DOCS / "from-ten-recordings-to-an-alarm.md").read_text("utf-8"))
+    stated = _RATES.findall((DOCS / "old/from-ten-recordings-to-an-alarm.md").read_text("utf-8"))
     machine, network, *shares = stated[row]
     table = real_table(machine, embeddings={"logmel": "logmel_mod"}.get(network, network))
     train, test = table.select(split="train"), table.select(split="test")
@@ -171,7 +166,7 @@ def test_the_rates_on_real_machines_are_those_stated(row):
 
 
 def test_the_public_names_are_all_described():
-    listed = re.findall(r"`daco\.(\w+)[ `]", (DOCS / "api" / "index.md").read_text("utf-8"))
+    listed = re.findall(r"`daco\.(\w+)[ `]", (DOCS / "reference" / "api" / "index.md").read_text("utf-8"))
     assert sorted(listed) == sorted(set(daco.__all__) - {"__version__"})
 
 
@@ -182,7 +177,7 @@ def test_the_columns_of_a_run_are_those_described(tmp_path):
     )
     grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
     daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", n_splits=10, workers=1)
-    sections = re.split(r"^### ", (DOCS / "files.md").read_text(encoding="utf-8"), flags=re.M)
+    sections = re.split(r"^### ", (DOCS / "reference/files.md").read_text(encoding="utf-8"), flags=re.M)
     described = {
         part.splitlines()[0]: re.findall(r"^\| `([\w.]+)` \|", part, flags=re.M)
         for part in sections[1:]
@@ -199,8 +194,8 @@ def formulas(page: str, pattern: str) -> dict[str, str]:
     return dict(re.findall(pattern, (DOCS / page).read_text(encoding="utf-8")))
 
 
-IN_TABLE = formulas("scorers.md", r"(?m)^\| `([\w-]+\{[kK]\})` \| `([^`]+)`")
-IN_TEXT = formulas("method.md", r"`(ldn-[\w-]+\{K\})` is\s+`([^`]+)`")
+IN_TABLE = formulas("reference/configurations.md", r"(?m)^\| `([\w-]+\{[kK]\})` \| `([^`]+)`")
+IN_TEXT = formulas("concepts.md", r"`(ldn-[\w-]+\{K\})` is\s+`([^`]+)`")
 
 
 def test_every_neighbour_scorer_has_its_formula():
