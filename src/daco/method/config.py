@@ -39,7 +39,7 @@ VOTE_CONFIG = "vote"
 """All configurations of the frontier grid vote."""
 
 RECOMMENDED_CONFIG = VOTE_CONFIG
-"""The default of ``daco fit``; docs/guides/choosing.md has the evidence."""
+"""The default of ``daco fit``: every configuration votes (docs/guides/choosing.md)."""
 
 WHY_RECOMMENDED = (
     "all configurations vote: on real machines the vote came close to the best single "
