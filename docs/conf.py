@@ -20,6 +20,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "command_help",
+    "notebook",
     "rooms",
 ]
 exclude_patterns = ["_build"]
