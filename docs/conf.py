@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "command_help",
+    "notebook",
     "rooms",
 ]
 exclude_patterns = ["_build"]

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-import numpy as np
 import pandas as pd
 import pytest
 from pages import DOCS, notebook
 from real_tables import real_table
-from shared_data import ROOT, shared
+from shared_data import ROOT
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.detector.model import MachineModel
-from daco.method.bank import NormalBank
 
 
 @pytest.mark.parametrize("name", notebook.PAGES)
@@ -25,8 +26,7 @@ def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
     if missing := notebook.missing_package(DOCS / name):
         pytest.skip(f"the page needs {missing}")
     monkeypatch.chdir(tmp_path)
-    if notebook.needs_artifacts(DOCS / name):
-        Path(notebook.ARTIFACTS).symlink_to(shared("published", "daco-experiments"))
+    notebook.unpack_artifacts(DOCS / name)
     found = notebook.differences(DOCS / name)
     assert not found, "\n\n".join(map(str, found))
     assert notebook.missing_pictures(DOCS / name) == []
@@ -121,6 +121,25 @@ def _remembering(run, kept):
     return run_and_keep
 
 
+@pytest.mark.parametrize(("folder", "compared"), [("start", True), ("guides", False)])
+def test_building_the_manual_compares_the_pages_for_newcomers(folder, compared, tmp_path):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    (tmp_path / folder).mkdir()
+    page(tmp_path / folder, python("1 + 1"), text("2"), python("1 + 2"), text("4"))
+    options = ["-q", "-C", "-b", "dummy", "-D", "extensions=myst_parser,notebook"]
+    options += ["-D", f"root_doc={folder}/page"]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(tmp_path), str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(DOCS)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("page.md:11: WARNING: line 11: the page states" in built.stderr) == compared
+    assert built.stderr.count("WARNING") == compared
+
+
 def test_a_mistake_in_the_code_of_a_page_is_no_output(tmp_path):
     with pytest.raises(ZeroDivisionError):
         notebook.differences(page(tmp_path, python("1 / 0"), text("...")))
@@ -188,51 +207,3 @@ def test_the_columns_of_a_run_are_those_described(tmp_path):
     }
     written = {path.name: list(pd.read_csv(path)) for path in (tmp_path / "run").glob("*.csv")}
     assert {name: described.get(name) for name in written} == written
-
-
-# ------------------------------------------------------------------------ formulas of the scorers
-
-
-def formulas(page: str, pattern: str) -> dict[str, str]:
-    """Name and expression of every formula of a page."""
-    return dict(re.findall(pattern, (DOCS / page).read_text(encoding="utf-8")))
-
-
-IN_TABLE = formulas("reference/configurations.md", r"(?m)^\| `([\w-]+\{[kK]\})` \| `([^`]+)`")
-IN_TEXT = formulas("concepts.md", r"`(ldn-[\w-]+\{K\})` is\s+`([^`]+)`")
-
-
-def test_every_neighbour_scorer_has_its_formula():
-    densities = {"ldn-ratio", "ldn-diff", "ldn-mean", "ldn-log", "varmin", "varmin-log"}
-    densities |= {"dldn-ratio", "dldn-mean"}
-    assert set(IN_TABLE) == {"raw-k{k}", *(f"{name}-K{{K}}" for name in densities)}
-    assert set(IN_TEXT) == {"ldn-ratio-K{K}", "ldn-diff-K{K}"}
-
-
-@pytest.mark.parametrize("number", [1, 2, 5])
-@pytest.mark.parametrize(
-    ("name", "formula"), [*IN_TABLE.items(), *IN_TEXT.items()], ids=lambda text: text.split("{")[0]
-)
-def test_a_formula_is_what_the_code_computes(name, formula, number):
-    rng = np.random.default_rng(number)
-    normals, clips = (rng.normal(size=(n, 6)) for n in (40, 9))
-    domains = np.repeat(["source", "target"], [28, 12])
-    unit, seen = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (normals, clips))
-    between = 1 - unit @ unit.T
-    np.fill_diagonal(between, np.inf)
-    allowed = between
-    if name.startswith("dldn"):
-        allowed = np.where(domains[:, None] == domains, between, np.inf)
-    dens = np.sort(allowed)[:, :number].mean(axis=1)
-    # the slope of a normal's distance to its nearest other normal on the density of that one
-    u, v = between.min(axis=1), dens[between.argmin(axis=1)]
-    u, v = (np.log(u), np.log(v)) if "log" in name else (u, v)
-    symbols = {
-        **{word: getattr(np, word) for word in ("min", "mean", "sort", "log")},
-        **{"dens": dens, "K": number, "k": number, "alpha": np.cov(u, v, ddof=0)[0, 1] / v.var()},
-    }
-    expected = [eval(formula, {"d": d, **symbols}) for d in 1 - seen @ unit.T]
-    config = name.format(k=number, K=number)
-    # distances are of order 1 in float64: a few roundings of 1e-16, in a logarithm of 1e-3 more
-    found = NormalBank(normals, domains).score(clips, config)[:, 0]
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
