@@ -1,7 +1,7 @@
 """Whether an alarm can be believed: realised false-alarm rates and detection on real machines.
 
-``python benchmarks/alarm.py [--draws 200]`` prints the tables of docs/guides/trusting-an-alarm.md. It
-reads embeddings and recordings of two machines below DACO_SHARED or ../shared. Labels of the test
+``python benchmarks/alarm.py [--draws 200]`` prints the tables of RESULTS.md. It reads
+embeddings and recordings of two machines below DACO_SHARED or ../shared. Labels of the test
 clips enter figures, never a decision.
 """
 
