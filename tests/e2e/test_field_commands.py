@@ -310,12 +310,12 @@ class TestScore:
         assert "silent: -inf dB of full scale" in text
         assert "clipped: " in text
         assert "far: farther from every normal" in text
-        assert "ALARM" in text
+        assert "ANOMALY" in text
         assert "of 4 anomalous: p is at most 0.2, the false-alarm rate" in text
         assert "(from the training recordings only: expect more alarms)" in text
         lines = result.stdout.splitlines()
         (good,) = (line for line in lines if "good.wav" in line)
-        assert good.split()[0] == "ok"
+        assert good.split()[0] == "normal"
 
     def test_a_recording_outside_the_ranges_is_not_judged(self, drill, tmp_path):
         root, model = drill
