@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-import numpy as np
 import pytest
 from pages import DOCS, notebook
 from real_tables import real_table
@@ -18,7 +17,6 @@ from shared_data import ROOT
 
 import daco
 from daco.detector.model import MachineModel
-from daco.method.bank import NormalBank
 
 
 @pytest.mark.parametrize("name", notebook.PAGES)
@@ -189,51 +187,3 @@ def test_the_public_names_are_all_described():
         r"`daco\.(\w+)[ `]", (DOCS / "reference" / "api" / "index.md").read_text("utf-8")
     )
     assert sorted(listed) == sorted(set(daco.__all__) - {"__version__"})
-
-
-# ------------------------------------------------------------------------ formulas of the scorers
-
-
-def formulas(page: str, pattern: str) -> dict[str, str]:
-    """Name and expression of every formula of a page."""
-    return dict(re.findall(pattern, (DOCS / page).read_text(encoding="utf-8")))
-
-
-IN_TABLE = formulas("reference/configurations.md", r"(?m)^\| `([\w-]+\{[kK]\})` \| `([^`]+)`")
-IN_TEXT = formulas("concepts.md", r"`(ldn-[\w-]+\{K\})` is\s+`([^`]+)`")
-
-
-def test_every_neighbour_scorer_has_its_formula():
-    densities = {"ldn-ratio", "ldn-diff", "ldn-mean", "ldn-log", "varmin", "varmin-log"}
-    densities |= {"dldn-ratio", "dldn-mean"}
-    assert set(IN_TABLE) == {"raw-k{k}", *(f"{name}-K{{K}}" for name in densities)}
-    assert set(IN_TEXT) == {"ldn-ratio-K{K}", "ldn-diff-K{K}"}
-
-
-@pytest.mark.parametrize("number", [1, 2, 5])
-@pytest.mark.parametrize(
-    ("name", "formula"), [*IN_TABLE.items(), *IN_TEXT.items()], ids=lambda text: text.split("{")[0]
-)
-def test_a_formula_is_what_the_code_computes(name, formula, number):
-    rng = np.random.default_rng(number)
-    normals, clips = (rng.normal(size=(n, 6)) for n in (40, 9))
-    domains = np.repeat(["source", "target"], [28, 12])
-    unit, seen = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (normals, clips))
-    between = 1 - unit @ unit.T
-    np.fill_diagonal(between, np.inf)
-    allowed = between
-    if name.startswith("dldn"):
-        allowed = np.where(domains[:, None] == domains, between, np.inf)
-    dens = np.sort(allowed)[:, :number].mean(axis=1)
-    # the slope of a normal's distance to its nearest other normal on the density of that one
-    u, v = between.min(axis=1), dens[between.argmin(axis=1)]
-    u, v = (np.log(u), np.log(v)) if "log" in name else (u, v)
-    symbols = {
-        **{word: getattr(np, word) for word in ("min", "mean", "sort", "log")},
-        **{"dens": dens, "K": number, "k": number, "alpha": np.cov(u, v, ddof=0)[0, 1] / v.var()},
-    }
-    expected = [eval(formula, {"d": d, **symbols}) for d in 1 - seen @ unit.T]
-    config = name.format(k=number, K=number)
-    # distances are of order 1 in float64: a few roundings of 1e-16, in a logarithm of 1e-3 more
-    found = NormalBank(normals, domains).score(clips, config)[:, 0]
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
