@@ -72,7 +72,7 @@ def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     expected = after.bank.examine(after.new_embeddings, after.config).scores[:, 0]
     np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
     text = " ".join(result.stdout.split())
-    assert "calibrated with 21 new recordings: 12 of day and 9 of night" in text
+    assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
     assert "from 21 new recordings of" in text
     assert all(len(line) <= 80 for line in result.stdout.replace(str(tmp_path), "").splitlines())
     assert "from 21 new recordings of" in " ".join(ok("inspect", model).stdout.split())
@@ -115,7 +115,7 @@ def test_what_cannot_be_used_is_said(model, tmp_path):
     assert "in the model already" in str(result.exception)
     hum(tmp_path / "old" / "day" / "fresh.wav", 200, 901)
     result = ok("calibrate", model, tmp_path / "old", "--domain", "day")
-    assert "1 copy left out: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())
+    assert "Left out 1 copy: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())
 
 
 def test_a_copy_counts_once(model, tmp_path):
@@ -125,7 +125,7 @@ def test_a_copy_counts_once(model, tmp_path):
         new / "day" / "again.wav",
     )
     result = ok("calibrate", model, new)
-    assert "1 copy left out" in result.stderr
+    assert "Left out 1 copy" in result.stderr
     assert MachineModel.load(model).reference.sizes == {"day": 6, "night": 6}
 
 
@@ -148,7 +148,9 @@ def test_a_clip_that_becomes_a_normal_no_longer_calibrates(model, tmp_path):
     new = new_recordings(tmp_path / "new", (12, 9))
     ok("calibrate", model, new)
     result = ok("update", model, new / "day", "--domain", "day", "--keep-suspicious")
-    assert "12 clips that the model was calibrated with" in " ".join(result.stderr.split())
+    assert "12 clips of the last calibration became part of the normals" in " ".join(
+        result.stderr.split()
+    )
     kinds = {name: each["kind"] for name, each in MachineModel.load(model).basis.items()}
     assert kinds == {"day": "training", "night": "new"}
 

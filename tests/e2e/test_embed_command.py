@@ -63,7 +63,7 @@ def test_skipped_files_are_listed_and_the_exit_code_says_so(recordings, tmp_path
     bad.write_bytes(b"")
     out = tmp_path / "emb.parquet"
     result = run(recordings, "--out", out, "--on-error", "skip", code=4)
-    assert "1 recording left out:" in result.stdout
+    assert "Left out 1 recording:" in result.stdout
     assert "source1.wav: the file is empty." in result.stdout
     table = EmbeddingTable.read(out)
     assert len(table) == 5

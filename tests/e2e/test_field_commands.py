@@ -106,8 +106,8 @@ class TestFit:
         assert "configuration conf-soft-m0-k1: the fixed default: its balance criterion" in text
         floor = choice_floor([40, 10])
         assert f"floor {floor.mean:.3f}, noise {floor.sd:.3f}" in text
-        rests = "from the training recordings only: expect more alarms"
-        assert text.count(f"false-alarm rate 0.1 in each domain, {rests}") == 2
+        rests = "from the training recordings only, so expect more false alarms"
+        assert text.count(f"The false-alarm rate is 0.1 in each domain, estimated {rests}.") == 2
         assert text.count("25 new normal recordings of each domain and daco calibrate") == 2
         assert text.count("false alarms on new recordings") == 2  # a table for each machine
         fan = MachineModel.load(models[0] / "fan.daco")
@@ -119,8 +119,8 @@ class TestFit:
     def test_by_default_all_configurations_vote_on_all_weight_free_views(self, drill, tmp_path):
         root, _ = drill
         text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco").stdout.split())
-        assert "configuration vote: every way of scoring votes" in text
-        assert "views mod, mod60, env, cep; the most similar normal is that of mod" in text
+        assert "Configuration vote: all configurations vote." in text
+        assert "Views: mod, mod60, env, cep. The view mod finds the most similar normal." in text
         shown = " ".join(ok("inspect", tmp_path / "m.daco").stdout.split())
         assert "readout mod+mod60+env+cep; 984 values" in shown
         hum(tmp_path / "faulty.wav", 200, 98, modulation=1.0)
@@ -147,7 +147,7 @@ class TestFit:
         for clip in sorted((drill[0] / "day").iterdir())[:6]:
             shutil.copy(clip, tmp_path / "few")
         text = ok("fit", tmp_path / "few", "--out", tmp_path / "m.daco").stdout
-        assert "too few normals for" in " ".join(text.split())
+        assert "There are too few normals for" in " ".join(text.split())
         assert "K16" in text
 
     def test_a_rate_that_the_clips_do_not_support_is_cautioned_about(self, drill, tmp_path):
@@ -188,7 +188,7 @@ class TestFit:
         assert "day03.wav" in str(run("fit", root, "--out", tmp_path / "m.daco").exception)
         assert not (tmp_path / "m.daco").exists()
         result = ok("fit", root, "--out", tmp_path / "m.daco", "--on-error", "skip", code=4)
-        assert "1 recording left out" in result.stdout
+        assert "Left out 1 recording" in result.stdout
         assert len(MachineModel.load(tmp_path / "m.daco")) == 23
 
     def test_mistakes_are_said_before_any_work(self, drill, tmp_path):
@@ -207,7 +207,7 @@ class TestFit:
         result = run("fit", root, "--out", tmp_path / "thesis.daco")
         assert isinstance(result.exception, DataError)
         assert (tmp_path / "thesis.daco").read_text() == "years of work"
-        assert "is a file, and there are 2 machines" in str(
+        assert "is a file, but there are 2 machines" in str(
             run("fit", shared("real", "audio"), "--out", tmp_path / "thesis.daco").exception
         )
         assert list(tmp_path.iterdir()) == [tmp_path / "thesis.daco"]
@@ -311,8 +311,8 @@ class TestScore:
         assert "clipped: " in text
         assert "far: farther from every normal" in text
         assert "ALARM" in text
-        assert "of 4 anomalous: p is at most 0.2, the false-alarm rate" in text
-        assert "(from the training recordings only: expect more alarms)" in text
+        assert "of 4 clips are anomalous: p is at most 0.2. This false-alarm rate is" in text
+        assert "estimated from the training recordings only, so expect more false alarms." in text
         lines = result.stdout.splitlines()
         (good,) = (line for line in lines if "good.wav" in line)
         assert good.split()[0] == "ok"
@@ -336,7 +336,7 @@ class TestScore:
         assert any(each.startswith("range: ") for each in found["noise.wav"]["reasons"])
         text = " ".join(ok("score", model, tmp_path).stdout.split())
         assert "0 of 3 anomalous" in text
-        assert "Not judged, whatever the score: 1 recorder fault, 1 out of range, 1 off." in text
+        assert "Not judged by their scores: 1 recorder fault, 1 out of range, 1 off." in text
         rows = list(csv.DictReader(io.StringIO(ok("score", model, tmp_path, "--csv").stdout)))
         assert {row["name"]: row["state"] for row in rows} == states
 
@@ -369,7 +369,7 @@ class TestScore:
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
         assert len(rows) == 9
         assert {"weight.day", "weight.night", "score", "p_value"} <= set(rows[0])
-        assert rows[0]["basis"] == "from the training recordings only: expect more alarms"
+        assert rows[0]["basis"] == "from the training recordings only, so expect more false alarms"
         assert rows[0]["state"] == ("anomalous" if rows[0]["alarm"] == "1" else "normal")
         assert float(rows[0]["weight.day"]) + float(rows[0]["weight.night"]) == pytest.approx(1)
         assert rows[-1]["name"].endswith("bad, quoted.wav")
@@ -388,7 +388,7 @@ class TestScore:
         result = ok("score", model, *(tmp_path / name for name in files), good, code=4)
         text = result.stdout
         assert "0 of 1 anomalous" in text or "1 of 1 anomalous" in text
-        assert "5 could not be scored:" in text
+        assert "5 recordings could not be scored:" in text
         for name, reason in zip(
             files, ["truncated", "not readable", "at least", "cannot be opened", "extension"],
             strict=True,
@@ -460,7 +460,7 @@ class TestScore:
         assert json.loads(hopped.stdout)["windows"] == 15
         table = ok("score", model, long, "--window", "0.5").stdout
         assert "worst at 2.5 s" in table
-        assert "The rate is that of one window" in table
+        assert "The rate holds for one window" in table
 
     def test_embeddings_are_scored_too(self, drill, tmp_path):
         root, model = drill
@@ -563,7 +563,7 @@ class TestUpdate:
         assert "6 normals added, 30 in all" in text
         assert "8 -> 14" in text
         assert f"{before.thresholds['night']:.4g} -> {after.thresholds['night']:.4g}" in text
-        assert "from the training recordings only: expect more alarms" in text
+        assert "from the training recordings only, so expect more false alarms" in text
         assert lines_fit(result.stdout.replace(str(tmp_path), ""))
         (update,) = after.provenance["updates"]
         assert update["clips"] == 6
@@ -578,8 +578,8 @@ class TestUpdate:
         ok("update", model, new, "--domain", "night", "--keep-suspicious")
         content = model.read_bytes()
         result = ok("update", model, new, "--domain", "night")
-        assert "3 copies left out" in " ".join(result.stderr.split())
-        assert "Nothing to add" in result.stdout
+        assert "Left out 3 copies" in " ".join(result.stderr.split())
+        assert "There is nothing to add." in result.stdout
         assert model.read_bytes() == content
 
     def test_copies_are_added_once_and_names_stay_unique(self, model, tmp_path):

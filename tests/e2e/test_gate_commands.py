@@ -87,7 +87,7 @@ def test_fit_leaves_out_a_bad_normal_and_names_it(factory, bearing, tmp_path, ki
     folder, path = bearing
     spoil(path, kind, factory)
     said = ok("fit", folder, "--out", tmp_path / "m.daco", code=4)
-    assert "1 recording left out:" in said
+    assert "Left out 1 recording:" in said
     assert f"{path.name}: {KINDS[kind]}" in said
     model = MachineModel.load(tmp_path / "m.daco")
     assert model.domain_sizes == {"source": 12, "target": 9}
@@ -111,7 +111,7 @@ def test_a_person_may_insist(factory, bearing, tmp_path):
     folder, path = bearing
     spoil(path, "short", factory)
     said = ok("fit", folder, "--out", tmp_path / "m.daco", "--keep-suspicious")
-    assert f"1 suspicious normal kept: train/{path.name} (short: 1 s" in said
+    assert f"Kept 1 suspicious normal: train/{path.name} (short: 1 s" in said
     assert len(MachineModel.load(tmp_path / "m.daco")) == 22
     listed = ok("inspect", tmp_path / "m.daco", "--normals", "--json")
     assert json.loads(listed)["normal_list"][0]["remark"] == KINDS["short"]

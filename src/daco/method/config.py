@@ -42,7 +42,7 @@ RECOMMENDED_CONFIG = VOTE_CONFIG
 """What ``daco fit`` does by default: the best that nobody has to choose (docs/guides/choosing.md)."""
 
 WHY_RECOMMENDED = (
-    "every way of scoring votes: on real machines this came close to the best single way, which "
+    "all configurations vote. On real machines the vote came close to the best single one, which "
     "nobody knows beforehand"
 )
 
