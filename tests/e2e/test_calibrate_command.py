@@ -90,7 +90,7 @@ def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
         after.reference_scores[after.reference_domains == 0],
         before.reference_scores[before.reference_domains == 0],
     )
-    assert "day: from the training recordings only" in after.basis_sentence()
+    assert "for day from the training recordings only" in after.basis_sentence()
     again = new_recordings(tmp_path / "again", (0, 5), first=300) / "night"
     ok("calibrate", tmp_path / "out.daco", again, "--domain", "night")
     assert MachineModel.load(tmp_path / "out.daco").reference.sizes["night"] == 5
@@ -101,7 +101,7 @@ def test_clips_of_no_named_domain_count_where_they_fit_best(model, tmp_path):
     for index in range(10):
         hum(folder / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
     text = " ".join(ok("calibrate", model, folder).stdout.split())
-    assert "5 of day and 5 of night, by what each fits best" in text
+    assert "5 of day and 5 of night, each assigned to the domain that it fits best" in text
 
 
 def test_what_cannot_be_used_is_said(model, tmp_path):
@@ -112,7 +112,7 @@ def test_what_cannot_be_used_is_said(model, tmp_path):
     hum(tmp_path / "old" / "day" / "day00.wav", 200, 0)  # the model was fitted to it
     result = run("calibrate", model, tmp_path / "old")
     assert isinstance(result.exception, DataError)
-    assert "in the model already" in str(result.exception)
+    assert "already has all of these clips" in str(result.exception)
     hum(tmp_path / "old" / "day" / "fresh.wav", 200, 901)
     result = ok("calibrate", model, tmp_path / "old", "--domain", "day")
     assert "Left out 1 copy: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())

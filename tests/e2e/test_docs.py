@@ -166,7 +166,9 @@ def test_the_rates_on_real_machines_are_those_stated(row):
 
 
 def test_the_public_names_are_all_described():
-    listed = re.findall(r"`daco\.(\w+)[ `]", (DOCS / "reference" / "api" / "index.md").read_text("utf-8"))
+    listed = re.findall(
+        r"`daco\.(\w+)[ `]", (DOCS / "reference" / "api" / "index.md").read_text("utf-8")
+    )
     assert sorted(listed) == sorted(set(daco.__all__) - {"__version__"})
 
 
@@ -177,7 +179,9 @@ def test_the_columns_of_a_run_are_those_described(tmp_path):
     )
     grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
     daco.study(dev, evaluation, grid=grid, out=tmp_path / "run", n_splits=10, workers=1)
-    sections = re.split(r"^### ", (DOCS / "reference/files.md").read_text(encoding="utf-8"), flags=re.M)
+    sections = re.split(
+        r"^### ", (DOCS / "reference/files.md").read_text(encoding="utf-8"), flags=re.M
+    )
     described = {
         part.splitlines()[0]: re.findall(r"^\| `([\w.]+)` \|", part, flags=re.M)
         for part in sections[1:]

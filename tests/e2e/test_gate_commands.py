@@ -130,7 +130,7 @@ def test_more_than_a_third_is_an_error(factory, bearing, tmp_path):
 
 def test_normals_are_listed_with_the_most_suspicious_first(model):
     shown = run("inspect", model, "--normals").stdout
-    assert "and 2 more; --json lists all" in shown
+    assert "There are 2 more. --json lists all." in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
     rows = json.loads(run("inspect", model, "--normals", "--json").stdout)["normal_list"]
     assert len(rows) == 22
@@ -150,7 +150,7 @@ def test_a_normal_is_removed_and_comes_back(model):
     before = MachineModel.load(model)
     content, name = model.read_bytes(), before.clip_names[15]
     said = ok("update", model, "--remove", name, "--remove", before.clip_names[0])
-    assert "2 normals removed, 20 in all" in said
+    assert "Removed 2 normals. There are now 20." in said
     assert "bearing.daco.previous: daco update --undo restores it" in said
     after = MachineModel.load(model)
     assert name not in after.clip_names

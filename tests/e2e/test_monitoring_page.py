@@ -64,8 +64,8 @@ def test_an_uploaded_clip_is_judged_and_shown_beside_its_nearest_normal(browser,
             assert picture.evaluate("image => image.naturalWidth") > 0
         clip = clips_of(service, "first")[0]
         expect(page.locator(".verdict")).to_contain_text(f"Score {clip['score']:.3f}")
-        expect(page.locator(".verdict")).to_contain_text("Odder than every normal clip it knows")
-        expect(page.locator(".reasons")).to_contain_text("Unlike anything the detector has learned")
+        expect(page.locator(".verdict")).to_contain_text("Odder than every known normal clip")
+        expect(page.locator(".reasons")).to_contain_text("The clip is unlike all normals.")
         # one triangle for the one anomalous clip
         expect(page.locator(".chart .anomalous-points")).to_have_attribute(
             "d", re.compile("^M[^M]+$")
@@ -216,7 +216,7 @@ def test_an_alarm_is_answered_and_its_clips_say_so(browser, service):
         page.locator("dialog").get_by_role("button", name="Save").click()
         expect(page.locator(".clip-panel")).to_contain_text("Answered: a fault.")
         expect(page.locator(".clip-row[aria-current] .tag")).to_have_text("fault")
-        page.get_by_text("What decisions rest on").click()
+        page.get_by_text("How daco decides").click()
         expect(page.locator(".decisions").first).to_contain_text(
             "from the training recordings only"
         )
@@ -231,22 +231,22 @@ def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser
         opened(browser, service, "machines/press", expected=("status of 404",)) as page,
     ):
         service.score(normal(), "press")
-        page.get_by_text("What decisions rest on").click()
+        page.get_by_text("How daco decides").click()
         page.get_by_role("button", name="Declare healthy").click()
         expect(page.locator("dialog")).to_contain_text("a fault would be learned")
         page.get_by_label("Clips to take as healthy").fill("30")
         page.get_by_label("Your name").fill("Kim")
         page.get_by_role("button", name="It is healthy").click()
         expect(page.locator(".decisions").first).to_contain_text(
-            "the next 30 clips are taken as healthy"
+            "The next 30 clips count as healthy"
         )
         service.score(normal(), "press")
         expect(page.locator(".decisions").first).to_contain_text(
-            "the next 29 clips are taken as healthy"
+            "The next 29 clips count as healthy"
         )
         page.get_by_role("button", name="Forget what was learned").click()
         page.get_by_role("button", name="Forget it").click()
-        expect(page.locator(".decisions").first).to_contain_text("nothing was learned yet")
+        expect(page.locator(".decisions").first).to_contain_text("Nothing was learned yet.")
 
 
 def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):
@@ -376,10 +376,10 @@ def test_a_stale_calibration_shows_its_rate_and_its_remedy(browser, service):
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         banner = page.get_by_role("region", name="Calibration")
         expect(banner).to_contain_text(
-            "which points to the machine: 0.25 of the last 200 clips are anomalous, 0.10 "
-            "expected of a healthy machine."
+            "This points to the machine. 25 % of the last 200 clips are anomalous; of a healthy "
+            "machine about 10 % would be."
         )
-        expect(banner).to_contain_text("Listen to the flagged clips first: they may be faults.")
+        expect(banner).to_contain_text("Listen to the anomalous clips first: they may be faults.")
         banner.get_by_role("button", name="Copy the command").click()
         expect(page.locator("#polite")).to_have_text("Copied.")
         copied = page.evaluate("navigator.clipboard.readText()")
@@ -531,4 +531,4 @@ def test_a_token_is_asked_for_and_kept_from_scripts(browser, tmp_path):
         ]
         # the first model appears by itself
         model().save(tmp_path / "models" / "press.daco")
-        expect(page.locator(".card")).to_contain_text("Nothing heard yet.")
+        expect(page.locator(".card")).to_contain_text("No clip has arrived yet.")

@@ -189,7 +189,9 @@ class TestReading:
                 client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"by": "Kim"})
         seen = glance(service, machine)
         assert seen["status"] == "stale"
-        sentence = "1.00 of the last 32 clips are anomalous, 0.10 expected of a healthy machine"
+        sentence = (
+            "100 % of the last 32 clips are anomalous; of a healthy machine about 10 % would be."
+        )
         assert sentence in seen["drift"]["sentence"]
         assert seen["drift"]["points_to"] == "either"
         assert seen["drift"]["remedy"].startswith(f"daco calibrate {machine}.daco NEW_NORMALS")
