@@ -684,7 +684,7 @@ class TestInspect:
     def test_another_ending_or_file_is_a_mistake(self, models, tmp_path):
         folder, _ = models
         result = run("inspect", folder / "fan.daco", "--picture", tmp_path / "maps.gif")
-        assert "a picture is .svg or .png" in str(result.exception)
+        assert "must end in .svg or .png" in str(result.exception)
         (tmp_path / "x.daco").write_bytes(b"hello world, hello")
         assert isinstance(run("inspect", tmp_path / "x.daco").exception, ModelError)
         assert isinstance(run("inspect", tmp_path).exception, ModelError)

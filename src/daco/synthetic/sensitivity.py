@@ -147,32 +147,31 @@ class Sensitivity:
             text = f"{kind} {verb} caught {', '.join(caught)}" if caught else f"{kind} {verb}"
             if missed:
                 text += f"{', ' if caught else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
-            how = {"ranges": ", by the ranges", "both": ", by score or ranges"}
+            how = {"ranges": ", by the levels", "both": ", by score or levels"}
             yield f"{text}{how.get(self.noticed_by(kind), '') if caught else ''}."
 
     def cautions(self) -> Iterator[str]:
         """What the numbers do not say."""
         if self.recorded and not self.in_model:
             yield (
-                f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
-                "and none of them is in the model: if that is another machine, the rates say "
-                "nothing about the model's."
+                f"The model is of {self.machine}, but the recordings are of "
+                f"{name_list(self.recorded)} and none of them is in the model. If that is another "
+                "machine, the rates mean nothing for this model."
             )
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
                 low = Rate(clips, clips).interval[0]
-                stand = "recordings stand" if clips > 1 else "recording stands"
                 yield (
-                    f"{clips} {domain} {stand} behind each rate there: even {clips} of {clips} "
-                    f"caught may be a true rate of {low:.2f}."
+                    f"Only {quantity(clips, 'recording')} of {domain} measured each rate there. "
+                    f"Even if all are caught, the true rate may be {low:.2f}."
                 )
         for domain in self.domains:
             alarms = self.false_alarm(domain)
             if alarms.interval[0] > self.false_alarm_rate:
                 yield (
-                    f"{alarms.caught} of {alarms.clips} {domain} recordings are flagged without a "
-                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows for: "
-                    "what is caught there says little."
+                    f"{alarms.caught} of {alarms.clips} {domain} recordings are anomalous without "
+                    f"a fault, more than the model's rate of {self.false_alarm_rate:g} allows. The "
+                    "rates of faults there mean little."
                 )
 
     def rows(self) -> Iterator[dict[str, Any]]:
