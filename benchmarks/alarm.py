@@ -1,8 +1,8 @@
 """Whether an alarm can be believed: realised false-alarm rates and detection on real machines.
 
-``python benchmarks/alarm.py [--draws 200]`` prints the tables of docs/guides/trusting-an-alarm.md. It
-reads embeddings and recordings of two machines below DACO_SHARED or ../shared. Labels of the test
-clips enter figures, never a decision.
+``python benchmarks/alarm.py [--draws 200]`` prints tables of docs/evidence.md. It reads embeddings
+and recordings of two machines below DACO_SHARED or ../shared. Labels of the test clips enter
+figures, never a decision.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ ae-mse       mean squared error of a clip (the challenge's Simple Autoencoder mo
 ae-maha      Selective Mahalanobis mode, with the distance as the published code computes it
 ae-maha-row  the same with the distance of the textbook
 
-Machines whose score files exist are skipped, so an interrupted run continues. docs/old/frontier.md has
+Machines whose score files exist are skipped, so an interrupted run continues. docs/evidence.md has
 the published scores. The script follows a description of the published code (version 5.1.1) and
 shares no code with it.
 """

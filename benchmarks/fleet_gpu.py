@@ -1,6 +1,6 @@
 """The method for many machines on one GPU: seconds with transfer, and agreement with the CPU.
 
-``PYTHONPATH=src python benchmarks/fleet_gpu.py`` prints the table of docs/old/fleet.md. Machines have
+``PYTHONPATH=src python benchmarks/fleet_gpu.py`` prints a table of docs/evidence.md. Machines have
 the paper's size: 990 + 10 normals, 200 test clips, 768-d, 51 configurations, 10 splits. Everything
 starts and ends in ordinary host memory. ``--golden`` compares with the golden vectors.
 """

@@ -1,6 +1,6 @@
 """How a vote over all configurations should count, decided leave-one-machine-out.
 
-``python benchmarks/vote.py [--cache DIR]`` prints the tables of docs/guides/choosing.md. It reads real
+``python benchmarks/vote.py [--cache DIR]`` prints tables of docs/evidence.md. It reads real
 embeddings and published scores below DACO_SHARED or ../shared where they are, and makes synthetic
 machines, which takes minutes; DIR keeps their vectors. Labels enter figures, never a score.
 """

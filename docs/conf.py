@@ -1,7 +1,8 @@
-"""Sphinx settings of the documentation; ``make docs`` builds it, offline and without warnings."""
+"""Sphinx settings of the manual: ``make docs`` builds it offline and runs its notebooks."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,23 +10,31 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import daco
 
+# Notebooks call ``daco`` as a terminal would.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
 project = "daco"
 author = "The daco developers"
 copyright = author
 version = release = daco.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.viewcode",
     "numpydoc",
     "command_help",
+    "notebook",
     "rooms",
 ]
 exclude_patterns = ["_build"]
 highlight_language = "text"
 default_role = "py:obj"
 
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_execution_in_temp = True
+nb_merge_streams = True
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 

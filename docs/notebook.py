@@ -9,7 +9,11 @@ A page is Markdown with fenced blocks, and reads as a notebook:
 - a ``text`` block right after one of them is its output, ``...`` standing for anything. A block
   that prints something and states nothing is an error;
 - a line ``% not run: reason`` above a block leaves it out;
-- pictures that a page shows from ``images/`` are written there by its own code.
+- pictures that a page shows from ``images/`` are written there by its own code;
+- a page that reads ``daco-experiments`` finds the authors' artifacts there.
+
+The tests run all pages. As a Sphinx extension this module also runs the pages below ``start/`` that
+have changed when the manual is built, and warns where an output differs.
 
 ::
 
@@ -35,10 +39,14 @@ import tempfile
 import textwrap
 import threading
 import warnings
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parent
 PAGES = tuple(
@@ -49,8 +57,8 @@ PAGES = tuple(
     and re.search(r"^```(python|sh)$", page.read_text(encoding="utf-8"), re.M)
 )
 WIDTH = 80
-ARTIFACTS = "daco-experiments"
-"""The folder of published artifacts that a page about them expects."""
+ARTIFACTS = DOCS.parent / "tests" / "published" / "daco-experiments.zip"
+"""The authors' artifacts; the archive holds one folder with its own name."""
 
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<kind>\w*)$(?P<body>.*?)^(?P=fence)$", re.M | re.S)
 _NOT_RUN = re.compile(r"^% not run: .+\n\Z", re.M)
@@ -147,9 +155,12 @@ def _close(stated: str, printed: str) -> bool:
     return abs(float(stated) - float(printed)) <= max(2.5 * step, 5e-3 * float(stated))
 
 
-def needs_artifacts(page: Path) -> bool:
-    """Whether the page reads the authors' artifacts."""
-    return any(ARTIFACTS in block.code for block in read_blocks(page.read_text(encoding="utf-8")))
+def unpack_artifacts(page: Path) -> None:
+    """Put the authors' artifacts into the current folder if the page reads them."""
+    blocks = read_blocks(page.read_text(encoding="utf-8"))
+    if any(ARTIFACTS.stem in block.code for block in blocks):
+        with zipfile.ZipFile(ARTIFACTS) as archive:
+            archive.extractall()
 
 
 def missing_package(page: Path) -> str | None:
@@ -266,26 +277,46 @@ def _going_on(words: list[str]) -> Iterator[None]:
             drain.join()
 
 
+@contextlib.contextmanager
+def _new_folder(page: Path) -> Iterator[None]:
+    """Work in a temporary folder that holds what the page reads."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        unpack_artifacts(page)
+        yield
+
+
+def setup(sphinx: Sphinx) -> dict[str, bool]:
+    """Run the pages for newcomers when Sphinx reads them."""
+    sphinx.connect("source-read", _compare_while_building)
+    return {"parallel_read_safe": True}
+
+
+def _compare_while_building(sphinx: Sphinx, docname: str, source: list[str]) -> None:
+    from sphinx.util import logging
+
+    if not docname.startswith("start/"):
+        return
+    page = Path(sphinx.env.doc2path(docname))
+    with _new_folder(page):
+        for difference in differences(page):
+            logging.getLogger(__name__).warning(
+                "%s", difference, location=(docname, difference.block.line)
+            )
+
+
 def main() -> None:
     """Compare the pages, or refresh them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*", default=PAGES, help="such as start/researcher.md")
     parser.add_argument("--write", action="store_true", help="refresh the stated outputs")
-    parser.add_argument("--artifacts", type=Path, help="a clone of daco-experiments")
     given = parser.parse_args()
-    artifacts = given.artifacts and given.artifacts.resolve()
     failed = False
     for name in given.pages:
         page = DOCS / name
-        if needs_artifacts(page) and not artifacts:
-            print(f"{name}: left out, it needs --artifacts", file=sys.stderr)
-            continue
         if missing := missing_package(page):
             print(f"{name}: left out, it needs {missing}", file=sys.stderr)
             continue
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            if artifacts:
-                Path(ARTIFACTS).symlink_to(artifacts)
+        with _new_folder(page):
             found = differences(page)
             if given.write:
                 write_outputs(page, found)

@@ -66,6 +66,9 @@ def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return "" if near is None else f" Did you mean {near!r}?"
 
 
+_CAPTION = "text-align: left; white-space: nowrap"  # a narrow table would break it word by word
+
+
 def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table for notebooks; every cell is text.
 
@@ -75,5 +78,5 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     cells = ("".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{row}</tr>" for row in cells)
-    caption = f'<caption style="text-align: left">{escape(title)}</caption>'
+    caption = f'<caption style="{_CAPTION}">{escape(title)}</caption>'
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

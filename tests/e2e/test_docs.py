@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -12,7 +15,7 @@ import pandas as pd
 import pytest
 from pages import DOCS, notebook
 from real_tables import real_table
-from shared_data import ROOT, shared
+from shared_data import ROOT
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
@@ -25,8 +28,7 @@ def test_a_page_prints_what_it_states(name, tmp_path, monkeypatch):
     if missing := notebook.missing_package(DOCS / name):
         pytest.skip(f"the page needs {missing}")
     monkeypatch.chdir(tmp_path)
-    if notebook.needs_artifacts(DOCS / name):
-        Path(notebook.ARTIFACTS).symlink_to(shared("published", "daco-experiments"))
+    notebook.unpack_artifacts(DOCS / name)
     found = notebook.differences(DOCS / name)
     assert not found, "\n\n".join(map(str, found))
     assert notebook.missing_pictures(DOCS / name) == []
@@ -119,6 +121,25 @@ def _remembering(run, kept):
         return printed
 
     return run_and_keep
+
+
+@pytest.mark.parametrize(("folder", "compared"), [("start", True), ("guides", False)])
+def test_building_the_manual_compares_the_pages_for_newcomers(folder, compared, tmp_path):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    (tmp_path / folder).mkdir()
+    page(tmp_path / folder, python("1 + 1"), text("2"), python("1 + 2"), text("4"))
+    options = ["-q", "-C", "-b", "dummy", "-D", "extensions=myst_parser,notebook"]
+    options += ["-D", f"root_doc={folder}/page"]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(tmp_path), str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(DOCS)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("page.md:11: WARNING: line 11: the page states" in built.stderr) == compared
+    assert built.stderr.count("WARNING") == compared
 
 
 def test_a_mistake_in_the_code_of_a_page_is_no_output(tmp_path):

@@ -312,12 +312,12 @@ class TestScore:
         assert "silent: -inf dB of full scale" in text
         assert "clipped: " in text
         assert "far: farther from every normal" in text
-        assert "ALARM" in text
+        assert "ANOMALY" in text
         assert "anomalous: p is at most 0.2. This false-alarm rate is" in text
         assert "estimated from the training recordings only, so expect more false alarms." in text
         lines = result.stdout.splitlines()
         (good,) = (line for line in lines if "good.wav" in line)
-        assert good.split()[0] == "ok"
+        assert good.split()[0] == "normal"
 
     def test_a_recording_outside_the_ranges_is_not_judged(self, drill, tmp_path):
         root, model = drill

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daco.detector.verdict import ScoreOptions, Verdict
 
 STDIN = "-"
-_DECISIONS = {"normal": "ok", "anomalous": "[bold red]ALARM[/bold red]"}
+_DECISIONS = {"normal": "normal", "anomalous": "[bold red]ANOMALY[/bold red]"}
 
 
 @dataclass(frozen=True)

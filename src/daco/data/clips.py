@@ -202,4 +202,4 @@ def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
         names[clip.split, clip.domain, stem_of(clip.path)].append(clip.path)
     repeated = [" = ".join(paths) for paths in names.values() if len(paths) > 1]
     if repeated:
-        yield f"{quantity(repeated, 'name')} more than once: {name_list(repeated, 3)}."
+        yield f"{quantity(repeated, 'name')} used more than once: {name_list(repeated, 3)}."

@@ -250,7 +250,7 @@ def read_folder(
         )
     if deep:
         oddities.append(
-            f"{quantity(deep, 'clip')} deeper than <domain>/ taken for clips of that domain: "
+            f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
             f"{name_list(deep)}."
         )
     note = _domain_note(clips, level * has_domains, asked=domain_level is not None)

@@ -243,11 +243,14 @@ class EmbeddingTable:
         return values
 
     def select(self, **equal: Any) -> EmbeddingTable:
-        """The clips whose columns equal the given values; None asks for a missing value."""
+        """The clips whose columns equal the given values, or one of a list of values.
+
+        None asks for a missing value.
+        """
         keep = np.ones(len(self), dtype=bool)
-        for name, wanted in equal.items():
-            values = self.column(name).tolist()
-            keep &= np.fromiter((value == wanted for value in values), dtype=bool, count=len(self))
+        for name, value in equal.items():
+            wanted = value if isinstance(value, list | tuple | set) else [value]
+            keep &= [each in wanted for each in self.column(name).tolist()]
         columns = {name: values[keep] for name, values in self.columns.items()}
         matrices = {name: matrix[keep] for name, matrix in self.matrices.items()}
         return EmbeddingTable(columns, matrices, self.metadata)

@@ -39,7 +39,7 @@ VOTE_CONFIG = "vote"
 """All configurations of the frontier grid vote."""
 
 RECOMMENDED_CONFIG = VOTE_CONFIG
-"""What ``daco fit`` does by default: the best that nobody has to choose (docs/guides/choosing.md)."""
+"""The default of ``daco fit``: every configuration votes (docs/guides/choosing.md)."""
 
 WHY_RECOMMENDED = (
     "all configurations vote. On real machines the vote came close to the best single one, which "

@@ -200,7 +200,7 @@ def test_folders_below_a_domain_belong_to_it_and_a_level_is_for_plain_folders(tm
     make(tmp_path / "pump", "old/monday/a.wav", "old/tuesday/b.wav")
     table = read_clips(tmp_path / "pump")
     assert {clip.domain for clip in table} == {"old"}
-    assert "2 clips deeper than <domain>/ taken for clips of that domain" in table.oddities[0]
+    assert "2 clips in subfolders of a domain, read as clips of that domain" in table.oddities[0]
     make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
     with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
         read_clips(tmp_path / "fan", domain_level=0)
@@ -250,7 +250,7 @@ def test_oddities_name_what_is_wrong(tmp_path):
     assert read_clips(tmp_path / "pump").oddities == (
         "1 clip of zero bytes: source/empty.wav.",
         "pump: no target clip among the training clips.",
-        "pump: 1 name more than once: source/a.flac = source/a.wav.",
+        "pump: 1 name used more than once: source/a.flac = source/a.wav.",
     )
     make(tmp_path / "pump", "target/a.wav")
     assert (

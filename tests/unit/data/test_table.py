@@ -150,6 +150,7 @@ def test_select_by_value_and_by_missing_value():
     assert train.column("label").tolist() == [0, 0]
     np.testing.assert_array_equal(train.matrix("mean"), X[[0, 3], :2])
     assert len(table.select(machine="valve")) == 0
+    assert table.select(machine=["valve", "pump"], label=[0, 1, None]).machines == ("pump",)
 
 
 def test_unknown_names_are_answered_with_the_known_ones():

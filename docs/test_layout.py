@@ -1,0 +1,44 @@
+"""The built manual in a browser; ``make docs`` runs this after the build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browser_pages import DESK, PHONE, started_browser, watched_page
+
+MANUAL = Path(__file__).parent / "_build" / "html"
+PAGES = sorted(
+    page.relative_to(MANUAL).as_posix()
+    for page in MANUAL.rglob("*.html")
+    if not page.is_relative_to(MANUAL / "_modules") and page.name != "genindex.html"
+)
+OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+WIDE_CODE = """() => [...document.querySelectorAll('.bd-article pre')]
+    .filter(block => block.scrollWidth > block.clientWidth + 1)
+    .map(block => block.textContent.split('\\n').sort((a, b) => b.length - a.length)[0])"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started_browser() as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_text_and_code_fit(name, browser):
+    for viewport in (DESK, PHONE):
+        address = (MANUAL / name).as_uri()
+        with watched_page(browser, address, viewport) as (page, _, requests):
+            assert page.evaluate(OVERFLOW) <= 0, f"wider than {viewport['width']} px"
+            assert viewport is PHONE or page.evaluate(WIDE_CODE) == []
+            assert not [request for request in requests if request.startswith("http")]
+
+
+def test_the_search_works_without_a_network(browser):
+    address = (MANUAL / "search.html").as_uri() + "?q=calibrate"
+    with watched_page(browser, address) as (page, _, requests):
+        page.wait_for_selector("#search-results li a")
+        titles = page.locator("#search-results li > a").all_inner_texts()
+    assert any("alarm" in title.lower() for title in titles), titles
+    assert not [request for request in requests if request.startswith("http")]
