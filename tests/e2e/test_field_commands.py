@@ -119,7 +119,7 @@ class TestFit:
     def test_by_default_all_configurations_vote_on_all_weight_free_views(self, drill, tmp_path):
         root, _ = drill
         text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco").stdout.split())
-        assert "Configuration vote: all configurations vote." in text
+        assert "Configuration vote: all configurations vote: on" in text
         assert "Views: mod, mod60, env, cep. The view mod finds the most similar normal." in text
         shown = " ".join(ok("inspect", tmp_path / "m.daco").stdout.split())
         assert "readout mod+mod60+env+cep; 984 values" in shown

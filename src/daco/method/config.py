@@ -42,8 +42,8 @@ RECOMMENDED_CONFIG = VOTE_CONFIG
 """The default of ``daco fit``: every configuration votes (docs/guides/choosing.md)."""
 
 WHY_RECOMMENDED = (
-    "all configurations vote. On real machines the vote came close to the best single one, which "
-    "nobody knows beforehand"
+    "all configurations vote: on real machines the vote came close to the best single "
+    "configuration, which is not known in advance"
 )
 
 RAW_CONFIG = "raw-k1"

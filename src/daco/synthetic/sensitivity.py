@@ -154,24 +154,24 @@ class Sensitivity:
         """What the numbers do not say."""
         if self.recorded and not self.in_model:
             yield (
-                f"The model is of {self.machine}, but the recordings are of "
-                f"{name_list(self.recorded)} and none of them is in the model. If that is another "
-                "machine, the rates mean nothing for this model."
+                f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
+                "and none of them is in the model: if that is another machine, the rates do "
+                "not hold for the model's."
             )
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
                 low = Rate(clips, clips).interval[0]
                 yield (
-                    f"Only {quantity(clips, 'recording')} of {domain} measured each rate there. "
-                    f"Even if all are caught, the true rate may be {low:.2f}."
+                    f"each rate in {domain} comes from {quantity(clips, 'recording')}: if {clips} "
+                    f"of {clips} are caught, the true rate may still be {low:.2f}."
                 )
         for domain in self.domains:
             alarms = self.false_alarm(domain)
             if alarms.interval[0] > self.false_alarm_rate:
                 yield (
-                    f"{alarms.caught} of {alarms.clips} {domain} recordings are anomalous without "
-                    f"a fault, more than the model's rate of {self.false_alarm_rate:g} allows. The "
-                    "rates of faults there mean little."
+                    f"{alarms.caught} of {alarms.clips} {domain} recordings are flagged without a "
+                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows: "
+                    "catching a fault there proves little."
                 )
 
     def rows(self) -> Iterator[dict[str, Any]]:
