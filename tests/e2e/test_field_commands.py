@@ -634,7 +634,7 @@ class TestUpdate:
         assert "Left out 2 clips of other domains than night" in result.stderr
         assert MachineModel.load(model).domain_sizes == {"day": 16, "night": 10}
         result = run("update", model, tmp_path / "new", "--domain", "dusk")
-        assert "none of them 'dusk'" in str(result.exception)
+        assert "none of them is 'dusk'" in str(result.exception)
 
 
 class TestInspect:

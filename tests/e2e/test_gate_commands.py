@@ -151,7 +151,7 @@ def test_a_normal_is_removed_and_comes_back(model):
     content, name = model.read_bytes(), before.clip_names[15]
     said = ok("update", model, "--remove", name, "--remove", before.clip_names[0])
     assert "Removed 2 normals. There are now 20." in said
-    assert "bearing.daco.previous: daco update --undo restores it" in said
+    assert "bearing.daco.previous. daco update --undo restores it" in said
     after = MachineModel.load(model)
     assert name not in after.clip_names
     assert after.domain_sizes == {"source": 11, "target": 9}

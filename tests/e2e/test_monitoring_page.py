@@ -170,7 +170,7 @@ def test_an_alarm_is_acknowledged_with_a_comment_and_stays_closed(browser, servi
         page.locator(".alarm.open", has_text="press").get_by_role("link").click()
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("Your name").fill("Kim")
-        page.get_by_label("What was found").fill("loose belt, tightened")
+        page.get_by_label("What did you find").fill("loose belt, tightened")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         expect(page.locator(".alarm.open")).to_have_count(0)
         page.reload()
@@ -190,11 +190,11 @@ def test_an_acknowledgement_that_fails_is_taken_back(browser, service):
         page.route("**/acknowledge", lambda route: route.abort(), times=1)
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("Your name").fill("Kim")
-        page.get_by_label("What was found").fill("nothing")
+        page.get_by_label("What did you find").fill("nothing")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         expect(page.locator("dialog .problem")).to_contain_text("Not saved")
         expect(page.locator(".alarm.open")).to_have_count(1)
-        expect(page.get_by_label("What was found")).to_have_value("nothing")
+        expect(page.get_by_label("What did you find")).to_have_value("nothing")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         expect(page.locator(".alarm.open")).to_have_count(0)
 
@@ -220,7 +220,7 @@ def test_an_alarm_is_answered_and_its_clips_say_so(browser, service):
         expect(page.locator(".decisions").first).to_contain_text(
             "from the training recordings only"
         )
-        expect(page.locator(".decisions").first).to_contain_text("Faults found: 1 of 1 clip")
+        expect(page.locator(".decisions").first).to_contain_text("1 of 1 clip with a fault")
     answers = service.get("/v1/machines/answered/feedback").json()["answers"]
     assert [each["answered_by"] for each in answers] == ["Lee", "Kim", "Kim", "Kim"]
 
@@ -233,8 +233,8 @@ def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser
         service.score(normal(), "press")
         page.get_by_text("How daco decides").click()
         page.get_by_role("button", name="Declare healthy").click()
-        expect(page.locator("dialog")).to_contain_text("a fault would be learned")
-        page.get_by_label("Clips to take as healthy").fill("30")
+        expect(page.locator("dialog")).to_contain_text("daco would learn the fault")
+        page.get_by_label("Number of healthy clips").fill("30")
         page.get_by_label("Your name").fill("Kim")
         page.get_by_role("button", name="It is healthy").click()
         expect(page.locator(".decisions").first).to_contain_text(
@@ -464,7 +464,7 @@ def test_text_of_others_is_inert(browser, service):
         expect(page.locator(".clip-panel h2")).to_have_text("<img src=x onerror=alert(3)>.wav")
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("Your name").fill("<script>alert(4)</script>")
-        page.get_by_label("What was found").fill("<img src=x onerror=alert(5)>")
+        page.get_by_label("What did you find").fill("<img src=x onerror=alert(5)>")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         page.locator(".past-box summary").click()
         expect(page.locator(".comment")).to_have_text("<img src=x onerror=alert(5)>")
@@ -522,7 +522,7 @@ def test_a_token_is_asked_for_and_kept_from_scripts(browser, tmp_path):
         expect(page.locator(".problem")).to_have_text("That is not the token of this service.")
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.locator("main")).to_contain_text("There is no model")
+        expect(page.locator("main")).to_contain_text("has no model yet")
         expect(page.locator("#live")).to_have_text("Live")
         assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [
             0,

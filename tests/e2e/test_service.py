@@ -177,7 +177,7 @@ class TestReading:
         heard = glance(service, machine)
         assert heard["status"] == "ok"
         assert heard["last"]["machine"] == machine
-        assert heard["drift"]["sentence"].startswith("too few clips")
+        assert heard["drift"]["sentence"].startswith("There are too few clips")
         wait_until(lambda: glance(service, machine)["last_24h"] == {"clips": 1, "anomalous": 0}, 30)
 
     def test_too_many_anomalous_clips_are_a_stale_calibration(self, service, machine):

@@ -98,7 +98,7 @@ def test_clips_that_cannot_be_judged_open_alarms_of_their_own_kind(plant):
     assert text.count(" off  ") == 3
     assert " recorder fault " in text
     assert "off: level -5" in text
-    assert "ALARM 1 of press, 3 of the last 5 clips off" in text
+    assert "ALARM 1 of press: 3 of the last 5 clips are off" in text
     assert "5 clips, 0 anomalous, 3 off, 1 recorder fault, 1 alarm" in " ".join(text.split())
     with Store.open(database(plant)) as store:
         assert [(alarm.kind, alarm.clip_ids) for alarm in store.alarms()] == [("off", (2, 3, 5))]

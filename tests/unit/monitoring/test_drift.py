@@ -87,7 +87,7 @@ def test_a_calibration_that_holds_is_called_stale_about_as_seldom_as_stated():
 def test_few_clips_are_an_alarm_and_no_drift():
     drift = drift_of(judged(FEWEST - 1, FEWEST - 1), 0.1)
     assert not drift.stale
-    assert drift.sentence.startswith("too few clips")
+    assert drift.sentence.startswith("There are too few clips")
     assert drift_of(judged(FEWEST, FEWEST), 0.1).stale
 
 
@@ -97,7 +97,7 @@ def test_a_small_domain_cannot_drift_unseen_in_the_total():
     assert drift.stale
     assert drift.by_domain["target"].stale
     assert not drift.by_domain["source"].stale
-    assert "0.50 of the last 40 clips of domain target are anomalous" in drift.sentence
+    assert "50 % of the last 40 clips of domain target are anomalous" in drift.sentence
     assert drift.remedy == "daco calibrate 'a b.daco' NEW_NORMALS --domain target"
 
 
