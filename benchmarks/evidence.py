@@ -15,6 +15,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import spearmanr
 
 import daco
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
@@ -122,6 +123,14 @@ def show_bases(grid, machines: dict[str, Machine]) -> None:
         print(f"| `{base.name}` | {' | '.join(cells)} | {omega:.1f} | {span} | {cut} |")
     excluded = ", ".join(veto.excluded) or "none"
     print(f"\nVeto ({veto.basis}): limit {100 * veto.limit:.1f}; excluded: {excluded}")
+    for name, kept in (("excluded", ~veto.kept), ("kept", veto.kept)):
+        if kept.any():
+            low, high = 100 * veto.score[kept].min(), 100 * veto.score[kept].max()
+            print(f"Pseudo scores of the {name}: {low:.1f} to {high:.1f}")
+    for name, machine in machines.items():
+        true = [machine.score(i) for i in range(len(grid))]
+        found = spearmanr(machine.pseudo.score, true).statistic
+        print(f"Rank correlation of pseudo and official score, {name}: {found:+.2f}")
 
 
 def main() -> None:

@@ -92,13 +92,18 @@ def truth_of(names: list[str]) -> list[np.ndarray]:
     return [parts[:, 3], parts[:, 2], (parts[:, 4] == "anomaly").astype(int)]
 
 
+def real_vectors(folder: Path, name: str) -> tuple:
+    """Vectors by view, and split, domain and label of the clips."""
+    vectors = {}
+    for view in VIEWS:
+        data = np.load(folder / f"{name}_{'logmel_mod' if view == 'mod' else view}.npz")
+        vectors[view] = data[data.files[0]].astype(np.float32)
+    return vectors, *truth_of(data["file_name"].tolist())
+
+
 def real_machines(folder: Path) -> Iterator[Machine]:
     for name in ("fan", "bearing"):
-        vectors = {}
-        for view in VIEWS:
-            data = np.load(folder / f"{name}_{'logmel_mod' if view == 'mod' else view}.npz")
-            vectors[view] = data[data.files[0]].astype(np.float32)
-        yield machine_of(name, "real", vectors, *truth_of(data["file_name"].tolist()))
+        yield machine_of(name, "real", *real_vectors(folder, name))
 
 
 def published_machines(folder: Path) -> Iterator[Machine]:
@@ -332,6 +337,30 @@ def show_robustness(machines: list[Machine]) -> None:
     show("Points won with a constant member, and", header, rows)
 
 
+def show_few_normals(folder: Path, draws: int = 12) -> None:
+    """The vote with few normals: all target clips, and source clips that are drawn."""
+    cases = [(["mod"], "conf-soft-m0-k1"), (["mod"], "vote"), (SETS[-1].split("+"), "vote")]
+    found: dict[int, list] = {50: [], 100: [], 200: [], 500: []}
+    data = [real_vectors(folder, name) for name in ("fan", "bearing")]
+    for n, draw in itertools.product(found, range(draws)):
+        metrics = []
+        for vectors, split, domain, label in data:
+            rng, train, test = np.random.default_rng(draw), split == "train", split == "test"
+            rows = np.flatnonzero(train & (domain == "target"))
+            source = np.flatnonzero(train & (domain == "source"))
+            rows = np.append(rows, rng.choice(source, n - len(rows), replace=False))
+            columns = []
+            for views, config in cases:
+                bank = daco.NormalBank({v: vectors[v][rows] for v in views}, domain[rows])
+                columns.append(bank.score({v: vectors[v][test] for v in views}, [config])[:, 0])
+            scores = np.stack(columns, axis=1)
+            metrics.append(grid_metrics(scores, label[test], domain[test]).values)
+        found[n].append(100 * harmonic_mean(np.concatenate(metrics, axis=1), 1))
+    header = ["normals", *(f"{config}, {'+'.join(views)}" for views, config in cases)]
+    rows = [[n, *np.mean(values, axis=0)] for n, values in found.items()]
+    show("Few normals, real machines without a network", header, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, help="folder for the vectors of synthetic machines")
@@ -344,6 +373,8 @@ def main() -> None:
     show_variants(machines)
     show_rules(machines)
     show_robustness(machines)
+    if shared.is_dir():
+        show_few_normals(shared / "real" / "embeddings")
 
 
 if __name__ == "__main__":

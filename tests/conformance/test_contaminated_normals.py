@@ -118,7 +118,7 @@ def test_detection_stays_within_one_fault_of_the_clean_model(recordings, faults,
 def test_a_model_that_a_silent_normal_mutes_is_refused(recordings, machine):
     failure = fitted(contaminated(recordings, machine, "silent"), keep_suspicious=True)
     assert isinstance(failure, DataError)
-    assert f"{machine}: Nothing is anomalous to this model" in str(failure)
+    assert f"{machine}: The model finds nothing anomalous" in str(failure)
 
 
 VIEWS = ("logmel_mod", "mod60", "env", "cep", "mn04")

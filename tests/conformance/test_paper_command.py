@@ -445,7 +445,7 @@ def test_without_its_tables_the_document_says_why_there_is_no_figure(copy, tmp_p
     out = tmp_path / "paper.md"
     assert run(copy, "--out", out).exit_code == 1
     text = out.read_text(encoding="utf-8")
-    assert "could not be drawn: results/e3_config_grid.csv is not there." in text
+    assert "could not be drawn: results/e3_config_grid.csv does not exist." in text
     assert not list(tmp_path.glob("*.svg"))
 
 
@@ -485,7 +485,7 @@ def test_a_changed_number_and_missing_files_are_named(copy):
     assert "Not as expected - Section" in text  # differences come first
     assert "Table II, oracle, EAT: printed 59.76, recomputed 60." in text
     assert "results/e45_eat_grid.csv says 59.7621" in text
-    assert re.search(r"results/e6_efficiency.txt is not there. \d+ values rest on it.", text)
+    assert re.search(r"results/e6_efficiency.txt does not exist. \d+ values rest on it.", text)
 
 
 CLIPS = "release/scores/raw-k1/dev/anomaly_score_fan_section_00_test.csv"

@@ -28,6 +28,12 @@ def result():
     return daco.study(real_table("fan", "bearing"), grid=configs, n_splits=10, workers=1)
 
 
+def test_the_evidence_has_the_same_table():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("real-machines:")[1].split("\n", 1)[1].split("\n\n")[0]
+    assert table in (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+
+
 def test_the_table_of_real_machines(result):
     rows = readme_rows()
     assert len(rows) == 5

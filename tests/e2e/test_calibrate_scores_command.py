@@ -219,7 +219,7 @@ def test_systems_of_one_name_are_told_apart_by_their_folders(tables, tmp_path):
         (["own.csv", "--embeddings", "own.csv"], "own.csv"),
         (["own.csv", "fan.csv"], "fan.csv: pump lacks scores of normals"),
         (["fan.csv", "own.csv"], "fan.csv: pump lacks scores of normals"),
-        (["own.csv", "few.csv"], "few.csv has none, or several, of 1 clip: fan/050.wav"),
+        (["own.csv", "few.csv"], "few.csv has no row or several for 1 clip: fan/050.wav"),
         (["own.csv", "--embeddings", "half.parquet"], "The embedding table (pump, section 00) has"),
     ],
 )

@@ -119,7 +119,7 @@ def test_several_systems_are_ranked_and_the_broken_one_is_named(after, tmp_path)
     text = " ".join(result.split())
     assert " 2 task2/" in text
     assert " 3 task2/" not in text
-    assert "anomaly_score_Sander_section_00_test.csv: 24 rows with a name that is no clip's" in text
+    assert "anomaly_score_Sander_section_00_test.csv: 24 rows with an unknown name" in text
     assert "The official evaluator matches rows by their sorted position" in text
     assert "1 of 3 systems could not be evaluated" in text
 

@@ -119,7 +119,7 @@ class TestFit:
     def test_by_default_all_configurations_vote_on_all_weight_free_views(self, drill, tmp_path):
         root, _ = drill
         text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco").stdout.split())
-        assert "configuration vote: every way of scoring votes" in text
+        assert "configuration vote: all configurations vote" in text
         assert "views mod, mod60, env, cep; the most similar normal is that of mod" in text
         shown = " ".join(ok("inspect", tmp_path / "m.daco").stdout.split())
         assert "readout mod+mod60+env+cep; 984 values" in shown

@@ -79,7 +79,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     )
     assert "modulation is caught from" in text
     assert "12 are in the model and were left out of it" in text
-    assert "caution: 6 new recordings stand behind each rate there" in text
+    assert "caution: each rate in new comes from 6 recordings" in text
     document = json.loads(out.read_text())
     assert document["clips"] == {"new": 6, "old": 6}
     assert document["model_sha256"] == MachineModel.load(motor / "motor.daco").sha256
@@ -113,7 +113,7 @@ def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
     text = said("sensitivity", *copied)
     assert "the model is of" not in text
     assert "2 are in the model" in text
-    assert "caution: 1 new recording stands behind each rate there" in text
+    assert "caution: each rate in new comes from 1 recording" in text
 
 
 def test_a_louder_alarm_catches_less(motor, tmp_path):

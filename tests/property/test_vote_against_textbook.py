@@ -214,7 +214,7 @@ def test_views_that_do_not_fit_are_refused(machine):
         bank.score({"mod": Y, "cep": Y[:3, :4]}, "vote")
     with pytest.raises(InputError, match="at least one view"):
         daco.NormalBank({}, DOMAINS)
-    with pytest.raises(InputError, match="is no vote"):
+    with pytest.raises(InputError, match="is not a vote"):
         bank.members("raw-k1")
 
 

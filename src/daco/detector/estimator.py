@@ -240,7 +240,7 @@ class DACo(_Detector):
             codes = match_domains(domains, self.domains_, len(scores), "domains")
         rows = join_views(self._embeddings(X, reset=False), self.bank_.bands)[0]
         if not self.bank_.nearest(rows)[1].all():
-            raise InputError("Clips of the bank are not new to it. Calibrate with others.")
+            raise InputError("Some of these clips are in the bank. Calibrate with other clips.")
         kept = ~np.isin(self._new[1], codes)
         new_codes = np.concatenate([self._new[1][kept], codes]).astype(np.int32)
         self._new = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype), new_codes

@@ -205,8 +205,7 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
             raise DataError(
                 f"{count} of {sizes[domain]} normals of {domain} are suspicious, more than a "
                 f"third: {name_list(listed, _LISTED)}. Listen to them, and record or choose other "
-                "normals. If they are what the machine sounds like, insist with "
-                "--keep-suspicious."
+                "normals. If the machine really sounds like this, pass --keep-suspicious."
             )
 
 
@@ -230,9 +229,9 @@ def require_hearing(model: MachineModel) -> None:
         far &= moved.domains[moved.origin] == name
         if far.any() and not scored.alarms[far].any():
             raise DataError(
-                f"Nothing is anomalous to this model in {name}: {int(far.sum())} vectors that "
-                f"are {_MOVED[0]:g} to {_MOVED[-1]:g} times as far from the normals as these are "
-                f"from each other all pass. {_DEAF if scorers_of(model.config) else _TOO_FEW}"
+                f"The model finds nothing anomalous in {name}, not even {int(far.sum())} vectors "
+                f"{_MOVED[0]:g} to {_MOVED[-1]:g} times as far from the normals as these are from "
+                f"each other. {_DEAF if scorers_of(model.config) else _TOO_FEW}"
             )
 
 

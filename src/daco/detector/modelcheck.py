@@ -126,14 +126,14 @@ def check_fields(model: Mapping[str, Any]) -> None:
     if list(domains) != sorted(set(domains)) or not domains:
         raise InputError(f"The domains must be different and sorted. Got {domains!r}.")
     if len(domains) > MAX_DOMAINS:
-        raise InputError(f"A model tells at most {MAX_DOMAINS} domains apart. Got {len(domains)}.")
+        raise InputError(f"A model has at most {MAX_DOMAINS} domains. Got {len(domains)}.")
     require_rate(model["false_alarm_rate"])
     _check_arrays(model)
     _check_clips(model, len(model["embeddings"]))
     if model["frontend"] is not None:
         bands, views = model["bands"], model["frontend"].views
         if len(views) != (len(bands.names) if isinstance(bands, Views) else 1):
-            raise InputError(f"The network has {len(views)} views, the embeddings other ones.")
+            raise InputError(f"The network has {len(views)} views, but the embeddings do not.")
         for view in views:
             _check_frontend(view)
     _check_provenance(model["provenance"])
@@ -151,7 +151,7 @@ def _check_basis(model: Mapping[str, Any]) -> None:
         complete = complete and dated and each.get("kind") in KINDS and is_whole(each.get("clips"))
         complete = complete and is_whole(each.get("sessions", 1), least=1)
     if not complete:
-        raise InputError("The basis must say for each domain what its reference scores rest on.")
+        raise InputError("The basis must describe the reference scores of each domain.")
 
 
 def _check_arrays(model: Mapping[str, Any]) -> None:

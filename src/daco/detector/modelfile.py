@@ -190,7 +190,7 @@ def _metadata(data: bytes) -> dict[str, str]:
     try:
         text = data[_LENGTH.size : _LENGTH.size + length].decode()
     except UnicodeDecodeError:
-        raise ModelError("not a model of daco, or damaged: the header is no UTF-8 text.") from None
+        raise ModelError("not a model of daco, or damaged: the header is not UTF-8 text.") from None
     metadata = _parse(text, "header").get("__metadata__")
     if not isinstance(metadata, dict):
         metadata = {}
@@ -207,7 +207,7 @@ def _metadata(data: bytes) -> dict[str, str]:
     if sorted(metadata) != sorted(_METADATA):
         raise ModelError(f"damaged: the metadata must be {', '.join(_METADATA)}.")
     if not is_sha256(metadata["sha256"]):
-        raise ModelError("damaged: its hash is no SHA-256.")
+        raise ModelError("damaged: its hash is not a SHA-256.")
     return metadata
 
 
@@ -218,9 +218,9 @@ def _parse(text: str, what: str) -> dict[str, Any]:
     except ModelError:
         raise
     except (ValueError, RecursionError):
-        raise ModelError(f"not a model of daco, or damaged: the {what} is no JSON.") from None
+        raise ModelError(f"not a model of daco, or damaged: the {what} is not JSON.") from None
     if not isinstance(parsed, dict):
-        raise ModelError(f"damaged: the {what} is no JSON object.")
+        raise ModelError(f"damaged: the {what} is not a JSON object.")
     if _is_deeper(parsed, MAX_DEPTH):
         raise ModelError(f"damaged: the {what} is nested more than {MAX_DEPTH} deep.")
     return parsed
@@ -316,7 +316,7 @@ def _unpack_names(array: NDArray[Any], count: int) -> tuple[str, ...]:
     try:
         return tuple(raw.decode().split("\0"))
     except UnicodeDecodeError:
-        raise ModelError("damaged: the clip names are no UTF-8 text.") from None
+        raise ModelError("damaged: the clip names are not UTF-8 text.") from None
 
 
 def _unpack_hashes(array: NDArray[Any] | None, count: int) -> tuple[str, ...]:
@@ -365,7 +365,7 @@ def _hash(schema: int, document: Mapping[str, Any], tensors: Mapping[str, NDArra
     try:
         digest = hashlib.sha256(f"{FORMAT} {schema}\n{_canonical(document)}\n".encode())
     except UnicodeEncodeError:
-        raise ModelError("the description contains what is no text in UTF-8.") from None
+        raise ModelError("the description contains text that is not UTF-8.") from None
     except ValueError:
         raise ModelError("damaged: the description contains NaN or infinity.") from None
     for name in _TENSORS:

@@ -211,7 +211,7 @@ def readout_for(
     if len(names) > 1:
         raise InputError(
             f"{source} has no {' and no '.join(map(repr, missing))}, which are views of the model. "
-            f"It has {name_list(table.readouts)}. Embed the clips as the model's were."
+            f"It has {name_list(table.readouts)}. Embed the clips as those of the model."
         )
     return table.readouts[0]
 
@@ -227,7 +227,7 @@ def require_alike(given: Frontend | None, wanted: Frontend | None, source: Locat
     if len(given.views) != len(wanted.views):
         raise InputError(
             f"{source}: its embeddings have {quantity(given.views, 'view')}, those of the model "
-            f"{len(wanted.views)}. Embed the clips as the model's were."
+            f"{len(wanted.views)}. Embed the clips as those of the model."
         )
     for theirs, ours in zip(given.views, wanted.views, strict=True):
         for field in fields(Frontend):
@@ -235,7 +235,7 @@ def require_alike(given: Frontend | None, wanted: Frontend | None, source: Locat
             if made != needed and field.name != "seconds":
                 raise InputError(
                     f"{source}: its embeddings were made with {field.name} {made!r}, those of the "
-                    f"model with {needed!r}. Embed the clips as the model's were."
+                    f"model with {needed!r}. Embed the clips as those of the model."
                 )
 
 
@@ -369,7 +369,7 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
         if unnamed and len(unnamed) < len(group):
             raise DataError(
                 f"{title}: {quantity(unnamed, 'clip')} without a domain among clips that have one: "
-                f"{name_list(unnamed)}. Say which domain they belong to, or leave them out."
+                f"{name_list(unnamed)}. Give their domain, or leave them out."
             )
         groups[title] = group
     return groups, oddities

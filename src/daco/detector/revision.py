@@ -61,7 +61,7 @@ def add_normals(
     new, when = _rows(model, X), timestamp()
     if calibrate and len(new) < 2:
         raise InputError(
-            "One new clip cannot be halved: calibrate with two clips or more, 25 if you can."
+            "One new clip is not enough: calibrate with at least two clips, better with 25."
         )
     count, labels = len(new), [model.domains[code] for code in model.clip_domains]
     known, added = model.sessions, parse_sessions(sessions, count)
@@ -111,7 +111,9 @@ def remove_normals(
     labels = [model.domains[model.clip_domains[row]] for row in rows]
     lost = sorted(set(model.domains) - set(labels))
     if lost:
-        raise InputError(f"These are all normals of {name_list(lost)}. Leave at least one of each.")
+        raise InputError(
+            f"{name_list(lost)} would have no normals. Keep at least one of each domain."
+        )
     done = {"action": "removed", "clips": len(model) - len(rows), "names": list(names)[:_NAMED]}
     return _revise(
         model,
@@ -164,8 +166,8 @@ def calibrate_with(
     copies = [name for name, row in zip(names, new, strict=True) if row.tobytes() in known]
     if copies:
         raise InputError(
-            f"{quantity(copies, 'clip')} in the model's bank already: {name_list(copies)}. "
-            "Calibrate with recordings that the model does not have."
+            f"The bank has {quantity(copies, 'clip')} of these already: {name_list(copies)}. "
+            "Calibrate with recordings that are not in the model."
         )
     if domains is None:
         codes = model.bank.examine(new, model.config).weights.argmax(axis=1)

@@ -84,7 +84,7 @@ def supported_rate(clip_domains: Iterable[Any]) -> float:
     """
     _, sizes = np.unique(np.asarray(list(clip_domains), dtype=str), return_counts=True)
     if not len(sizes):
-        raise InputError("No normal clip supports any false-alarm rate. Give at least one.")
+        raise InputError("A false-alarm rate needs at least one normal clip.")
     return 1 / (int(sizes.min()) + 1)
 
 

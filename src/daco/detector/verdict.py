@@ -167,7 +167,7 @@ def judge(
     parse_aggregate(options.aggregate)
     if listener.frontend != model.frontend:
         raise InputError(
-            "The listener embeds recordings in another way than the normals of this model."
+            "The listener does not embed recordings as the normals of this model were embedded."
         )
     recording = listener.embed(source, window=options.window, hop=options.hop, limits=limits)
     return verdict_of(model, recording, name=name, aggregate=options.aggregate)
@@ -329,7 +329,7 @@ def _opinion(
         if counts:
             families.setdefault(member.base.family, []).append(bool(says) != alarm)
     dissent = [family for family, differs in families.items() if 2 * sum(differs) > len(differs)]
-    who = f"; most of {name_list(dissent)} dissent" if dissent else ""
+    who = f"; most of {name_list(dissent)} disagree" if dissent else ""
     return [f"vote: {count} of {total} members call it anomalous{who}"]
 
 

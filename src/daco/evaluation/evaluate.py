@@ -206,12 +206,12 @@ def _evaluate(
         silent = [file.path.name for key, file in scores.items() if key not in known]
         if silent:
             problems.append(
-                f"{quantity(silent, 'file')} with names that do not say label and domain "
-                f"({name_list(silent, 3)}). Give the truth, a checkout of the official evaluator."
+                f"{quantity(silent, 'file')} with names that contain no label and domain "
+                f"({name_list(silent, 3)}). Pass a checkout of the official evaluator as truth."
             )
         wanted = _machines_of(year, scores)
         notes.append(
-            "Labels and domains are those in the file names: a clip without a row is not noticed."
+            "Labels and domains come from the file names, so a missing clip cannot be noticed."
         )
     else:
         measured = measured or truth_year(truth)
@@ -245,9 +245,9 @@ def _evaluate(
         if machine is not None:
             machines.append(machine)
     if not machines and not problems:
-        problems.append("no score file is of a machine of the truth.")
+        problems.append("no score file belongs to a machine of the truth.")
     if len({each.official for each in machines}) > 1:
-        problems.append("machines with one domain and with several. Evaluate them apart.")
+        problems.append("some machines have one domain, some several. Evaluate them separately.")
     if problems:
         return None
     source = _FROM_NAMES if truth is None else str(truth)

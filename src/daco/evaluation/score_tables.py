@@ -107,7 +107,7 @@ def read_score_table(path: Path | str) -> ScoreTable:
         for rows, what in (
             (clips[~np.isfinite(clips["score"])], "has no finite number in the column 'score'"),
             (test[~np.isfinite(test[numbers]).all(axis=1)], "has no finite weight"),
-            (clips[clips.duplicated(["machine", "section", "split", "path"])], "is there twice"),
+            (clips[clips.duplicated(["machine", "section", "split", "path"])], "has two rows"),
             (normals[normals["label"] == 1], "is of the split 'train', but an anomaly"),
             (normals[normals["domain"].isna()], "is of the split 'train', but has no domain"),
         ):
@@ -118,7 +118,7 @@ def read_score_table(path: Path | str) -> ScoreTable:
 
 def _read_file(path: Path) -> dict[str, list[Any]]:
     if parse_file_name(HELD_OUT.sub(r"\1_test", path.name)):
-        raise InputError("one of the files of a challenge. Give their folder.")
+        raise InputError("this is one score file of a challenge. Give its folder.")
     header, rows = read_rows(path, _is_used)
     if "score" not in header:
         raise InputError("there is no column 'score'.")
@@ -182,5 +182,5 @@ def match_names(names: Iterable[str], paths: Iterable[str], where: str) -> Indic
             return np.concatenate(rows)
     wrong = [name for name, each in zip(wanted, rows, strict=True) if len(each) != 1]
     raise InputError(
-        f"{where} has none, or several, of {quantity(wrong, 'clip')}: {name_list(wrong)}."
+        f"{where} has no row or several for {quantity(wrong, 'clip')}: {name_list(wrong)}."
     )

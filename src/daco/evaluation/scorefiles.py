@@ -148,7 +148,7 @@ def write_decisions(
     values = np.asarray(decisions)
     _require_clips(machine, names, values)
     if not ((values == 0) | (values == 1)).all():
-        raise InputError(f"Machine {machine!r}: a decision is 1 for an alarm and 0 for none.")
+        raise InputError(f"Machine {machine!r}: a decision must be 1 (anomalous) or 0 (normal).")
     texts = (str(int(value)) for value in values)
     return _write(folder, (machine, section, DECISIONS), names, texts)
 
@@ -177,9 +177,7 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
         before, parsed = len(wrong), _parse(path.name)
         if parsed is None:
             usual = score_file_name("<machine>")
-            wrong.append(
-                f"{path.name}: not a name such as {usual}, so that nothing tells its machine."
-            )
+            wrong.append(f"{path.name}: the machine is unknown, because the name is not {usual}.")
             continue
         kind, machine, section, year, domain = parsed
         try:
@@ -227,7 +225,7 @@ def parse_rows(
                 what = f"{fault} (these files have no header)" if first else fault
                 wrong[what].append(f"line {reader.line_num} ({','.join(row)[:60]})")
     except csv.Error as error:
-        wrong["not to be read"].append(f"line {reader.line_num} ({error})")
+        wrong["unreadable"].append(f"line {reader.line_num} ({error})")
     if not rows and not wrong:
         problems.append(f"{where}: empty.")
     problems += [f"{where}: {what}: {name_list(lines, _SHOWN)}." for what, lines in wrong.items()]
@@ -246,7 +244,7 @@ def _fault(row: Sequence[str], kind: str, before: Mapping[str, float]) -> str | 
         return "not finite"
     if kind == DECISIONS and value not in (0, 1):
         return "neither 0 nor 1"
-    return "a clip that was there before" if stem_of(row[0].strip()) in before else None
+    return "a repeated clip" if stem_of(row[0].strip()) in before else None
 
 
 def _require_clips(machine: str, names: Sequence[str], values: NDArray[np.generic]) -> None:
@@ -348,8 +346,8 @@ def values_by_clip(
             rows[stem] = row
     absent = [stem for stem in truth.clips if stem not in rows]
     for names, noun, what in (
-        (wrong, "row", "with a name that is no clip's"),
-        (twice, "row", "of a clip that was there under another name"),
+        (wrong, "row", "with an unknown name"),
+        (twice, "row", "of a clip that has another row"),
         (absent, "clip", "without a row"),
     ):
         if names:

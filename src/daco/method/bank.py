@@ -215,7 +215,7 @@ class NormalBank:
     def _members(self, config: str | ScoreConfig, part: int) -> dict[str, tuple[str, ...]]:
         base = ScoreConfig.parse(config).base
         if not base.is_vote:
-            raise InputError(f"{str(config)!r} is no vote. Use 'vote' or 'vote-paper'.")
+            raise InputError(f"{str(config)!r} is not a vote. Use 'vote' or 'vote-paper'.")
         members = {
             name: members_of(base, bands, len(self))[part]
             for name, bands in zip(self.views, self._views.bands, strict=True)

@@ -72,13 +72,13 @@ SCORERS = {
     ),
     "zmin": Scorer("", True, False, "the smallest of {n} standardised scores"),
     "vote": Scorer(
-        "", True, False, "the mean of all ways of scoring, each on the scale of its normals"
+        "", True, False, "the mean of all configurations, each on the scale of its normals"
     ),
     "vote-paper": Scorer(
         "",
         True,
         False,
-        "the mean of the paper's 51 ways of scoring, each on the scale of its normals",
+        "the mean of the paper's 51 configurations, each on the scale of its normals",
     ),
     "ext": Scorer("", True, False, "{label}"),
 }

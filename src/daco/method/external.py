@@ -86,7 +86,7 @@ class ExternalScorers:
         scores = finite_array(scorer, f"Scores of {label!r}", 1)
         if len(scores) != len(self._order):
             raise InputError(
-                f"Scores of {label!r} are of {len(scores)} clips; the bank has {len(self._order)}. "
+                f"{label!r} has {len(scores)} scores, and the bank has {len(self._order)} clips. "
                 "Give one held-out score for each normal, in the order of X."
             )
         self._tables[label] = scores[self._order]
@@ -134,7 +134,7 @@ class ExternalScorers:
         if label in self._tables:
             if scores is None or label not in scores:
                 raise InputError(
-                    f"{base.name!r} is a table of scores: give those of the clips, too, "
+                    f"{base.name!r} is a table of scores. Pass the scores of the clips, too: "
                     f"scores={{{label!r}: ...}}."
                 )
             values = finite_array(scores[label], f"Scores of {label!r}", 1)
@@ -147,8 +147,8 @@ class ExternalScorers:
             together, alone = (_anomaly_scores(label, detector, each) for each in (few, few[:1]))
             if not np.allclose(together[:1], alone, rtol=1e-3):
                 warnings.warn(
-                    f"{label} scores a clip by the clips that come with it, not by the normals "
-                    "alone. Score clips one by one, or choose another detector.",
+                    f"The scores of {label} depend on the other clips of a call, not on the "
+                    "normals alone. Score clips one by one, or choose another detector.",
                     DacoWarning,
                     stacklevel=2,
                 )
@@ -218,7 +218,7 @@ def _external_base(label: str) -> Base:
     base = parse_base(f"ext-{label}")
     if base is None:
         raise ConfigError(
-            f"The label of a scorer is a letter and letters, digits, '_', '.'. Got {label!r}."
+            f"A scorer's label is a letter, then letters, digits, '_' or '.'. Got {label!r}."
         )
     return base
 

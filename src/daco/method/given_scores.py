@@ -91,6 +91,10 @@ def calibrate_scores(
     n_splits, seed : int
         Of the criterion.
 
+    Returns
+    -------
+    CalibratedScores
+
     Examples
     --------
     >>> import daco, numpy as np
@@ -168,7 +172,7 @@ def _by_weights(
 ) -> tuple[Float64s, Float64s, Callable[..., Balance]]:
     """Scores of clips and of normals, whose weights are of true domains, and their criterion."""
     if unknown := [config.name for config in grid if config.base not in bases]:
-        raise InputError(f"{unknown[0]!r} is of no system, and there are no embeddings.")
+        raise InputError(f"No system is called {unknown[0]!r}, and there are no embeddings.")
 
     def calibrate(starts: Indices, own: Float64s, scores: Float64s, weights: Float64s) -> Float64s:
         """Scores (C, S, n) by (systems, S, N) of normals, (systems, S, n) and (S, G, n)."""

@@ -239,7 +239,7 @@ def _groups(
     tests: list[Any] = [None] * len(banks) if X_test is None else _machine_arrays(X_test, "X_test")
     for name, given in (("domains", domains), ("X_test", tests)):
         if len(given) != len(banks):
-            raise InputError(f"X has {len(banks)} machines, {name} {len(given)}.")
+            raise InputError(f"X has {len(banks)} machines, and {name} has {len(given)}.")
     shapes: dict[Hashable, list[int]] = {}
     encoded = []
     for m, (bank, test) in enumerate(zip(banks, tests, strict=True)):

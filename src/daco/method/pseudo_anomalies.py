@@ -120,13 +120,15 @@ def injected(
     paths = [str(path) for path in faults.columns["path"]]
     is_clean = kinds == ""
     if not is_clean.any() or is_clean.all():
-        raise DataError("The table of faults needs clean rows and faulted ones: daco inject.")
+        raise DataError(
+            "The table of faults needs clean rows and rows with faults. Use daco inject."
+        )
     at = {path: row for row, path in enumerate(np.array(paths)[is_clean])}
     lost = [path for path in paths if path not in at]
     if lost or len(at) != int(is_clean.sum()):
         raise DataError(
-            "Every recording of a table of faults has one clean row. "
-            f"Not so: {name_list(dict.fromkeys(lost)) or 'some are there twice'}."
+            "Every recording of a table of faults must have one clean row. "
+            f"{name_list(dict.fromkeys(lost)) or 'Some recordings'} have none or several."
         )
     if X is None:
         rows = _named(list(at), names)
@@ -190,11 +192,11 @@ def moved_normals(
     """
     X = as_embeddings(X)
     if not strengths or not all(0 < each < np.inf for each in strengths):
-        raise InputError(f"Strengths are numbers above 0. Got {list(strengths)!r}.")
+        raise InputError(f"Strengths must be numbers above 0. Got {list(strengths)!r}.")
     if min(per_domain, repeats) < 1:
         raise InputError("per_domain and repeats must be at least 1.")
     if len(X) < 2:
-        raise NotEnoughClipsError("Pseudo-anomalies are made of 2 normal clips or more. Got 1.")
+        raise NotEnoughClipsError("Pseudo-anomalies need at least 2 normal clips. Got 1.")
     names, codes = encode_domains(domains, len(X))
     typical = NormalBank(X, domains).leave_one_out(RAW_CONFIG)[:, 0]
     rng = np.random.default_rng(seed)
@@ -264,8 +266,8 @@ def _found(clean: Floats, paths: Sequence[str], X: Floats, names: Sequence[str])
     """The row of each clean vector among the normals, by sound; -1 where it is not there."""
     if len(X) != len(names) or X.shape[1] != clean.shape[1]:
         raise InputError(
-            f"There are {len(names)} names of normals and X has the shape {X.shape}; the faults "
-            f"have {clean.shape[1]} values. Give X row by row as the names, in the same readout."
+            f"X must have one row for each of the {len(names)} names and, as the faults, "
+            f"{clean.shape[1]} columns. Got shape {X.shape} instead."
         )
     bank, known = unit_rows(X.astype(np.float64)), [str(name) for name in names]
     found = []

@@ -147,8 +147,8 @@ def guarded_selection(table: Table, veto: Veto = viable) -> str:
         )
     if not mask.any():
         raise InputError(
-            f"The veto leaves none of the {len(names)} configurations. The bottom-decile veto is "
-            "strict, so equal dev scores all fall: use viable_within or a larger grid."
+            f"The veto excludes all {len(names)} configurations. The bottom-decile veto excludes "
+            "equal dev scores together: use viable_within or a larger grid."
         )
     return names[_smallest(np.where(mask, criterion, np.nan), "a viable configuration")]
 
@@ -280,7 +280,7 @@ def _scores(name: str, values: ArrayLike) -> Float64s:
 def _smallest(criterion: Float64s, what: str) -> int:
     if np.isnan(criterion).all():
         raise InputError(
-            f"The criterion is nan for all that could be chosen: it does not rank {what}. A "
-            "machine needs normals of both domains for it."
+            f"The criterion is NaN for every candidate, so it cannot choose {what}. "
+            "The machine needs normals of both domains."
         )
     return int(np.nanargmin(criterion))

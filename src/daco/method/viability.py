@@ -198,7 +198,7 @@ def pseudo_scores(
     unknown = set(map(str, anomalies.domains)) - set(labels)
     if unknown:
         raise InputError(
-            f"A held-out clip is of the domain {min(unknown)!r}. The normals have "
+            f"A held-out clip has the domain {min(unknown)!r}, but the normals have only "
             f"{', '.join(map(repr, labels))}."
         )
     held = np.array([labels.index(str(domain)) for domain in anomalies.domains], np.intp)
@@ -304,8 +304,8 @@ def viability_veto(
     configs, basis = machines[0].configs, machines[0].basis
     if any((each.configs, each.basis) != (configs, basis) for each in machines):
         raise InputError(
-            "The machines' pseudo scores are of different grids, or some rest on injected faults "
-            "and some do not. Use one grid and one basis for all."
+            "The machines' pseudo scores come from different grids, or only some of them use "
+            "injected faults. Use one grid and one basis for all."
         )
     share = ADVANTAGE_SHARES[basis] if share is None else share
     if not 0 <= share <= 1:

@@ -116,7 +116,7 @@ class Artifacts:
         try:
             return read(self.root / file)
         except FileNotFoundError:
-            raise ArtifactError(file, "is not there") from None
+            raise ArtifactError(file, "does not exist") from None
         except (OSError, ValueError) as error:
             raise ArtifactError(file, f"cannot be read ({error})") from None
 

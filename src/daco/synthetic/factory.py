@@ -304,9 +304,7 @@ def synth_factory(
     folders = dict.fromkeys(plan.folder for plan in plans)
     for folder in folders:
         if Path(folder).exists():
-            raise DataError(
-                f"{folder} is there already. Give another directory, or remove it first."
-            )
+            raise DataError(f"{folder} already exists. Give another directory, or remove it first.")
     try:
         for plan in plans:
             Path(plan.folder, plan.split).mkdir(parents=True, exist_ok=True)

@@ -77,7 +77,9 @@ def inject(
     -10.000 dB
     """
     if not -np.inf < level_db <= LOUDEST_DB:
-        raise InputError(f"A fault's level is a number of decibels below 60. Got {level_db!r}.")
+        raise InputError(
+            f"A fault's level must be a number of decibels below 60. Got {level_db!r}."
+        )
     clean = checked_wave(wave)
     (change,) = fault_changes(clean, sample_rate, kind, [level_db], rng)
     return clean + change

@@ -53,7 +53,7 @@ class Plan:
             )
         if not self.levels or not all(-np.inf < each <= LOUDEST_DB for each in self.levels):
             raise InputError(
-                f"Levels are numbers of decibels below {LOUDEST_DB:g}. Got {list(self.levels)!r}."
+                f"Levels must be decibels below {LOUDEST_DB:g}. Got {list(self.levels)!r}."
             )
         require_whole(self.seed, "The seed", least=0)
 

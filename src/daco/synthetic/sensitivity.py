@@ -155,24 +155,23 @@ class Sensitivity:
         if self.recorded and not self.in_model:
             yield (
                 f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
-                "and none of them is in the model: if that is another machine, the rates say "
-                "nothing about the model's."
+                "and none of them is in the model: if that is another machine, the rates do "
+                "not hold for the model's."
             )
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
                 low = Rate(clips, clips).interval[0]
-                stand = "recordings stand" if clips > 1 else "recording stands"
                 yield (
-                    f"{clips} {domain} {stand} behind each rate there: even {clips} of {clips} "
-                    f"caught may be a true rate of {low:.2f}."
+                    f"each rate in {domain} comes from {quantity(clips, 'recording')}: if {clips} "
+                    f"of {clips} are caught, the true rate may still be {low:.2f}."
                 )
         for domain in self.domains:
             alarms = self.false_alarm(domain)
             if alarms.interval[0] > self.false_alarm_rate:
                 yield (
                     f"{alarms.caught} of {alarms.clips} {domain} recordings are flagged without a "
-                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows for: "
-                    "what is caught there says little."
+                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows: "
+                    "catching a fault there proves little."
                 )
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -155,7 +155,7 @@ def test_calibrating_takes_scores_of_new_clips_and_leaves_other_domains(data):
     detector.calibrate(X[201::2], ["target"] * 10)  # the clips of source stay
     assert detector.reference_.kinds == {"source": "new", "target": "new"}
     assert detector.reference_.sizes == {"source": 30, "target": 10}
-    with pytest.raises(InputError, match="not new to it"):
+    with pytest.raises(InputError, match="are in the bank"):
         detector.calibrate(X[:4], ["source"] * 4)
     fresh = detector.fit(X[::2], domains=domains[::2])
     assert fresh.reference_.kinds == {"source": "training", "target": "training"}

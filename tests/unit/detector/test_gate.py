@@ -238,7 +238,7 @@ class TestHearing:
         high = np.where(model.reference_domains == model.domains.index("target"), 1.9, 0)
         muted = replace(model, reference_scores=np.maximum(model.reference_scores, high))
         muted = replace(muted, reference_scores=muted.reference_scores + 1.9)
-        with pytest.raises(DataError, match="Nothing is anomalous to this model in source"):
+        with pytest.raises(DataError, match="finds nothing anomalous in source"):
             require_hearing(muted)
 
     def test_a_bank_in_all_directions_is_not_refused(self):

@@ -441,7 +441,7 @@ class TestTheHeader:
         header, body = parts
         deep = "[" * 100_000 + "]" * 100_000
         for text in (deep, '{"x": ' + deep + "}"):
-            refused(struct.pack("<Q", len(text)) + text.encode(), "no JSON")
+            refused(struct.pack("<Q", len(text)) + text.encode(), "not JSON")
         document = document_of(header)
         nested: list = []
         for _ in range(20):
@@ -470,11 +470,11 @@ class TestTheHeader:
             broken = text.replace(known, f"{known.split(':')[0]}:{number}")
             assert broken != text
             header["__metadata__"]["model"] = broken
-            refused(put_together(header, body, rehash=False), "NaN or infinity|no JSON")
+            refused(put_together(header, body, rehash=False), "NaN or infinity|not JSON")
 
     def test_that_is_no_utf8_is_refused(self, content, parts):
         header, body = parts
-        refused(content[:20] + b"\xff" + content[21:], "no UTF-8")
+        refused(content[:20] + b"\xff" + content[21:], "not UTF-8")
         text = header["__metadata__"]["model"].replace('"press"', '"\\ud800"')
         header["__metadata__"]["model"] = text
         refused(put_together(header, body, rehash=False), "UTF-8|hash")
@@ -587,7 +587,7 @@ class TestTheTensors:
         start, stop = header["clip_names"]["data_offsets"]
         names = body[start:stop]
         refused(put_together(header, body[:start] + names.replace(b"\0", b"_", 1)), "49 clip names")
-        refused(put_together(header, body[:start] + b"\xff" + names[1:]), "no UTF-8")
+        refused(put_together(header, body[:start] + b"\xff" + names[1:]), "not UTF-8")
         blank = b"\0" * 49 + b"x" * (len(names) - 49)
         refused(put_together(header, body[:start] + blank), "clip name")
 
@@ -622,17 +622,25 @@ class TestTheDescription:
             ("false_alarm_rate", 1, "false_alarm_rate cannot be"),
             ("false_alarm_rate", True, "false_alarm_rate cannot be"),
             ("basis", [], "basis cannot be"),
-            ("basis", {}, "basis must say for each domain"),
-            ("basis", {"source": BASIS}, "basis must say for each domain"),
-            ("basis", {"source": BASIS, "third": BASIS}, "basis must say for each domain"),
-            ("basis", {"source": BASIS, "target": []}, "basis must say for each domain"),
-            ("basis", {"source": BASIS, "target": {}}, "basis must say for each domain"),
-            ("basis", {"source": BASIS, "target": BASIS | {"kind": "old"}}, "basis must say"),
-            ("basis", {"source": BASIS, "target": BASIS | {"kind": ["new"]}}, "basis must say"),
-            ("basis", {"source": BASIS, "target": BASIS | {"clips": -1}}, "basis must say"),
-            ("basis", {"source": BASIS, "target": BASIS | {"clips": "9"}}, "basis must say"),
-            ("basis", {"source": BASIS, "target": BASIS | {"when": 2026}}, "basis must say"),
-            ("basis", {"source": BASIS, "target": BASIS | {"when": "x" * 99}}, "basis must say"),
+            ("basis", {}, "basis must describe"),
+            ("basis", {"source": BASIS}, "basis must describe"),
+            ("basis", {"source": BASIS, "third": BASIS}, "basis must describe"),
+            ("basis", {"source": BASIS, "target": []}, "basis must describe"),
+            ("basis", {"source": BASIS, "target": {}}, "basis must describe"),
+            ("basis", {"source": BASIS, "target": BASIS | {"kind": "old"}}, "basis must describe"),
+            (
+                "basis",
+                {"source": BASIS, "target": BASIS | {"kind": ["new"]}},
+                "basis must describe",
+            ),
+            ("basis", {"source": BASIS, "target": BASIS | {"clips": -1}}, "basis must describe"),
+            ("basis", {"source": BASIS, "target": BASIS | {"clips": "9"}}, "basis must describe"),
+            ("basis", {"source": BASIS, "target": BASIS | {"when": 2026}}, "basis must describe"),
+            (
+                "basis",
+                {"source": BASIS, "target": BASIS | {"when": "x" * 99}},
+                "basis must describe",
+            ),
             ("ranges", [], "ranges cannot be"),
             ("ranges", {}, "ranges of a model are numbers"),
             ("ranges", {"clips": 10**400, "sample_rates": [], "limits": LIMITS}, "are numbers"),
@@ -680,7 +688,7 @@ class TestTheDescription:
             refused(put_together(header, body, document=rest), "description must hold")
         refused(put_together(header, body, document=document | {"x": 1}), "description must hold")
         header["__metadata__"]["model"] = "[]"
-        refused(put_together(header, body), "no JSON object")
+        refused(put_together(header, body), "not a JSON object")
 
 
 class TestTheContent:
@@ -694,7 +702,7 @@ class TestTheContent:
         refused(put_together(header, body, rehash=False), "fit its hash")
         for pin in ("", "x", "\x1b[31m", "\ud800" * 64, "0" * 63 + "O"):
             header["__metadata__"]["sha256"] = pin
-            refused(put_together(header, body, rehash=False), "no SHA-256")
+            refused(put_together(header, body, rehash=False), "not a SHA-256")
 
 
 def test_a_model_of_bands_comes_back_with_them_and_scores_the_same(tmp_path):

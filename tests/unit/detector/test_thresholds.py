@@ -24,7 +24,7 @@ def test_what_is_no_rate_is_refused(rate):
 
 
 def test_no_clip_supports_no_rate():
-    with pytest.raises(InputError, match="No normal clip"):
+    with pytest.raises(InputError, match="needs at least one normal"):
         supported_rate([])
 
 

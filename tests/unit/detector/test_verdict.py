@@ -227,5 +227,5 @@ def test_a_recording_is_heard_and_judged(tmp_path):
     assert cut.seconds == 2.0
     with pytest.raises(InputError, match="aggregate"):
         judge(model, listener, path, name="a", options=ScoreOptions(aggregate="most"))
-    with pytest.raises(InputError, match="in another way than the normals"):
+    with pytest.raises(InputError, match="as the normals of this model were"):
         judge(small_model(), listener, path, name="a")

@@ -40,7 +40,7 @@ def query():
 
 def test_a_model_of_views_votes_and_says_why(model, clips, query):
     assert model.config == "vote"
-    assert "votes" in model.reason
+    assert "configurations vote" in model.reason
     assert model.bands == Views(("mod", "cep"), (6, 4), (1, 1))
     assert model.readout == "mod+cep"
     bank = daco.NormalBank({name: X.astype(np.float32) for name, X in clips.items()}, DOMAINS)

@@ -176,7 +176,7 @@ TRUTHS = {
 @pytest.mark.parametrize("year", TRUTHS)
 def test_evaluation_sets_need_the_truth(tmp_path, year):
     written = write_system(tmp_path / "system", year, "eval")
-    with pytest.raises(DataError, match="do not say label and domain"):
+    with pytest.raises(DataError, match="contain no label and domain"):
         evaluate_scores(tmp_path / "system")
     result = evaluate_scores(tmp_path / "system", TRUTHS[year](tmp_path / "truth"))
     assert result.year == year

@@ -170,18 +170,18 @@ LABELLED = "section_00_source_test_normal_0000_spd_0"
             "Scanner",
             lambda lines: [line.replace("section_00_000", "clip_") for line in lines],
             [
-                f"{SCANNER}: 8 rows with a name that is no clip's: clip_0, clip_1, clip_2, clip_3, "
+                f"{SCANNER}: 8 rows with an unknown name: clip_0, clip_1, clip_2, clip_3, "
                 "clip_4 and 3 more.",
                 f"{SCANNER}: 8 clips without a row: section_00_000",
                 "accepts wrong names silently, and skips a system that lacks a machine",
             ],
         ),
         ("Scanner", lambda s: s[:-1], [f"{SCANNER}: 1 clip without a row: section_00_0007"]),
-        ("RoboticArm", lambda s: [*s, s[2]], [f"{ARM}: a clip that was there before: line 9 ("]),
+        ("RoboticArm", lambda s: [*s, s[2]], [f"{ARM}: a repeated clip: line 9 ("]),
         (
             "RoboticArm",
             lambda lines: [*lines, f"{LABELLED}.wav,1\n"],
-            [f"1 row of a clip that was there under another name: section_00_0000 = {LABELLED}"],
+            [f"1 row of a clip that has another row: section_00_0000 = {LABELLED}"],
         ),
     ],
     ids=["wrong names in the right order", "missing", "double", "under both its names"],
@@ -238,7 +238,7 @@ def test_scores_of_no_machine_of_the_truth(tmp_path, truth, scores):
     write_scores(tmp_path / "s", "fan", "00", NAMES, scores["Scanner"])
     assert "no score file for 2 machines of 2" in report_of(tmp_path / "s", truth)
     text = report_of(tmp_path / "s", truth, partial=True)
-    assert "no score file is of a machine of the truth" in text
+    assert "no score file belongs to a machine of the truth" in text
 
 
 def test_years_must_agree(system, truth):
@@ -249,7 +249,7 @@ def test_years_must_agree(system, truth):
     with pytest.raises(DataError, match="is of 2024"):
         evaluate_scores(system, truth)
     assert "files of several years: 2023, 2024" in report_of(system, truth, year=2024)
-    assert "2 files with names that do not say label and domain (anomaly_sc" in report_of(system)
+    assert "2 files with names that contain no label and domain (anomaly_sc" in report_of(system)
 
 
 def test_a_year_alone_says_which_machines_there_must_be(tmp_path):

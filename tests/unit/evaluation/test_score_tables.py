@@ -119,7 +119,7 @@ def test_the_authors_released_thirteen_systems():
         ({"label": [0, 2, 0, 0]}, "row 2, column 'label': '2' is not 0 (normal), 1 (anomaly)"),
         ({"path": ["a", "b", "", "d"]}, "row 3, column 'path': empty"),
         ({"split": ["train", "", "test", "test"]}, "row 2, column 'split': empty"),
-        ({"path": ["a", "a", "c", "d"]}, "row 2: 'a' is there twice"),
+        ({"path": ["a", "a", "c", "d"]}, "row 2: 'a' has two rows"),
         ({"label": [0, 1, 0, 0]}, "row 2: 'day1/b.wav' is of the split 'train', but an anomaly"),
         ({"domain": ["slow", None, None, "a"]}, "row 2: 'day1/b.wav' is of the split 'train', but"),
         ({"weight_Fast": [1, 1, "x", 1]}, "row 3: 'day1/c.wav' has no finite weight"),
@@ -143,7 +143,7 @@ def test_wrong_rows_are_named(tmp_path, changes, message):
         ("a.csv", "path,score\na,1,2\n", "row 1 has 3 values"),
         ("a.parquet", "no Parquet", "Parquet"),
         ("a.txt", "path,score\na,1\n", "give a folder, or a .csv or .parquet file"),
-        ("anomaly_score_fan_section_00_train.csv", "a.wav,1\n", "Give their folder"),
+        ("anomaly_score_fan_section_00_train.csv", "a.wav,1\n", "Give its folder"),
     ],
 )
 def test_files_of_another_kind_are_refused(tmp_path, name, text, message):
@@ -188,5 +188,5 @@ def test_names_are_matched_by_path_or_by_stem():
     assert match_names(["y/a.wav", "x/a.wav"], paths, "it").tolist() == [1, 0]
     assert match_names(["b.flac", "a"], paths[1:], "it").tolist() == [1, 0]
     for name in ("z", "a.wav"):
-        with pytest.raises(InputError, match=f"The table has none, or several, of 1 clip: {name}"):
+        with pytest.raises(InputError, match=f"The table has no row or several for 1 clip: {name}"):
             match_names(["b.wav", name], paths, "The table")

@@ -98,7 +98,7 @@ def test_a_clip_is_written_as_a_wav_whatever_it_was(tmp_path):
 def test_what_cannot_be_a_score_file_is_not_written(tmp_path, names, scores, message):
     with pytest.raises(InputError, match=message):
         write_scores(tmp_path, "fan", "00", names, scores)
-    with pytest.raises(InputError, match="1 for an alarm and 0 for none"):
+    with pytest.raises(InputError, match=r"must be 1 \(anomalous\) or 0"):
         write_decisions(tmp_path, "fan", "00", NAMES[:2], [0.9, 0.1])
     assert list(tmp_path.iterdir()) == []
 
@@ -137,7 +137,7 @@ def test_marks_line_ends_and_spaces_do_not_matter(tmp_path):
         ("a.wav;1\n", "not a file name and a value: line 1 (a.wav;1)"),
         ("a.wav,nan\nb.wav,1\n", "not finite: line 1 (a.wav,nan)"),
         ("a.wav,-inf\nb.wav,1e999\n", "not finite: line 1 (a.wav,-inf), line 2 (b.wav,1e999)"),
-        ("a.wav,1\n\nx/a.wav,2\n", "a clip that was there before: line 3 (x/a.wav,2)"),
+        ("a.wav,1\n\nx/a.wav,2\n", "a repeated clip: line 3 (x/a.wav,2)"),
         ("", "empty"),
         ("\n\n", "empty"),
     ],
@@ -165,7 +165,7 @@ def test_text_that_is_not_utf_8_and_names_that_tell_no_machine(tmp_path):
     folder = one_file(tmp_path, "ä.wav,1\n", encoding="latin-1")
     one_file(folder, "a.wav,1\n", "anomaly_score_fan.csv")
     odd, unreadable = problems_of(folder)
-    assert odd.startswith("anomaly_score_fan.csv: not a name such as anomaly_score_<machine>")
+    assert odd.startswith("anomaly_score_fan.csv: the machine is unknown")
     assert unreadable.startswith("anomaly_score_fan_section_00_test.csv cannot be read: 'utf-8'")
 
 

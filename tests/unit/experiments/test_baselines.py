@@ -95,7 +95,7 @@ def test_scores_that_do_not_fit_the_study_are_refused(tmp_path):
     file = folder / score_file_name("fan")
     file.write_text("\n".join(file.read_text().splitlines()[1:]))
     with pytest.raises(
-        InputError, match="dev machine fan: the file has none, or several, of 1 clip"
+        InputError, match="dev machine fan: the file has no row or several for 1 clip"
     ):
         rows_of([folder], table)
     file.unlink()

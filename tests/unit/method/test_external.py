@@ -26,7 +26,7 @@ from daco.method.criterion import held_out_halves, ks_distance
 from daco.method.external import FOLDS, parse_pool
 from daco.method.vote import normal_scores
 
-pytestmark = pytest.mark.filterwarnings("ignore:ECOD scores a clip")
+pytestmark = pytest.mark.filterwarnings("ignore:The scores of ECOD")
 RNG = np.random.default_rng(7)
 SOURCE, TARGET = 60, 14
 X = RNG.normal(size=(SOURCE + TARGET, 6)) + 2
@@ -270,7 +270,7 @@ def test_a_detector_that_works_in_place_changes_nothing_of_the_users():
 
 
 def test_a_detector_that_ranks_clips_among_each_other_is_noticed():
-    with pytest.warns(DacoWarning, match="ECOD scores a clip by the clips that come with it"):
+    with pytest.warns(DacoWarning, match="The scores of ECOD depend on the other clips"):
         bank_with("ECOD").score(CLIPS, "ext-ECOD")
 
 
@@ -320,9 +320,9 @@ def test_the_criterion_of_a_table_holds_out_its_scores():
 @pytest.mark.parametrize(
     ("own", "scores", "message"),
     [
-        (np.zeros(3), None, "3 clips; the bank has 74"),
+        (np.zeros(3), None, "3 scores, and the bank has 74"),
         (np.full(74, np.nan), None, "finite"),
-        (np.zeros(74), None, "give those of the clips"),
+        (np.zeros(74), None, "Pass the scores of the clips"),
         (np.zeros(74), {"mine": [1.0]}, "1 for 20 clips"),
     ],
 )
@@ -431,5 +431,5 @@ def test_what_is_wrong_with_a_detector_is_said(scorer, message):
 def test_an_unknown_scorer_is_named():
     with pytest.raises(ConfigError, match=r"no scorer 'forest'.*daco\.scorers"):
         NormalBank(X, DOMAINS).score(CLIPS, "conf-soft-m0-ext-forest")
-    with pytest.raises(ConfigError, match="label of a scorer"):
+    with pytest.raises(ConfigError, match="scorer's label"):
         NormalBank(X, DOMAINS, scorers={"a-b": OneClassSVM()})

@@ -207,8 +207,8 @@ def test_weights_and_embeddings_are_told_apart_by_their_shape(embedded, system):
         ({"weights_or_embeddings": np.full((40, 3), 0.5)}, "must be shares that sum to 1"),
         ({"weights_or_embeddings": np.full((39, 3), 1 / 3)}, "Weights of 40 clips"),
         ({"weights_or_embeddings": (np.ones((60, 4)),) * 3}, "must be 2-D"),
-        ({"configs": ["raw-k1"]}, "'raw-k1' is of no system"),
-        ({"configs": ["conf-soft-m0-ext-other"]}, "is of no system"),
+        ({"configs": ["raw-k1"]}, "No system is called 'raw-k1'"),
+        ({"configs": ["conf-soft-m0-ext-other"]}, "No system is called"),
         ({"configs": ["conf-oracle-m0-ext-scores"]}, "reads true domains"),
     ],
 )

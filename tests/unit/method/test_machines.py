@@ -175,10 +175,10 @@ X, TESTS = data()
         (X[0], None, DOMAINS, r"X\[None\] for one machine"),
         ([], None, DOMAINS, "at least one"),
         ([X[0], [1, 2]], None, DOMAINS, "Machine 1: X must be a 2-D array"),
-        (X, TESTS[:2], DOMAINS, "X has 3 machines, X_test 2"),
+        (X, TESTS[:2], DOMAINS, "X has 3 machines, and X_test has 2"),
         (X, [*TESTS[:2], TESTS[2][:, :9]], DOMAINS, "Machine 2: X_test has 9 features"),
         (X, TESTS, DOMAINS[:-1], "there are 58 clips"),
-        (X, TESTS, [DOMAINS, DOMAINS], "X has 3 machines, domains 2"),
+        (X, TESTS, [DOMAINS, DOMAINS], "X has 3 machines, and domains has 2"),
         ([X[0], None], None, DOMAINS, "Machine 1: X must be"),
     ],
 )

@@ -142,17 +142,17 @@ def test_names_decide_between_copies_and_for_the_nearest_of_all():
 @pytest.mark.parametrize("shape", [(3, 24), (38, 5)])
 def test_normals_of_another_shape_are_refused(shape):
     X, domains = normals()
-    with pytest.raises(InputError, match="same readout"):
+    with pytest.raises(InputError, match="X must have one row for each of the 38 names"):
         injected(table_of(X[:2], ["a", "b"]), ["n"] * 38, domains, X=np.ones(shape))
 
 
 @pytest.mark.parametrize(
     ("paths", "kinds", "match"),
     [
-        (["a", "a"], ["", ""], "clean rows and faulted"),
-        (["a", "a"], ["rub", "rub"], "clean rows and faulted"),
-        (["a", "b"], ["", "rub"], "b"),
-        (["a", "a", "a"], ["", "", "rub"], "twice"),
+        (["a", "a"], ["", ""], "clean rows and rows with"),
+        (["a", "a"], ["rub", "rub"], "clean rows and rows with"),
+        (["a", "b"], ["", "rub"], "b have none or several"),
+        (["a", "a", "a"], ["", "", "rub"], "Some recordings have none or several"),
     ],
 )
 def test_a_table_of_faults_without_clean_rows_is_refused(paths, kinds, match):

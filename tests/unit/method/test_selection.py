@@ -130,8 +130,8 @@ def test_random_expectation_divides_by_n_minus_one():
         ({"dev_omega": [58.0, np.nan, 57.0, 50.0]}, "'dev_omega' is nan at row 1"),
         ({"dev_omega": [58.0, 57.0]}, "one value for each of the 4 rows"),
         ({"crit_dev": ["low", "high", "low", "low"]}, "'crit_dev' must be numbers"),
-        ({"crit_dev": [np.nan, np.nan, np.nan, 0.1]}, "does not rank a viable configuration"),
-        ({"dev_omega": [58.0] * 4}, "leaves none of the 4"),
+        ({"crit_dev": [np.nan, np.nan, np.nan, 0.1]}, "cannot choose a viable configuration"),
+        ({"dev_omega": [58.0] * 4}, "excludes all 4"),
     ],
 )
 def test_guarded_selection_says_what_is_wrong_with_the_table(change, message):

@@ -187,5 +187,5 @@ def test_without_artifacts_every_figure_is_missing_and_none_breaks(tmp_path):
         if figure.recompute and not figure.recompute.startswith(simulated):
             found = check_figure(figure, empty)
             assert found.status is Status.MISSING, figure.id
-            assert "is not there." in found.note
+            assert "does not exist." in found.note
             assert not found.expected

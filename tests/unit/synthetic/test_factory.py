@@ -134,7 +134,7 @@ def test_supplemental_clips_are_of_one_kind_per_machine(tmp_path):
 def test_a_second_run_does_not_mix_with_the_first(tmp_path):
     synth_factory(tmp_path, machines=["fan"], **SMALL)
     before = digest(tmp_path)
-    with pytest.raises(DataError, match="fan is there already"):
+    with pytest.raises(DataError, match="fan already exists"):
         synth_factory(tmp_path, machines=["pump", "fan"], **SMALL)
     assert digest(tmp_path) == before
 

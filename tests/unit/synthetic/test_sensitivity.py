@@ -81,8 +81,8 @@ def test_what_notices_a_fault_is_said():
 
 def test_few_clips_and_too_many_false_alarms_are_said():
     assert list(result(FOUND).cautions()) == [
-        "10 target recordings stand behind each rate there: even 10 of 10 caught may be a true "
-        "rate of 0.69."
+        "each rate in target comes from 10 recordings: if 10 of 10 are caught, the true rate may "
+        "still be 0.69."
     ]
     loud = result(FOUND, false_alarms=np.array([9, 1]))
     assert "9 of 20 source recordings are flagged without a fault" in list(loud.cautions())[1]

@@ -1,0 +1,149 @@
+"""The tables of the page about files: their columns are those that the commands write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import safetensors
+import sqlalchemy as sa
+from command_line import run
+from pages import DOCS
+from synthetic_machines import synthetic_machine, synthetic_table
+
+import daco
+from daco.monitoring.store import Store
+
+PAGE = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+SECTIONS = {
+    part.partition("\n")[0].replace("\\", ""): part
+    for part in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]
+}
+
+
+def described(section: str) -> list[str]:
+    """The names in the first cells of the tables of a section, in their order."""
+    cells = re.findall(r"^\| (`[^|]+`) \|", SECTIONS[section], flags=re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def header(text: str) -> list[str]:
+    return next(csv.reader(io.StringIO(text)))
+
+
+@pytest.fixture(scope="module")
+def fan(tmp_path_factory):
+    """A synthetic fan, its embedding table and its model."""
+    root = tmp_path_factory.mktemp("plant")
+    size = ("--source", 24, "--test", 8, "--seconds", 1)
+    run("synth", root / "clips", "--machine", "fan", *size, "--workers", 1)
+    readouts = ("--readout", "mod", "--readout", "env")
+    run("embed", root / "clips", "--out", root / "fan.parquet", *readouts)
+    model = ("--config", "raw-k1", "--out", root / "fan.daco")
+    run("fit", root / "fan.parquet", "--readout", "mod", *model)
+    return root
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """The folder of a study of two development and two evaluation machines."""
+    folder = tmp_path_factory.mktemp("study") / "run"
+    dev, evaluation = (
+        synthetic_table([synthetic_machine(name, seed, 30, 10, 20, 8) for name in names])
+        for seed, names in enumerate([("fan", "pump"), ("valve", "motor")])
+    )
+    grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
+    daco.study(dev, evaluation, grid=grid, out=folder, n_splits=10, workers=1)
+    return folder
+
+
+def test_the_tables_of_a_run(study):
+    written = {path.name: list(pd.read_csv(path)) for path in study.glob("*.csv")}
+    assert {name: described(name) for name in written} == written
+
+
+def test_the_documents_and_arrays_of_a_run(study):
+    selection = json.loads((study / "selection.json").read_text(encoding="utf-8"))
+    assert set(described("selection.json")) == set(selection)
+    for path in (study / "machines").glob("*.npz"):
+        with np.load(path) as arrays:
+            assert set(described("machines/*.npz")) <= set(arrays)
+    listed = {name.partition("/")[0] for name in [*described("Run folder"), *SECTIONS]}
+    assert {path.name for path in study.iterdir()} <= listed
+
+
+def test_the_manifest(fan, tmp_path):
+    run("clips", fan / "clips", "--manifest", tmp_path / "clips.csv")
+    columns = described("Manifest")
+    assert list(pd.read_csv(tmp_path / "clips.csv")) == columns[:-1]
+    assert columns[-1] == "session"
+
+
+KINDS = {"text": "string", "integer": "int32", "0 or 1": "int8", "list of float32": "fixed_size"}
+
+
+@pytest.mark.parametrize("command", ["embed", "inject"])
+def test_the_embedding_table(command, fan, tmp_path):
+    path = fan / "fan.parquet"
+    if command == "inject":
+        path = tmp_path / "faults.parquet"
+        readouts = ("--readout", "mod", "--readout", "env")
+        run("inject", fan / "clips", "--out", path, "--per-domain", 1, *readouts)
+    schema = pq.read_schema(path)
+    page = SECTIONS["Manifest"] + SECTIONS["Embedding table"]
+    rows = re.findall(r"^\| `([^`]+)` \| (text|integer|0 or 1|list of float32)", page, flags=re.M)
+    known = {name.replace("<readout>", "env"): KINDS[kind] for name, kind in rows}
+    absent = {"embed": ["fault", "level_db"], "inject": ["audio_sha256", "quality"]}[command]
+    expected = {name: known[name] for name in known if name not in ("session", *absent)}
+    written = {field.name: str(field.type) for field in schema}
+    assert written.keys() == expected.keys()
+    for name, kind in expected.items():
+        assert written[name].startswith(kind), name
+    keys = {key.decode() for key in schema.metadata if key.startswith(b"daco.")}
+    assert keys <= {f"daco.{name}" for name in described("Embedding table")}
+
+
+def test_the_model(fan):
+    with safetensors.safe_open(fan / "fan.daco", "np") as file:
+        tensors, metadata = set(file.keys()), file.metadata()
+    assert tensors <= set(described("Model"))
+    text = SECTIONS["Model"]
+    assert all(f"`{key}`" in text for key in [*metadata, *json.loads(metadata["model"])])
+
+
+def test_the_verdicts(fan):
+    clips = next((fan / "clips").rglob("test"))
+    text = run("score", fan / "fan.daco", clips, "--csv").stdout
+    columns = [f"weight.{name}" for name in ("source", "target")]
+    expected = described("Verdicts")
+    at = expected.index("weight.<domain>")
+    assert header(text) == expected[:at] + columns + expected[at + 1 :]
+
+
+def test_the_rates_of_faults(fan, tmp_path):
+    clips, out = next((fan / "clips").rglob("train")), tmp_path / "rates.csv"
+    plan = ("--per-domain", 2, "--fault", "rub")
+    run("sensitivity", fan / "fan.daco", clips, *plan, "--csv", out)
+    assert list(pd.read_csv(out)) == described("Rates of faults")
+
+
+def test_the_metrics(fan, tmp_path):
+    out = tmp_path / "metrics.csv"
+    table = fan / "fan.parquet"
+    grid = ("--grid", "raw-k1,conf-soft-m0-k1", "--splits", 10, "--workers", 1, "--no-report")
+    run("study", "--dev", table, "--out", tmp_path / "run", "--scores", "raw-k1", *grid)
+    run("evaluate", tmp_path / "run" / "scores" / "raw-k1", "--out", out)
+    assert list(pd.read_csv(out)) == described("Metrics")
+
+
+def test_the_tables_of_the_database(tmp_path):
+    url = f"sqlite:///{tmp_path / 'daco.db'}"
+    Store.open(url).close()
+    tables = sa.inspect(sa.create_engine(url)).get_table_names()
+    assert set(tables) - {"sqlite_sequence"} == set(described("Database"))
