@@ -79,4 +79,10 @@ class MissingExtraError(DacoError, ImportError):
 
 
 class DacoWarning(UserWarning):
-    """A result is usable but rests on less than the user may think."""
+    """A result is usable but rests on less than the user may think.
+
+    Examples
+    --------
+    >>> import warnings, daco
+    >>> warnings.simplefilter("ignore", daco.DacoWarning)
+    """

@@ -11,7 +11,8 @@ from pages import DOCS
 
 import daco
 from daco.detector.reference import ReferenceScores
-from daco.evaluation.intervals import score_interval
+from daco.evaluation.intervals import machine_jackknife, score_interval
+from daco.evaluation.metrics import f1_ev, harmonic_mean
 from daco.method.bank import NormalBank
 from daco.method.bases import SCORERS
 from daco.method.calibration import QuantileMap
@@ -216,6 +217,41 @@ def test_the_pictures_of_the_concepts_are_those_that_their_script_draws(monkeypa
 def _words(svg: str) -> list[str]:
     """All text of a picture: its labels, and the numbers in them."""
     return re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+
+
+# ---------------------------------------------------------------------------------------- metrics
+
+METRICS = marked_formulas("reference/metrics.md")
+
+
+def test_every_formula_of_the_metrics_is_checked():
+    assert list(METRICS) == ["auc", "pauc", "official-score", "f1-ev", "jackknife"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_formulas_of_the_metrics_are_what_the_library_computes(seed):
+    from scipy.stats import t
+
+    rng = np.random.default_rng(seed)
+    labels, domains = np.repeat([0, 1], [30, 25]), rng.permutation(np.resize(NAMES, 55))
+    scores = np.round(rng.normal(size=55) + labels, 1)  # with ties
+    page = {"np": np, "t": t, "scores": scores, "domains": domains}
+    page |= {"normal": labels == 0, "anomalous": scores[labels == 1]}
+    for code in METRICS.values():
+        exec(code, page)
+    expected = daco.machine_metrics(scores, labels, domains)
+    found = [page[name] for name in ("auc_source", "auc_target", "partial")]
+    np.testing.assert_allclose(found, list(expected.values()), **_CLOSE)
+    assert page["f1_ev"] == pytest.approx(f1_ev(scores, labels), abs=1e-12)
+    table = rng.uniform(0, 100, (2, 6, 3))
+    left_out = [
+        page["official"](np.delete(table[0], i, 0)) - page["official"](np.delete(table[1], i, 0))
+        for i in range(6)
+    ]
+    se, reach = page["jackknife"](left_out)
+    known = machine_jackknife(*table)
+    assert (se, reach) == pytest.approx((known.se, (known.high - known.delta) / known.se))
+    assert page["official"]([0.0, 1.0]) == pytest.approx(harmonic_mean([0.0, 1.0]), rel=0.02)
 
 
 # --------------------------------------------------------------------------------- configurations

@@ -72,6 +72,27 @@ def test_the_paths_in_contributing_exist():
     assert [path for path in missing if path != "docs/_build/html"] == []
 
 
+def test_the_sections_that_contributing_links_to_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)#([^)]+)\)", text)
+    assert links
+    for path, anchor in links:
+        headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.M)
+        assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, path
+
+
+@pytest.mark.parametrize("topic", ["a scorer", "a network", "a command"])
+def test_contributing_names_the_modules_that_change(topic):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition(f"## Adding {topic}\n")[2].partition("\n## ")[0]
+    modules = re.findall(r"`(src/daco/[\w/]+\.py)`", section)
+    assert modules
+    constants = {name for name in re.findall(r"`([A-Z_]+)`", section) if name.strip("_")}
+    assert constants
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "src/daco").rglob("*.py"))
+    assert [name for name in constants if not re.search(rf"^{name}\b.*=", code, re.M)] == []
+
+
 def test_the_targets_in_contributing_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))

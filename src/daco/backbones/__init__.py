@@ -50,6 +50,10 @@ def load(
     sample_rate : int, optional
         Of ``logmel``, by default 16000; a trained network has a rate of its own.
 
+    Returns
+    -------
+    Backbone
+
     Examples
     --------
     >>> import numpy as np

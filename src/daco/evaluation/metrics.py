@@ -71,10 +71,21 @@ def machine_metrics(
 ) -> dict[str, float]:
     """Official AUC per domain and partial AUC of one machine.
 
-    The AUC of a domain sets its normal clips against the anomalies of *all* domains; ties
-    count half. The partial AUC is McClish-standardised over false-positive rates up to 0.1
-    on all clips, so that chance is 0.5. Domains come in sorted order. `quantities` are those
-    of another year, see :func:`quantities_of`.
+    The AUC of a domain compares its normal clips with the anomalies of *all* domains; ties count
+    half. The partial AUC covers false-positive rates up to 0.1 on all clips (McClish; chance is
+    0.5).
+
+    Parameters
+    ----------
+    scores, labels, domains : n values
+        One of each per clip; label 1 is an anomaly.
+    quantities : sequence of str, optional
+        The metrics of another year, see :func:`quantities_of`.
+
+    Returns
+    -------
+    dict of float
+        Shares by name, domains in sorted order.
 
     Examples
     --------
@@ -138,9 +149,17 @@ def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
 def official_score(
     metrics: Mapping[str, Mapping[str, float]] | Iterable[Mapping[str, float]],
 ) -> float:
-    """Average all machines and quantities harmonically: the score of the challenge.
+    """The official score of the challenge: the harmonic mean over machines and metrics.
 
-    Each machine's metrics are as `machine_metrics` returns them. Percent in, percent out.
+    Parameters
+    ----------
+    metrics : {machine: dict}, or dicts
+        As `machine_metrics` returns them, or in percent.
+
+    Returns
+    -------
+    float
+        In the unit of the metrics.
 
     Examples
     --------

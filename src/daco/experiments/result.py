@@ -24,9 +24,21 @@ class ReportPath(type(Path())):  # type: ignore[misc]
 
 
 class StudyResult(StudyTables):
-    """What a study found, as tidy tables; see :class:`daco.experiments.study_tables.StudyTables`.
+    """The tables, figures and report of a study, made by :func:`daco.study`.
 
-    The methods import matplotlib when they are called, so that reading tables stays light.
+    Attributes
+    ----------
+    grid, per_machine : DataFrame
+        Results by configuration, and by machine and configuration.
+    selection : dict
+        The chosen configuration, and the pick of every rule. `StudyTables` has all tables.
+
+    Examples
+    --------
+    >>> import daco, pandas as pd
+    >>> grid = pd.DataFrame({"config": ["raw-k1"], "crit_dev": [0.6], "dev_omega": [58.0]})
+    >>> daco.StudyResult(grid, pd.DataFrame({"split": ["dev"], "machine": ["fan"]})).grid.shape
+    (1, 3)
     """
 
     def plot_transfer(self) -> Figure:

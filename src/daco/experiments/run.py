@@ -134,6 +134,10 @@ def study(
     progress : callable, optional
         Called with a stage, the machines done, and their number.
 
+    Returns
+    -------
+    StudyResult
+
     Examples
     --------
     >>> import numpy as np

@@ -205,6 +205,10 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
     size : {51, 45}
         45 is the transfer study's grid; 51 adds local density normalisation.
 
+    Returns
+    -------
+    list of ScoreConfig
+
     Examples
     --------
     >>> import daco
@@ -234,14 +238,14 @@ def blind_pool(size: int = 9) -> list[ScoreConfig]:
 def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
     """The paper's 51 configurations, then the scorers published since with their calibrations.
 
-    All of them share the neighbour work of one bank. What differs in a number only (k, K, m)
-    is of one family, so that statistics over families stay honest however fine the grid is.
-
     Parameters
     ----------
     bands : int
-        Of the readout. With 1 the band-wise configurations, which would repeat the others,
-        are left out.
+        Bands of the readout. With 1 band the list has no band-wise configurations.
+
+    Returns
+    -------
+    list of ScoreConfig
 
     Examples
     --------

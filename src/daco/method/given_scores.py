@@ -91,6 +91,10 @@ def calibrate_scores(
     n_splits, seed : int
         Of the criterion.
 
+    Returns
+    -------
+    CalibratedScores
+
     Examples
     --------
     >>> import daco, numpy as np

@@ -1,0 +1,73 @@
+"""The reference describes every public name and module, and the manual uses its glossary."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+
+import pytest
+from pages import DOCS
+from shared_data import ROOT
+
+import daco
+
+SECTION = re.compile(r"^(\w+)\n-+$", re.M)
+PAGES = sorted((DOCS / "reference" / "api").glob("*.md"))
+
+
+@pytest.mark.parametrize("name", sorted(set(daco.__all__) - {"__version__"}))
+def test_a_public_name_is_documented_with_an_example(name):
+    described = getattr(daco, name)
+    if inspect.ismodule(described):
+        described = described.load
+    text = inspect.getdoc(described)
+    assert text is not None
+    assert re.match(r"[A-Z`].*\.$", text.splitlines()[0])
+    sections = set(SECTION.findall(text))
+    assert "Examples" in sections
+    assert ">>> " in text.split("Examples\n")[1]
+    if inspect.isclass(described):
+        assert {"Parameters", "Attributes"} & sections or issubclass(described, Warning)
+    else:
+        assert "Returns" in sections
+        assert "Parameters" in sections
+
+
+def test_every_module_is_documented_once_or_internal():
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    named = Counter(re.findall(r"automodule:: (daco\.[\w.]+)", "\n".join(texts)))
+    for text in texts:
+        _, _, internal = text.partition("## Internal modules")
+        named.update(re.findall(r"`(daco\.[\w.]+)`", internal.partition("\n## ")[0]))
+    source = ROOT / "src"
+    modules = {
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for path in (source / "daco").rglob("*.py")
+        if not path.name.startswith("_")
+    }
+    commands = {name for name in modules if name.startswith(("daco.commands.", "daco.cli"))}
+    packages = {"daco.backbones", "daco.experiments.figures", "daco.experiments.report"}
+    packages |= {"daco.monitoring.store", "daco.paper"}
+    assert named == Counter((modules - commands) | packages)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_of_the_interface_starts_with_an_example(page):
+    first = re.search(r"^(```.*|## .*)$", page.read_text(encoding="utf-8"), re.M)
+    assert first is not None
+    assert first[0] == "```python"
+
+
+def test_every_term_of_the_glossary_is_used_in_the_manual():
+    glossary = DOCS / "reference" / "glossary.md"
+    entries = glossary.read_text(encoding="utf-8").split(":::")[1]
+    terms = re.findall(r"^([a-z][\w -]*)$", entries, re.M)
+    assert len(terms) > 20
+    manual = " ".join(
+        page.read_text(encoding="utf-8")
+        for page in DOCS.rglob("*.md")
+        if page != glossary and "_build" not in page.parts
+    )
+    words = re.sub(r"\s+", " ", manual).lower()
+    assert [term for term in terms if not re.search(rf"\b{term.removesuffix('y')}", words)] == []
