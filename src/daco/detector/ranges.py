@@ -1,7 +1,7 @@
-"""Ranges of the normals' levels: is the machine on, and the recording one that can be judged.
+"""Ranges of the normals' levels: whether the machine is on and the recording can be judged.
 
-They stand beside the score and never enter it. A clip outside them is not called normal or
-anomalous: its state says why, so that a stopped machine or a moved microphone is no machine fault.
+They do not change the score. A clip outside them is neither normal nor anomalous; its state is the
+reason, for instance a stopped machine or a moved microphone.
 """
 
 from __future__ import annotations

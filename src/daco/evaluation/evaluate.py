@@ -1,7 +1,7 @@
 """Official metrics of score files, matched to the truth by the clips' names.
 
-The official evaluator compares by sorted position and skips a system that lacks a machine. Here a
-name of no clip, a clip without a score and a machine without a file are errors, all listed at once.
+The official evaluator compares by sorted position and skips a system that lacks a machine. Here
+unknown names, clips without a score and machines without a file are errors, all listed at once.
 """
 
 from __future__ import annotations
