@@ -130,8 +130,7 @@ def rank_systems(
 ) -> Ranking:
     """Evaluate every folder with score files at or below one, such as ``teams/<team>/<system>``.
 
-    Systems are named by their path, so that equal names of two teams stay apart. Arguments as
-    for :func:`evaluate_scores`.
+    Systems are named by their path. Arguments are those of :func:`evaluate_scores`.
     """
     folder = Path(folder).expanduser()
     evaluations = []
