@@ -485,7 +485,7 @@ def test_a_changed_number_and_missing_files_are_named(copy):
     assert "Not as expected - Section" in text  # differences come first
     assert "Table II, oracle, EAT: printed 59.76, recomputed 60." in text
     assert "results/e45_eat_grid.csv says 59.7621" in text
-    assert re.search(r"results/e6_efficiency.txt does not exist. \d+ values rest on it.", text)
+    assert re.search(r"results/e6_efficiency.txt does not exist. \d+ values need it.", text)
 
 
 CLIPS = "release/scores/raw-k1/dev/anomaly_score_fan_section_00_test.csv"

@@ -72,7 +72,7 @@ def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     expected = after.bank.examine(after.new_embeddings, after.config).scores[:, 0]
     np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
     text = " ".join(result.stdout.split())
-    assert "calibrated with 21 new recordings: 12 of day and 9 of night" in text
+    assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
     assert "from 21 new recordings of" in text
     assert all(len(line) <= 80 for line in result.stdout.replace(str(tmp_path), "").splitlines())
     assert "from 21 new recordings of" in " ".join(ok("inspect", model).stdout.split())
@@ -90,7 +90,7 @@ def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
         after.reference_scores[after.reference_domains == 0],
         before.reference_scores[before.reference_domains == 0],
     )
-    assert "day: from the training recordings only" in after.basis_sentence()
+    assert "for day from the training recordings only" in after.basis_sentence()
     again = new_recordings(tmp_path / "again", (0, 5), first=300) / "night"
     ok("calibrate", tmp_path / "out.daco", again, "--domain", "night")
     assert MachineModel.load(tmp_path / "out.daco").reference.sizes["night"] == 5
@@ -101,7 +101,7 @@ def test_clips_of_no_named_domain_count_where_they_fit_best(model, tmp_path):
     for index in range(10):
         hum(folder / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
     text = " ".join(ok("calibrate", model, folder).stdout.split())
-    assert "5 of day and 5 of night, by what each fits best" in text
+    assert "5 of day and 5 of night, each assigned to the domain that it fits best" in text
 
 
 def test_what_cannot_be_used_is_said(model, tmp_path):
@@ -112,10 +112,10 @@ def test_what_cannot_be_used_is_said(model, tmp_path):
     hum(tmp_path / "old" / "day" / "day00.wav", 200, 0)  # the model was fitted to it
     result = run("calibrate", model, tmp_path / "old")
     assert isinstance(result.exception, DataError)
-    assert "in the model already" in str(result.exception)
+    assert "already has all of these clips" in str(result.exception)
     hum(tmp_path / "old" / "day" / "fresh.wav", 200, 901)
     result = ok("calibrate", model, tmp_path / "old", "--domain", "day")
-    assert "1 copy left out: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())
+    assert "Left out 1 copy: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())
 
 
 def test_a_copy_counts_once(model, tmp_path):
@@ -125,7 +125,7 @@ def test_a_copy_counts_once(model, tmp_path):
         new / "day" / "again.wav",
     )
     result = ok("calibrate", model, new)
-    assert "1 copy left out" in result.stderr
+    assert "Left out 1 copy" in result.stderr
     assert MachineModel.load(model).reference.sizes == {"day": 6, "night": 6}
 
 
@@ -148,7 +148,9 @@ def test_a_clip_that_becomes_a_normal_no_longer_calibrates(model, tmp_path):
     new = new_recordings(tmp_path / "new", (12, 9))
     ok("calibrate", model, new)
     result = ok("update", model, new / "day", "--domain", "day", "--keep-suspicious")
-    assert "12 clips that the model was calibrated with" in " ".join(result.stderr.split())
+    assert "12 clips of the last calibration became part of the normals" in " ".join(
+        result.stderr.split()
+    )
     kinds = {name: each["kind"] for name, each in MachineModel.load(model).basis.items()}
     assert kinds == {"day": "training", "night": "new"}
 

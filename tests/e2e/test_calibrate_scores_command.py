@@ -119,14 +119,14 @@ def test_several_systems_vote(tables):
     note = run("calibrate-scores", *both).stderr
     assert "cannot tell which system detects more" in " ".join(note.split())
     printed = said("calibrate-scores", *both, "--config", "recommended")
-    assert "Used, as --config says: vote." in printed
+    assert "Used instead, because of --config: vote." in printed
     for name in ("vote", "ext-own", "ext-other"):
         assert f" {name} " in printed
 
 
 def test_a_configuration_can_be_named(tables):
     printed = said("calibrate-scores", "own.csv", "--config", "conf-soft-m300-ext-own")
-    assert "Used, as --config says: conf-soft-m300-ext-own." in printed
+    assert "Used instead, because of --config: conf-soft-m300-ext-own." in printed
     assert "'vote' is not among" in str(refused("calibrate-scores", "own.csv", "--config", "vote"))
 
 

@@ -64,7 +64,7 @@ def test_an_evaluation_set_with_and_without_truth(tmp_path):
         (truth / file).write_text("".join(rows))
     lines = run(root, "--truth", truth)
     assert words(lines, "test") == "test source 1 1 - 0.1 16k 1"
-    assert lines[-1] == "Nothing odd."
+    assert lines[-1] == "Nothing looks odd."
     next(root.glob("*/test/*_0003.wav")).unlink()
     assert "section_00_0003" in str(refused("clips", root, "--truth", truth))
     assert "does not exist" in str(refused("clips", tmp_path / "nowhere"))
@@ -94,9 +94,9 @@ def test_what_only_the_recordings_tell(tmp_path):
     assert "- 1 clip of zero bytes: new/empty.wav." in text
     assert "- 1 clip cannot be read: " in text
     assert "[bold]broken.wav" in text.replace(" ", "")
-    assert "- pump: rates of 16000 and 44100 Hz mixed." in text
-    assert "- pump: clips with 1 and 2 channels mixed." in text
-    assert "- pump: lengths mixed, 0.1-0.25 s." in text
+    assert "- pump has clips of 16000 and 44100 Hz." in text
+    assert "- pump has clips with 1 and 2 channels." in text
+    assert "- pump has clips of different lengths, 0.1-0.25 s." in text
     assert "5 oddities:" in text
 
 
@@ -117,7 +117,7 @@ def test_dates_are_not_domains_unless_the_level_is_given(tmp_path):
     lines = run(root, "--domain-level", "1")
     assert words(lines, "pump") == "pump train 2026-05-01 - - 2 0.1 16k 1"
     assert "Domains come from folder level 1: 2026-05-01 (2 clips)" in " ".join(lines)
-    assert lines[-1] == "Nothing odd."
+    assert lines[-1] == "Nothing looks odd."
 
 
 def test_sessions_are_counted_and_written_into_a_manifest(tmp_path):

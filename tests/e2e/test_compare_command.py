@@ -49,7 +49,7 @@ def test_json_is_what_is_written_and_runs_have_names(folders, tmp_path):
     ("names", "options", "message"),
     [
         (("eat", "eat"), (), "called 'eat'. Tell them apart with --name"),
-        (("eat", "panns"), ("--name", "EAT"), "2 runs and 1 names"),
+        (("eat", "panns"), ("--name", "EAT"), "2 runs but 1 names"),
         ((".",), (), "not a finished run"),
     ],
 )

@@ -100,7 +100,7 @@ def test_weights_are_fetched_verified_and_found_the_second_time(server, tmp_path
     assert "beats fetched, 0.3 MB, checksum verified, licence MIT" in first
     assert str(tmp_path / "weights" / "beats" / "beats.pt") in first
     assert (tmp_path / "weights" / "beats" / "beats.pt").read_bytes() == WEIGHTS
-    assert "beats was there" in run("weights", "beats")
+    assert "beats was already there" in run("weights", "beats")
     assert len(server.requests) == 1
 
 

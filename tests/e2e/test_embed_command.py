@@ -63,7 +63,7 @@ def test_skipped_files_are_listed_and_the_exit_code_says_so(recordings, tmp_path
     bad.write_bytes(b"")
     out = tmp_path / "emb.parquet"
     result = run(recordings, "--out", out, "--on-error", "skip", code=4)
-    assert "1 recording left out:" in result.stdout
+    assert "Left out 1 recording:" in result.stdout
     assert "source1.wav: the file is empty." in result.stdout
     table = EmbeddingTable.read(out)
     assert len(table) == 5
@@ -171,7 +171,7 @@ def test_a_network_and_weight_free_views_in_one_table(few, tmp_path):
         stored = "logmel_mod" if view == "mod" else view
         wanted = expected(f"fan_{stored}.npz", table.column("path"))
         np.testing.assert_allclose(table.matrix(view), wanted, rtol=0, atol=tolerances[view])
-    assert "Nothing to do" in run(few, "--backbone", "mn04+logmel", *options).stdout
+    assert "--force embeds them again." in run(few, "--backbone", "mn04+logmel", *options).stdout
     run(few, "--backbone", "mn04+logmel", "--readout", "mn04-band+cep", "--force", *options)
     table = EmbeddingTable.read(out)
     assert table.readouts == ("mn04-band", "cep")
@@ -233,7 +233,7 @@ def again(recordings, out, *arguments):
 def test_a_finished_table_is_left_as_it_is(recordings, finished):
     said, written = again(recordings, finished)
     assert said == (
-        f"{finished} is finished: 6 clips, the same recordings and settings. Nothing to do; "
+        f"{finished} is finished: 6 clips, the same recordings and settings. "
         "--force embeds them again."
     )
     assert not written
@@ -274,7 +274,7 @@ def test_what_changed_is_said_and_nothing_is_replaced(
         soundfile.write(first, np.zeros(8000), 16000)
         os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
     said, written = again(recordings, finished, *options)
-    assert f"was made of something else: {difference}." in said
+    assert f"was made from something else: {difference}." in said
     assert "replace the table with --force" in said
     assert not written
     said, written = again(recordings, finished, *options, "--force")

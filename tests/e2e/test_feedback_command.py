@@ -29,16 +29,16 @@ def watch(plant, *options):
 def test_an_alarm_is_answered_and_the_rates_are_shown(plant):
     watch(plant)
     told = said("feedback", plant / "press.daco")
-    assert "no answers yet" in told
-    assert "1 alarm without answer: 1." in told
+    assert "No rate is known yet" in told
+    assert "1 alarm without an answer: 1." in told
     words = ("--alarm", 1, "--by", "Kim", "--comment", "bearing 2")
     told = said("feedback", plant / "press.daco", "fault", *words)
-    assert "faults found: 3 of 3 clips answered as fault, 29 % to 100 %" in told
+    assert "3 of 3 clips with a fault were found (29 % to 100 %)." in told
     assert "bearing 2" in told
     with Store.open(f"sqlite:///{plant}/daco.db") as store:
         assert {clip.answer for clip in store.clips("press") if clip.alarm} == {"fault"}
     told = run("inspect", plant / "press.daco", "--db", f"sqlite:///{plant}/daco.db", "--json")
-    assert "faults found: 3 of 3" in json.loads(told.stdout)["feedback"][1]
+    assert "3 of 3 clips with a fault were found" in json.loads(told.stdout)["feedback"][1]
 
 
 def test_a_user_without_a_name_is_asked_for_one(plant, monkeypatch):
@@ -67,24 +67,24 @@ def test_recordings_of_false_alarms_become_normals_on_request(plant):
 
 def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
     told = " ".join(watch(plant, "--commission", 10).stderr.split())
-    assert "the next 10 clips are taken as healthy" in told
+    assert "The next 10 clips count as healthy." in told
     told = " ".join(watch(plant, "--commission", 10).stderr.split())
     assert "from 10 clips of the machine, declared healthy by daco watch" in told
     told = said("feedback", plant / "press.daco", "--reset")
-    assert "what was learned is forgotten" in told
+    assert "The adaptation was reset." in told
     assert "declared healthy" not in told
     told = said("feedback", plant / "press.daco", "--commission", 20, "--by", "Kim")
-    assert "the next 20 clips are taken as healthy" in told
+    assert "The next 20 clips count as healthy." in told
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("fault",), "one clip or of one alarm"),
-        (("--clip", 1), "Give what it was"),
+        (("--clip", 1), "Give false-alarm or fault"),
         (("fault", "--clip", 1, "--alarm", 1), "one clip or of one alarm"),
-        (("fault", "--clip", 99), "press has no such clip or alarm"),
-        (("--manifest", "false.csv"), "No recording of a false alarm"),
+        (("fault", "--clip", 99), "press has no clip or alarm of this number"),
+        (("--manifest", "false.csv"), "This computer has no recording of a false alarm"),
         (("--commission", 501), "10 to 500 clips"),
     ],
 )

@@ -239,7 +239,7 @@ def test_the_choices_of_many_machines_take_a_line_each(tmp_path):
     text = said("select", "--train", table, "--splits", 2, "--workers", 1)
     assert "machine clips use smallest default H0 floor" in text
     assert all(f" machine {number:02} 40+8 " in text for number in range(MACHINES))
-    assert "To use: " in text
+    assert "Use conf-" in text
     assert "One for all machines: use " in text
 
 

@@ -87,7 +87,7 @@ def test_fit_leaves_out_a_bad_normal_and_names_it(factory, bearing, tmp_path, ki
     folder, path = bearing
     spoil(path, kind, factory)
     said = ok("fit", folder, "--out", tmp_path / "m.daco", code=4)
-    assert "1 recording left out:" in said
+    assert "Left out 1 recording:" in said
     assert f"{path.name}: {KINDS[kind]}" in said
     model = MachineModel.load(tmp_path / "m.daco")
     assert model.domain_sizes == {"source": 12, "target": 9}
@@ -111,7 +111,7 @@ def test_a_person_may_insist(factory, bearing, tmp_path):
     folder, path = bearing
     spoil(path, "short", factory)
     said = ok("fit", folder, "--out", tmp_path / "m.daco", "--keep-suspicious")
-    assert f"1 suspicious normal kept: train/{path.name} (short: 1 s" in said
+    assert f"Kept 1 suspicious normal: train/{path.name} (short: 1 s" in said
     assert len(MachineModel.load(tmp_path / "m.daco")) == 22
     listed = ok("inspect", tmp_path / "m.daco", "--normals", "--json")
     assert json.loads(listed)["normal_list"][0]["remark"] == KINDS["short"]
@@ -130,7 +130,7 @@ def test_more_than_a_third_is_an_error(factory, bearing, tmp_path):
 
 def test_normals_are_listed_with_the_most_suspicious_first(model):
     shown = run("inspect", model, "--normals").stdout
-    assert "and 2 more; --json lists all" in shown
+    assert "There are 2 more. --json lists all." in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
     rows = json.loads(run("inspect", model, "--normals", "--json").stdout)["normal_list"]
     assert len(rows) == 22
@@ -150,8 +150,8 @@ def test_a_normal_is_removed_and_comes_back(model):
     before = MachineModel.load(model)
     content, name = model.read_bytes(), before.clip_names[15]
     said = ok("update", model, "--remove", name, "--remove", before.clip_names[0])
-    assert "2 normals removed, 20 in all" in said
-    assert "bearing.daco.previous: daco update --undo restores it" in said
+    assert "Removed 2 normals. There are now 20." in said
+    assert "bearing.daco.previous. daco update --undo restores it" in said
     after = MachineModel.load(model)
     assert name not in after.clip_names
     assert after.domain_sizes == {"source": 11, "target": 9}

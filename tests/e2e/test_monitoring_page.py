@@ -64,8 +64,8 @@ def test_an_uploaded_clip_is_judged_and_shown_beside_its_nearest_normal(browser,
             assert picture.evaluate("image => image.naturalWidth") > 0
         clip = clips_of(service, "first")[0]
         expect(page.locator(".verdict")).to_contain_text(f"Score {clip['score']:.3f}")
-        expect(page.locator(".verdict")).to_contain_text("Odder than every normal clip it knows")
-        expect(page.locator(".reasons")).to_contain_text("Unlike anything the detector has learned")
+        expect(page.locator(".verdict")).to_contain_text("Odder than every known normal clip")
+        expect(page.locator(".reasons")).to_contain_text("The clip is unlike all normals.")
         # one triangle for the one anomalous clip
         expect(page.locator(".chart .anomalous-points")).to_have_attribute(
             "d", re.compile("^M[^M]+$")
@@ -170,7 +170,7 @@ def test_an_alarm_is_acknowledged_with_a_comment_and_stays_closed(browser, servi
         page.locator(".alarm.open", has_text="press").get_by_role("link").click()
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("Your name").fill("Kim")
-        page.get_by_label("What was found").fill("loose belt, tightened")
+        page.get_by_label("What did you find").fill("loose belt, tightened")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         expect(page.locator(".alarm.open")).to_have_count(0)
         page.reload()
@@ -190,11 +190,11 @@ def test_an_acknowledgement_that_fails_is_taken_back(browser, service):
         page.route("**/acknowledge", lambda route: route.abort(), times=1)
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("Your name").fill("Kim")
-        page.get_by_label("What was found").fill("nothing")
+        page.get_by_label("What did you find").fill("nothing")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         expect(page.locator("dialog .problem")).to_contain_text("Not saved")
         expect(page.locator(".alarm.open")).to_have_count(1)
-        expect(page.get_by_label("What was found")).to_have_value("nothing")
+        expect(page.get_by_label("What did you find")).to_have_value("nothing")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         expect(page.locator(".alarm.open")).to_have_count(0)
 
@@ -216,11 +216,11 @@ def test_an_alarm_is_answered_and_its_clips_say_so(browser, service):
         page.locator("dialog").get_by_role("button", name="Save").click()
         expect(page.locator(".clip-panel")).to_contain_text("Answered: a fault.")
         expect(page.locator(".clip-row[aria-current] .tag")).to_have_text("fault")
-        page.get_by_text("What decisions rest on").click()
+        page.get_by_text("How daco decides").click()
         expect(page.locator(".decisions").first).to_contain_text(
             "from the training recordings only"
         )
-        expect(page.locator(".decisions").first).to_contain_text("Faults found: 1 of 1 clip")
+        expect(page.locator(".decisions").first).to_contain_text("1 of 1 clip with a fault")
     answers = service.get("/v1/machines/answered/feedback").json()["answers"]
     assert [each["answered_by"] for each in answers] == ["Lee", "Kim", "Kim", "Kim"]
 
@@ -231,22 +231,22 @@ def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser
         opened(browser, service, "machines/press", expected=("status of 404",)) as page,
     ):
         service.score(normal(), "press")
-        page.get_by_text("What decisions rest on").click()
+        page.get_by_text("How daco decides").click()
         page.get_by_role("button", name="Declare healthy").click()
-        expect(page.locator("dialog")).to_contain_text("a fault would be learned")
-        page.get_by_label("Clips to take as healthy").fill("30")
+        expect(page.locator("dialog")).to_contain_text("daco would learn the fault")
+        page.get_by_label("Number of healthy clips").fill("30")
         page.get_by_label("Your name").fill("Kim")
         page.get_by_role("button", name="It is healthy").click()
         expect(page.locator(".decisions").first).to_contain_text(
-            "the next 30 clips are taken as healthy"
+            "The next 30 clips count as healthy"
         )
         service.score(normal(), "press")
         expect(page.locator(".decisions").first).to_contain_text(
-            "the next 29 clips are taken as healthy"
+            "The next 29 clips count as healthy"
         )
         page.get_by_role("button", name="Forget what was learned").click()
         page.get_by_role("button", name="Forget it").click()
-        expect(page.locator(".decisions").first).to_contain_text("nothing was learned yet")
+        expect(page.locator(".decisions").first).to_contain_text("Nothing was learned yet.")
 
 
 def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):
@@ -376,10 +376,10 @@ def test_a_stale_calibration_shows_its_rate_and_its_remedy(browser, service):
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         banner = page.get_by_role("region", name="Calibration")
         expect(banner).to_contain_text(
-            "which points to the machine: 0.25 of the last 200 clips are anomalous, 0.10 "
-            "expected of a healthy machine."
+            "This points to the machine. 25 % of the last 200 clips are anomalous; of a healthy "
+            "machine about 10 % would be."
         )
-        expect(banner).to_contain_text("Listen to the flagged clips first: they may be faults.")
+        expect(banner).to_contain_text("Listen to the anomalous clips first: they may be faults.")
         banner.get_by_role("button", name="Copy the command").click()
         expect(page.locator("#polite")).to_have_text("Copied.")
         copied = page.evaluate("navigator.clipboard.readText()")
@@ -464,7 +464,7 @@ def test_text_of_others_is_inert(browser, service):
         expect(page.locator(".clip-panel h2")).to_have_text("<img src=x onerror=alert(3)>.wav")
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("Your name").fill("<script>alert(4)</script>")
-        page.get_by_label("What was found").fill("<img src=x onerror=alert(5)>")
+        page.get_by_label("What did you find").fill("<img src=x onerror=alert(5)>")
         page.locator("dialog").get_by_role("button", name="Acknowledge").click()
         page.locator(".past-box summary").click()
         expect(page.locator(".comment")).to_have_text("<img src=x onerror=alert(5)>")
@@ -522,7 +522,7 @@ def test_a_token_is_asked_for_and_kept_from_scripts(browser, tmp_path):
         expect(page.locator(".problem")).to_have_text("That is not the token of this service.")
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.locator("main")).to_contain_text("There is no model")
+        expect(page.locator("main")).to_contain_text("has no model yet")
         expect(page.locator("#live")).to_have_text("Live")
         assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [
             0,
@@ -531,4 +531,4 @@ def test_a_token_is_asked_for_and_kept_from_scripts(browser, tmp_path):
         ]
         # the first model appears by itself
         model().save(tmp_path / "models" / "press.daco")
-        expect(page.locator(".card")).to_contain_text("Nothing heard yet.")
+        expect(page.locator(".card")).to_contain_text("No clip has arrived yet.")

@@ -122,7 +122,7 @@ def test_normals_in_the_store_are_added_and_faulted(press, there, store, tmp_pat
     model = tmp_path / "press.daco"
     ok("fit", press / "day", "--out", model, "--false-alarm-rate", 0.2)
     said = ok("update", model, there("press/night/0.wav"), "--domain", "night", "--keep-suspicious")
-    assert "1 normal added, 9 in all." in said
+    assert "Added 1 normal. There are now 9." in said
     few = ("--per-domain", 1, "--fault", "tones", "--level", -6)
     ok("inject", press, "--out", tmp_path / "faults.parquet", *few)
     ok("inject", there("press"), "--out", there("faults.parquet"), *few)

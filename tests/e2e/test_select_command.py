@@ -70,10 +70,10 @@ def test_a_dev_grid_guards_a_larger_grid(real, tmp_path):
 
 
 def test_what_the_label_free_veto_cuts_is_shown_and_not_used(real):
-    head = "Label-free veto (embedding-space pseudo-anomalies)"
-    assert f"{head}: excludes none of the 9" in said("select", "--train", real)
+    head = "The label-free veto (embedding-space pseudo-anomalies) excludes"
+    assert f"{head} none of the 9" in said("select", "--train", real)
     wide = said("select", "--train", real, "--grid", "51")
-    assert "bearing: excludes ldn-diff-K16." in wide
+    assert "excludes ldn-diff-K16 for bearing." in wide
     assert "Not chosen where the label-free veto excludes them: ldn-diff-K16." in wide
     assert "use ldn-diff-K16" not in wide
 

@@ -177,7 +177,7 @@ class TestReading:
         heard = glance(service, machine)
         assert heard["status"] == "ok"
         assert heard["last"]["machine"] == machine
-        assert heard["drift"]["sentence"].startswith("too few clips")
+        assert heard["drift"]["sentence"].startswith("There are too few clips")
         wait_until(lambda: glance(service, machine)["last_24h"] == {"clips": 1, "anomalous": 0}, 30)
 
     def test_too_many_anomalous_clips_are_a_stale_calibration(self, service, machine):
@@ -189,7 +189,9 @@ class TestReading:
                 client.post(f"/v1/alarms/{alarm['id']}/acknowledge", json={"by": "Kim"})
         seen = glance(service, machine)
         assert seen["status"] == "stale"
-        sentence = "1.00 of the last 32 clips are anomalous, 0.10 expected of a healthy machine"
+        sentence = (
+            "100 % of the last 32 clips are anomalous; of a healthy machine about 10 % would be."
+        )
         assert sentence in seen["drift"]["sentence"]
         assert seen["drift"]["points_to"] == "either"
         assert seen["drift"]["remedy"].startswith(f"daco calibrate {machine}.daco NEW_NORMALS")

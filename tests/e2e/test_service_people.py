@@ -23,7 +23,7 @@ def glance(service):
 
 
 def test_clips_of_a_machine_declared_healthy_are_what_it_is_judged_by(service):
-    assert glance(service).adaptation.sentence == "nothing was learned yet"
+    assert glance(service).adaptation.sentence == "Nothing was learned yet."
     with service.client() as client:
         said = client.post("/v1/machines/press/healthy", json={"by": "Kim", "clips": 12})
         assert schemas.Adapted.model_validate(said.json()).adaptation.left == 12
@@ -55,7 +55,7 @@ def test_answers_are_stored_and_rates_follow(service):
         assert said["answer"] == "fault"
         told = schemas.Feedback.model_validate(client.get("/v1/machines/press/feedback").json())
     assert (told.rates.false_alarms, told.rates.faults, told.rates.found) == (1, 1, 1)
-    assert told.sentences[1].startswith("faults found: 1 of 1 clip")
+    assert told.sentences[1].startswith("1 of 1 clip with a fault")
     assert [each.answer for each in told.answers] == ["fault", "false alarm", "false alarm"]
 
 
@@ -114,7 +114,7 @@ def test_what_was_learned_is_forgotten(service):
     service.score(faulty(), "press")
     with service.client() as client:
         said = client.post("/v1/machines/press/reset").json()["adaptation"]
-    assert said["sentence"] == "nothing was learned yet"
+    assert said["sentence"] == "Nothing was learned yet."
     with Store.open(service.database) as store:
         assert store.people.adaptation("press") is None
 

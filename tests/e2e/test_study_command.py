@@ -48,7 +48,10 @@ def test_it_prints_the_choice_and_where_the_report_lies(finished):
     text = " ".join(result.stdout.split())
     assert "on 1 development machine and 1 evaluation machine." in text
     seeds = StudyResult.read(out).selection["seeds"]
-    assert f"Chosen with {seeds['same']} of 10 seeds. Mean evaluation score over seeds" in text
+    assert (
+        f"The same choice results from {seeds['same']} of 10 seeds. Mean evaluation score over"
+        in text
+    )
 
 
 def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_keep_it_out(
@@ -58,14 +61,15 @@ def test_a_choice_that_the_label_free_veto_cuts_is_warned_of_and_both_vetoes_kee
     options = ("--dev", tables / "eval.parquet", "--eval", tables / "dev.parquet")
     options += ("--out", tmp_path / "run", "--splits", "10", "--workers", "1", "--no-report")
     first = said("study", *options)
-    assert first.startswith("ldn-diff-K16 chosen by guarded criterion")
+    assert first.startswith("ldn-diff-K16 was chosen by guarded criterion")
     assert "warning: ldn-diff-K16 is excluded by the label-free veto" in first
     assert (
-        "dev-score veto: excludes raw-k4, conf-soft-m100-k4, conf-soft-m300-k4 and 3 more" in first
+        "The dev-score veto excludes raw-k4, conf-soft-m100-k4, conf-soft-m300-k4 and 3 more"
+        in first
     )
-    assert "label-free veto (embedding-space pseudo-anomalies): excludes ldn-diff-K16" in first
+    assert "The label-free veto (embedding-space pseudo-anomalies) excludes ldn-diff-K16" in first
     second = said("study", *options, "--veto", "both")
-    assert second.startswith("conf-soft-m0-ldnK1 chosen by criterion, both vetoes")
+    assert second.startswith("conf-soft-m0-ldnK1 was chosen by criterion, both vetoes")
     assert "warning" not in second
 
 

@@ -98,7 +98,7 @@ def test_clips_that_cannot_be_judged_open_alarms_of_their_own_kind(plant):
     assert text.count(" off  ") == 3
     assert " recorder fault " in text
     assert "off: level -5" in text
-    assert "ALARM 1 of press, 3 of the last 5 clips off" in text
+    assert "ALARM 1 of press: 3 of the last 5 clips are off" in text
     assert "5 clips, 0 anomalous, 3 off, 1 recorder fault, 1 alarm" in " ".join(text.split())
     with Store.open(database(plant)) as store:
         assert [(alarm.kind, alarm.clip_ids) for alarm in store.alarms()] == [("off", (2, 3, 5))]
@@ -118,7 +118,7 @@ def test_once_judges_what_is_there_and_says_it_in_80_columns(plant):
     clip = next(line for line in lines if "recording_4" in line)
     pattern = r"\d\d:\d\d:\d\d ANOMALY +[\d.]+ +> [\d.]+ +recording_4_of_the_press.wav  ~ normal_"
     assert re.match(pattern, clip)
-    assert any("ALARM 1 of press, 3 of the last 5 clips anomalous" in line for line in lines)
+    assert any("ALARM 1 of press: 3 of the last 5 clips are anomalous" in line for line in lines)
     assert any("unusable broken.wav: not readable as audio" in line for line in lines)
     assert "6 clips, 3 anomalous, 1 alarm; 1 file could not be used." in result.stderr
     assert len(names(database(plant))) == 6  # beside the model, wherever the command was run
@@ -204,7 +204,7 @@ def test_a_file_that_is_still_written_is_left_for_the_next_run(plant, tmp_path):
         writer.kill()
         writer.communicate()
     assert result.exit_code == 0
-    assert "1 file still being written: a.wav." in result.stderr
+    assert "Still being written, and left for the next run: a.wav." in result.stderr
     assert result.stdout == ""
     target.write_bytes(whole)
     assert "normal" in run(plant, "--once", "--settle", "0.1").stdout
@@ -354,7 +354,7 @@ def test_a_webhook_that_fails_and_recovers_is_told_of_everything_once_it_can(pla
     refused = {headers["webhook-id"] for headers, _ in receiver.requests[:2]}
     assert refused <= set(said)  # the same key, again
     assert all("webhook-signature" in headers for headers, _ in receiver.requests)
-    assert "does not take messages (answered 500)" in process.err.replace("\n", " ")
+    assert "does not accept messages (answered 500)" in process.err.replace("\n", " ")
     assert "hunter2" not in process.err + process.out
 
 
@@ -376,7 +376,7 @@ def test_a_dead_webhook_holds_nothing_up(plant):
     result = run(plant, "--once", "--settle", "0", "--webhook", url)
     assert result.exit_code == 0
     assert len(names(database(plant))) == 5
-    assert "5 messages not delivered yet; kept." in result.stderr
+    assert "Not delivered yet: 5 messages. The next run sends them." in result.stderr
 
 
 def test_old_clips_are_forgotten_but_not_judged_again(plant):

@@ -77,8 +77,8 @@ def calibrate(
     clips, left = usable_normals(errors, before, clips, keep_suspicious)
     if not len(clips):
         raise DataError(
-            "All clips are in the model already. Calibrate with recordings that the model does "
-            "not have."
+            "The model already has all of these clips. Calibrate with recordings that it does not "
+            "have."
         )
     anomalous = int(before.score(clips.embeddings).alarms.sum())
     after = calibrate_with(
@@ -91,9 +91,9 @@ def calibrate(
     )
     counts = after.provenance["updates"][-1]["clips"]
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
-    how = "" if domains else ", by what each fits best"
-    done = f"calibrated with {quantity(len(clips), 'new recording')}: {found}{how}; "
-    done += f"{anomalous} were anomalous before. Be sure that the machine was healthy."
+    how = "" if domains else ", each assigned to the domain that it fits best"
+    done = f"Calibrated with {quantity(len(clips), 'new recording')}: {found}{how}. "
+    done += f"Before, {anomalous} of them were anomalous. Make sure that the machine was healthy."
     save_model(console, before, after, target, done)
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
@@ -103,8 +103,8 @@ def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[s
     if domain is not None:
         if domain not in model.domains:
             raise InputError(
-                f"The model has the domains {name_list(model.domains)}, and no {domain!r}."
-                f"{suggestion(domain, model.domains)} A new one begins with daco update."
+                f"The model has the domains {name_list(model.domains)}, but not {domain!r}."
+                f"{suggestion(domain, model.domains)} Add a new domain with daco update."
             )
         return (domain,) * len(clips)
     own = sorted(set(clips.domains))
@@ -112,7 +112,7 @@ def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[s
         return clips.domains
     if len(own) > 1:
         raise InputError(
-            f"The new clips are of the domains {name_list(own)}, the model has "
+            f"The new clips have the domains {name_list(own)}, but the model has "
             f"{name_list(model.domains)}. Give --domain, or a manifest with the model's domains."
         )
     return None

@@ -75,12 +75,12 @@ def calibrate_scores(
         raise InputError(f"{use!r} is not among the candidates: {name_list(configs, 50)}.")
     _show(console, systems, choice)
     if use is not None:
-        console.write(f"Used, as --config says: {use}.")
+        console.write(f"Used instead, because of --config: {use}.")
     use = use or choice.config
     if true_domains:
-        errors.notes(["the true domains of test clips were used, which nobody knows of new ones."])
+        errors.notes(["The true domains of the test clips were used. New clips have none."])
     if config is None and len(systems) > 1:
-        errors.notes(["the criterion cannot tell which system detects more. Compare the vote."])
+        errors.notes(["The criterion cannot tell which system detects more. Compare the vote."])
     _evaluate(console, results, [*(f"ext-{name}" for name in systems), use], truth)
     if out is not None:
         for key, machine in results.items():
@@ -96,7 +96,7 @@ def _labels(paths: Sequence[Path]) -> list[str]:
         names = [name if name[0].isalpha() else f"s{name}" for name in names]
         if len(set(names)) == len(names):
             return names
-    raise InputError("A score table is there twice. Give each system once.")
+    raise InputError("A score table was given twice. Give each system once.")
 
 
 def _calibrate(
@@ -132,7 +132,7 @@ def _calibrate(
         weights = test[columns].to_numpy()
     elif len(domains) > 1:
         raise InputError(
-            f"Nothing says how test clips of {key[0]} belong to the domains {name_list(domains)}. "
+            f"The domains of the test clips of {key[0]} are not known ({name_list(domains)}). "
             f"Give --embeddings, or columns {name_list(columns)} in the first table."
         )
     return normals, test, calibrate_scores(own, [*normals["domain"]], scores, weights)
@@ -187,7 +187,7 @@ def _evaluate(
         ranking = rank_systems(folder, truth, partial=True)
     for name, problems in ranking.failures.items():
         raise DataError(explained(name, problems))
-    console.print("", "Official scores, of labels that the choice did not see:")
+    console.print("", "Official scores, from labels that the choice did not use:")
     show_ranking(console, ranking)
     if len(results) == 1:
         console.write(too_few_machines(1) or "")

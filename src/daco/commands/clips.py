@@ -55,14 +55,14 @@ def clips(
         console.print(_year_table(each, groups, infos))
     if not probe and len(infos) + len(unreadable) < len(table):
         rows = f"{SAMPLE} clips of each row"
-        console.write(f"Length, rate and channels: of {rows}; --probe opens all clips.")
+        console.write(f"Length, rate and channels come from {rows}. --probe opens all clips.")
     console.print()
     for note in (table.domain_note, *sessions):
         if note:
             console.write(note)
     oddities = [*table.oddities, *unreadable, *_mixtures(groups, infos)]
     ending = "y" if len(oddities) == 1 else "ies"
-    console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing odd.")
+    console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing looks odd.")
     for oddity in oddities:
         console.write(f"- {oddity}")
     if manifest is not None:
@@ -198,10 +198,10 @@ def _mixtures(groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioI
         rates = " and ".join(map(str, sorted({info.sample_rate for info in headers})))
         channels = " and ".join(map(str, sorted({info.channels for info in headers})))
         if "and" in rates:
-            oddities.append(f"{title}: rates of {rates} Hz mixed.")
+            oddities.append(f"{title} has clips of {rates} Hz.")
         if "and" in channels:
-            oddities.append(f"{title}: clips with {channels} channels mixed.")
+            oddities.append(f"{title} has clips with {channels} channels.")
         if len({round(info.seconds, 2) for info in headers}) > 1:
             span = _span([info.seconds for info in headers])
-            oddities.append(f"{title}: lengths mixed, {span} s.")
+            oddities.append(f"{title} has clips of different lengths, {span} s.")
     return oddities

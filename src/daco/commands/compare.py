@@ -52,13 +52,13 @@ def compare(
         return
     show_comparison(Output(), comparison)
     if out is not None:
-        Output().write(f"Tables in {out}.", wrap=False)
+        Output().write(f"The tables are in {out}.", wrap=False)
 
 
 def _titles(runs: Sequence[Path], names: list[str] | None) -> list[str]:
     if names and len(names) != len(runs):
         raise InputError(
-            f"There are {len(runs)} runs and {len(names)} names. Give --name once per run, in "
+            f"There are {len(runs)} runs but {len(names)} names. Give --name once per run, in "
             "their order, or not at all."
         )
     titles = names or [run.resolve().name for run in runs]
@@ -88,7 +88,7 @@ def show_comparison(console: Output, comparison: Comparison) -> None:
             table.add_row(*row)
         console.print(table)
         if title == _CORRELATIONS:
-            note = "p: family means permuted, two-sided; partial: given strength and family"
+            note = "p: two-sided, by permuted family means. partial: given strength and family."
             console.print(note)
         console.print()
     console.notes(comparison.notes)
@@ -117,7 +117,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, list[str], int, Rows]
         for name in names
         for rule in rules
     ]
-    yield "What was selected", ["", "rule", "configuration"], 3, rows
+    yield "The selected configurations", ["", "rule", "configuration"], 3, rows
 
     rows = [
         [

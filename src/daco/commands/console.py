@@ -155,16 +155,16 @@ def _domain_rows(model: MachineModel) -> dict[str, tuple[str, str, str]]:
 
 def show_basis(console: Output, model: MachineModel) -> None:
     """Print the false-alarm rate and what it rests on."""
-    rate = f"false-alarm rate {model.false_alarm_rate:g} in each domain"
-    console.write(f"{rate}, {model.basis_sentence()}")
+    rate = f"The false-alarm rate is {model.false_alarm_rate:g} in each domain"
+    console.write(f"{rate}, estimated {model.basis_sentence()}.")
     if any(each["kind"] == "training" for each in model.basis.values()):
-        console.write("25 new normal recordings of each domain and daco calibrate close the gap")
+        console.write("Run daco calibrate with 25 new normal recordings of each domain to fix it.")
 
 
 def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 0) -> None:
     """Print which recordings could not be used, and why; with a `code`, exit where there are."""
     if skipped:
-        console.write(f"{quantity(skipped, 'recording')} left out:")
+        console.write(f"Left out {quantity(skipped, 'recording')}:")
     for path, reason in skipped[:_SHOWN]:
         console.write(f"  {path}: {reason}", wrap=False)
     if len(skipped) > _SHOWN:

@@ -35,8 +35,8 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     half = len(MACHINES) // 2
     console.print(
-        f"[bold]A synthetic factory[/bold]: {', '.join(MACHINES[:half])} to choose on, "
-        f"{', '.join(MACHINES[half:])} to be judged on."
+        f"[bold]A synthetic factory[/bold]: daco chooses on {', '.join(MACHINES[:half])} and "
+        f"evaluates on {', '.join(MACHINES[half:])}."
     )
     started = time.perf_counter()
     with progress_bars(Output(stderr=True)) as report:
@@ -44,6 +44,6 @@ def demo(
     assert result.folder is not None
     page = result.folder / "report.html"
     show_study(console, result, page)
-    console.print(f"{time.perf_counter() - started:.0f} s in all.")
+    console.print(f"The demo took {time.perf_counter() - started:.0f} s.")
     if sys.stdout.isatty() if open_page is None else open_page:
         typer.launch(page.resolve().as_uri())

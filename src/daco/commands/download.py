@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daco.files.zenodo import Archive
 
 _STATUS = {
-    "present": "was there",
+    "present": "was already there",
     "fetched": "fetched",
     "resumed": "fetched (continued)",
     "installed": "installed",
@@ -81,7 +81,7 @@ def download(
         _weights(target, weights, dry_run)
         return
     if weights is not None:
-        raise InputError("--weights FILE belongs to `daco download weights NAME`.")
+        raise InputError("Use --weights FILE with daco download weights NAME.")
     if year is None:
         raise InputError("Which year? Give --year, for instance --year 2026.")
     from daco.files.zenodo import download_dataset, plan_dataset
@@ -102,11 +102,11 @@ def download(
         console.print(f"[red]{name}[/red]: {escape(reason)}", soft_wrap=True)
     if result.failed:
         raise DownloadError(
-            f"{len(result.failed)} of {quantity(plan, 'archive')} failed, see above. What is "
-            "complete stays: run the same command again for the rest."
+            f"{len(result.failed)} of {quantity(plan, 'archive')} failed, see above. The others "
+            "are complete. Run the same command again for the rest."
         )
-    before = f"{len(result.present)} there before"
-    console.write(f"{quantity(result.done, 'archive')} unpacked now, {before}:")
+    before = f"{len(result.present)} were already there"
+    console.write(f"Unpacked {quantity(result.done, 'archive')}, {before}:")
     console.write(f"  {plan[0].root}", wrap=False)
 
 
@@ -118,13 +118,14 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
         raise InputError("'logmel' has no weights: it works without a download.")
     if name != "all" and name not in SOURCES:
         hint = suggestion(name, SOURCES)
-        raise InputError(f"There are no weights {name!r}.{hint} There are {', '.join(SOURCES)}.")
+        known = ", ".join(SOURCES)
+        raise InputError(f"There are no weights {name!r}.{hint} Choose from {known} and all.")
     if name == "all" and file is not None:
         raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
     console = Output()
     if dry_run:
-        console.write(f"Weights, to be stored in {weights_dir()}")
+        console.write(f"daco would store the weights in {weights_dir()}")
         table = Table("name", "file", "licence", "there")
         for source in sources:
             there = "yes" if source.path.is_file() else "no"
@@ -163,6 +164,6 @@ def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
     left = sum(archive.size - min(archive.bytes_here, archive.size) for archive in remaining)
     total = sum(each.size for each in plan) / 1e9
     console.write(
-        f"{quantity(plan, 'archive')}, {total:.2f} GB, licence {LICENCE}; "
-        f"to do: {quantity(remaining, 'archive')}, {left / 1e9:.2f} GB to be fetched."
+        f"{quantity(plan, 'archive')}, {total:.2f} GB, licence {LICENCE}. "
+        f"Still to fetch: {quantity(remaining, 'archive')}, {left / 1e9:.2f} GB."
     )

@@ -138,13 +138,13 @@ def _is_finished(
     differences, left_out = changes
     if differences:
         raise InputError(
-            f"{out} was made of something else: {'; '.join(differences)}. Choose another --out, "
+            f"{out} was made from something else: {'; '.join(differences)}. Choose another --out, "
             "or replace the table with --force."
         )
     less = f", {left_out} of them left out" if left_out else ""
     console.write(
         f"{out} is finished: {quantity(table.clips, 'clip')}{less}, the same recordings and "
-        "settings. Nothing to do; --force embeds them again.",
+        "settings. --force embeds them again.",
         wrap=False,
     )
     if left_out:

@@ -36,13 +36,13 @@ _DECISIONS = {
     for domain in ("source", "target", "all")
 }
 _MEANINGS = {
-    2020: "The evaluator of 2020 gives no score of all machines: this is the arithmetic mean of "
+    2020: "The evaluator of 2020 gives no score of all machines. This is the arithmetic mean of "
     "AUC and pAUC over the ids of a machine, and then over the machines.",
-    2021: "AUC and pAUC of a domain are of its clips only; the score is the harmonic mean of these "
+    2021: "AUC and pAUC of a domain use its clips only. The score is the harmonic mean of these "
     "four over all machines and sections.",
 }
 _MEANING = (
-    "An AUC sets one domain's normal clips against all anomalies; the score is the harmonic mean "
+    "An AUC compares one domain's normal clips with all anomalies. The score is the harmonic mean "
     "of AUC source, AUC target and pAUC over all machines"
 )
 
@@ -97,7 +97,7 @@ def evaluate(
         for name, problems in ranking.failures.items():
             errors.print(Text(explained(scores / name, problems)))
         raise DataError(
-            f"{len(ranking.failures)} of {len(systems)} systems could not be evaluated; the "
+            f"{len(ranking.failures)} of {len(systems)} systems could not be evaluated. The "
             "reasons are above."
         )
 
@@ -120,9 +120,9 @@ def _show(console: Output, result: Evaluation) -> None:
     console.write(f"In percent. {_MEANINGS.get(result.year or 0, usual)}")
     notes = list(result.notes)
     if any(machine.metrics["bounded_f1_ev"] == 0 for machine in result.machines):
-        notes.append("Bounded F1-EV is 0 where F1 is best when nearly every clip is an alarm.")
+        notes.append("Bounded F1-EV is 0 where the best F1 makes nearly every clip anomalous.")
     if result.missing:
-        notes.insert(0, f"No scores for {', '.join(result.missing)}.")
+        notes.insert(0, f"There are no scores for {', '.join(result.missing)}.")
     for note in notes:
         console.write(f"- {note}")
 
@@ -170,8 +170,8 @@ def show_ranking(console: Output, ranking: Ranking) -> None:
         )
     console.print(table)
     console.write(
-        f"In percent; columns are {'arithmetic' if of_2020 else 'harmonic'} means over the "
-        "machines. Partial systems lack machines: their score is of another task."
+        f"In percent. Columns are {'arithmetic' if of_2020 else 'harmonic'} means over the "
+        "machines. Partial systems lack machines, so their scores are not comparable."
     )
     if any(result.interval for result in ranking.evaluations):
         _show_differences(console, ranking)
@@ -193,11 +193,11 @@ def _show_differences(console: Output, ranking: Ranking) -> None:
             cells.append(Text(format_cell(difference.p_value, "p")))
         table.add_row(*cells)
     console.print("", table)
-    texts = ["95 % intervals by a jackknife over machines with Student's t."]
+    texts = ["The 95 % intervals are by a jackknife over machines with Student's t."]
     if differences:
         texts.append(
-            "p: the two systems exchange their results on each machine; two-sided, for one "
-            "comparison."
+            "p is for one comparison, two-sided: the two systems exchange their results on each "
+            "machine."
         )
         texts.append(too_few_machines(ranking.differences[0].n_machines) or "")
     console.write(" ".join(filter(None, texts)))

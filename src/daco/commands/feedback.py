@@ -63,7 +63,7 @@ def feedback(
 
     console = Output()
     if (what is None) != (clip is None and alarm is None) or (clip and alarm):
-        raise InputError("Give what it was, and the number of one clip or of one alarm.")
+        raise InputError("Give false-alarm or fault, and the number of one clip or of one alarm.")
     machine = model.name.removesuffix(SUFFIX)
     who = by or (_user() if what or commission else "")
     loaded = MachineModel.load(model)
@@ -73,13 +73,14 @@ def feedback(
             answer = what.value.replace("-", " ")
             of_machine = store.clip(clip) if clip else store.alarm(alarm or 0)
             if of_machine is None or of_machine.machine != machine:
-                raise InputError(f"{machine} has no such clip or alarm in {store.database.label}.")
+                where = store.database.label
+                raise InputError(f"{machine} has no clip or alarm of this number in {where}.")
             if clip is not None:
                 people.answer_clip(clip, answer, who, comment)
             else:
                 people.answer_alarm(of_machine.id, answer, who, comment)
         if reset and people.reset(machine):
-            console.write("what was learned is forgotten: the model alone decides again")
+            console.write("The adaptation was reset. The model alone decides again.")
         if commission is not None:
             rate = loaded.false_alarm_rate
             people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
@@ -92,7 +93,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
-        raise InputError("Who says so is not known here. Give a name with --by.") from None
+        raise InputError("Your user name is not known. Give a name with --by.") from None
 
 
 def _write_manifest(
@@ -109,7 +110,7 @@ def _write_manifest(
             domain = max(weights, key=lambda name: weights[name])
             rows.append({"path": str(path), "machine": machine, "domain": domain})
     if not rows:
-        raise InputError(f"No recording of a false alarm of {machine} is on this computer.")
+        raise InputError(f"This computer has no recording of a false alarm of {machine}.")
     pd.DataFrame(rows).to_csv(manifest, index=False)
     console.write(f"{manifest}: {quantity(rows, 'recording')}", wrap=False)
 
@@ -123,7 +124,7 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
     waiting = [each for each in listed if each.answer is None and each.kind == ANOMALOUS]
     if waiting:
         numbers = ", ".join(str(each.id) for each in waiting[:_LISTED])
-        console.write(f"{quantity(waiting, 'alarm')} without answer: {numbers}.")
+        console.write(f"{quantity(waiting, 'alarm')} without an answer: {numbers}.")
     answers = store.people.answers(machine, _LISTED)
     if answers:
         table = Table("when", "clip", "alarm", "answer", "by", "comment", box=None)

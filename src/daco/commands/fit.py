@@ -146,7 +146,7 @@ def fit(
     show_skipped(console, skipped)
     if kept := suspicious_of(fitted, "kept"):
         names = name_list([f"{name} ({reason})" for name, reason in kept])
-        errors.notes([f"{quantity(kept, 'suspicious normal')} kept: {names}."])
+        errors.notes([f"Kept {quantity(kept, 'suspicious normal')}: {names}."])
     if failures:
         raise _failure(failures, len(targets))
     if skipped:
@@ -167,7 +167,7 @@ def model_paths(machines: Sequence[str], out: Location) -> list[Location]:
     else:
         if out.exists() and not out.is_dir():
             raise InputError(
-                f"{out} is a file, and there are {len(machines)} machines. Give a folder."
+                f"{out} is a file, but there are {len(machines)} machines. Give a folder."
             )
         paths = [out / f"{name}{SUFFIX}" for name in safe_names(machines)]
     for path in paths:
@@ -203,12 +203,12 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         return
     for model, file in models:
         console.write(model.machine, style="bold")
-        console.write(f"configuration {model.config}: {model.reason}")
+        console.write(f"Configuration {model.config}: {model.reason}.")
         for line in views_in_words(model):
             console.write(line)
         show_domains(console, model)
         if thinned_from := model.provenance.get("thinned_from"):
-            console.write(f"thinned from {quantity(thinned_from, 'normal')}")
+            console.write(f"The bank was thinned from {quantity(thinned_from, 'normal')}.")
         show_basis(console, model)
         size = f"{file.stat().st_size / 1000:,.0f} kB"
         console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
@@ -221,16 +221,16 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
     from daco.synthetic.sensitivity import quick_sensitivity
 
     if model.frontend is None or "root" not in model.provenance:
-        console.write("Which faults it would notice can be measured in recordings only.")
+        console.write("daco can measure which faults the model catches only in recordings.")
     elif any(view.backbone != "logmel" for view in model.frontend.views):
-        console.write("daco sensitivity measures which faults it would notice.")
+        console.write("Run daco sensitivity to measure which faults the model catches.")
     else:
         try:
             with interruptible("The model was written."), progress_bars(errors) as report:
                 progress = partial(report, "injecting faults")
                 found = quick_sensitivity(model, Listener(model.frontend), progress)
         except DacoError as error:
-            console.write(f"Which faults it would notice could not be measured: {error}")
+            console.write(f"daco could not measure which faults the model catches: {error}")
             return
         first, *others = found.sentences()
         clips = quantity(int(found.clips.sum()), "recording")
@@ -245,15 +245,15 @@ def views_in_words(model: MachineModel) -> Iterator[str]:
 
     if isinstance(model.bands, Views):
         first, names = model.bands.names[0], name_list(model.bands.names)
-        yield f"views {names}; the most similar normal is that of {first}"
+        yield f"Views: {names}. The view {first} finds the most similar normal."
         if not ScoreConfig.parse(model.config).base.is_vote:
-            yield f"only {first} is scored: several views count in a vote"
+            yield f"Only {first} is scored, because only a vote uses several views."
     if ScoreConfig.parse(model.config).base.is_vote:
         by_view = model.bank.left_out(model.config).values()
         silent = list(dict.fromkeys(name for names in by_view for name in names))
         if silent:
-            members = quantity(silent, "member")
-            yield f"too few normals for {members} of the vote: {name_list(silent)}"
+            members = quantity(silent, "configuration")
+            yield f"There are too few normals for {members} of the vote: {name_list(silent)}."
 
 
 def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
@@ -274,14 +274,14 @@ def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]])
     configs = Counter(model.config for model, _ in models).most_common()
     chosen = ", ".join(f"{config} {count:,}" for config, count in configs[:_SHOWN])
     rest = f" and {len(configs) - _SHOWN} more" if len(configs) > _SHOWN else ""
-    console.write(f"configurations: {chosen}{rest}")
+    console.write(f"Configurations: {chosen}{rest}.")
     counted = f"{quantity(models, 'model')}, {size / 1e6:,.1f} MB"
     console.write(f"{models[0][1].parent}: {counted}", wrap=False)
     common = [
         f"{quantity(count, 'machine')}: {text}" for text, count in cautions.most_common(_SHOWN)
     ]
     if len(cautions) > _SHOWN:
-        common.append(f"{len(cautions) - _SHOWN} more of this kind; see daco inspect")
+        common.append(f"daco inspect shows {len(cautions) - _SHOWN} more of this kind.")
     console.notes(common, "caution")
 
 

@@ -154,19 +154,19 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     origin = model.provenance
     yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
     yield "sha256", model.sha256
-    yield "made", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"
+    yield "created", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"
     root = f" below {_text(origin['root'])}" if origin.get("root") else ""
     yield "from", f"{_text(origin.get('source'))}{root}"
     if "thinned_from" in origin:
         yield "thinned", f"to {len(model):,} of {_text(origin['thinned_from'])} normals"
     yield "network", _network(model)
     yield "configuration", f"{model.config}: {in_words(model.config)}"
-    yield "because", model.reason
+    yield "reason", f"{model.reason}."
     for line in views_in_words(model):
         yield "", line
-    rate = f"a false-alarm rate of {model.false_alarm_rate:g} in each domain"
-    yield "judges", f"for {rate}, {model.basis_sentence()}"
-    yield "far", f"farther than {model.reach:.4g} from every normal"
+    rate = f"false-alarm rate {model.false_alarm_rate:g} in each domain"
+    yield "decision", f"{rate}, estimated {model.basis_sentence()}"
+    yield "far", f"a clip farther than {model.reach:.4g} from every normal"
     if model.ranges is not None:
         low, high = model.ranges["limits"]["level"]
         yield "range", f"level {low:g} to {high:g} dB of full scale; --json has those of bands"
@@ -197,12 +197,13 @@ def _show_normals(console: Output, model: MachineModel) -> None:
     console.write(model.machine, style="bold")
     console.print(table)
     if len(rows) > _NORMALS:
-        console.write(f"and {len(rows) - _NORMALS} more; --json lists all")
-    console.write("nearest: distance to the most similar other normal. score: as of a new clip.")
-    console.write("p: share of the domain's normals that score as high.")
+        console.write(f"There are {len(rows) - _NORMALS} more. --json lists all.")
+    console.write("nearest: the distance to the most similar other normal.")
+    console.write("score: the score that the normal would have as a new clip.")
+    console.write("p: the share of the domain's normals that score at least as high.")
     if suspicious := [each.name for each in rows if each.remark]:
         listed = quantity(suspicious, "suspicious normal")
-        console.write(f"{listed}: listen, and remove one with daco update MODEL --remove NAME")
+        console.write(f"Listen to the {listed}. daco update MODEL --remove NAME removes one.")
 
 
 def _network(model: MachineModel) -> str:

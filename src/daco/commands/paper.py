@@ -140,7 +140,7 @@ def _show_unexpected(console: Output, findings: Sequence[Finding]) -> None:
         lines[_LISTED:] = [f"{len(lines) - _LISTED} more; --json has all."]
     missing = Counter(each.note for each in findings if each.status == "missing")
     for note, count in missing.items():
-        lines.append(f"{note} {quantity(count, 'value')} rest{'s' * (count == 1)} on it.")
+        lines.append(f"{note} {quantity(count, 'value')} need{'s' * (count == 1)} it.")
     for line in lines:
         _hanging(console, "-", line, style="red")
     console.print()

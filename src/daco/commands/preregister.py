@@ -36,23 +36,24 @@ def freeze(
 
     console = Output()
     if out.exists():
-        raise DataError(f"{out} exists already. A preregistration is never overwritten: move it.")
+        raise DataError(f"{out} already exists. daco never overwrites a preregistration: move it.")
     document = freeze(run, created=date, beside=out.parent)
     write_json(document, out)
     frozen = document["frozen"]
     console.print(f"Frozen: [bold]{frozen['config']}[/bold] ({frozen['rule']})")
     console.write(frozen["reason"])
     console.write(f"Dev pick: {document['dev_pick'] or '-'}. Fixed default: {document['default']}.")
-    console.write(f"{quantity(document['artifacts'], 'file')} of the run, {document['created']}.")
+    files = quantity(document["artifacts"], "file")
+    console.write(f"The file covers {files} of the run, {document['created']}.")
     if document[KNOWN]:
         console.print(
-            "[bold red]Evaluation scores were known when this was frozen[/bold red], and the file "
-            "says so: it documents a choice, it does not predict."
+            "[bold red]Evaluation scores were known when this was frozen[/bold red]. The file "
+            "records that: it documents a choice and does not predict."
         )
     else:
         console.write("No evaluation score was known.")
     console.write(f"SHA-256 {document['sha256']}")
-    console.write("Publish this hash: it proves later that the file is this old.")
+    console.write("Publish this hash. It proves later that the file existed on that day.")
     console.write(f"Written: {out}", wrap=False)
 
 
@@ -95,7 +96,7 @@ def _show(console: Output, result: Verification, *, scored: bool) -> None:
     if result.scores:
         _show_scores(console, result)
     elif scored and result.config:
-        console.write("The run has no evaluation scores, so that nothing is scored.")
+        console.write("The run has no evaluation scores, so nothing is scored.")
     changed = [check.what for check in result.checks if check.status == "changed"]
     if changed:
         console.write(f"Changed: {', '.join(changed)}.", style="bold red")
@@ -119,6 +120,6 @@ def _show_scores(console: Output, result: Verification) -> None:
         # Text, because the square brackets of an interval are no markup.
         table.add_row(row["pick"], row["config"], f"{row['eval_omega']:.2f}", Text(difference))
     console.print(table)
-    console.write("In percent; intervals of 95 % over machines (jackknife, Student's t).")
+    console.write("In percent, with 95 % intervals over machines (jackknife, Student's t).")
     few = too_few_machines(result.deltas[0]["n_machines"]) if result.deltas else None
     console.print(f"{few}\n" if few else "")

@@ -18,6 +18,7 @@ from daco.commands import options as shared
 from daco.commands.console import Output, new_table, printable, progress_bars
 from daco.commands.options import Location, argument, as_location, flag
 from daco.errors import AudioError, DataError, InputError
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -181,18 +182,19 @@ def _show(
         console.print(table)
         alarms = sum(verdict.alarm for verdict in verdicts)
         console.write(
-            f"{alarms} of {len(verdicts)} anomalous: p is at most {model.false_alarm_rate:g}, the "
-            f"false-alarm rate ({model.basis_sentence()})."
+            f"{alarms} of {quantity(verdicts, 'clip')} {'is' if alarms == 1 else 'are'} anomalous: "
+            f"p is at most {model.false_alarm_rate:g}. This false-alarm rate is estimated "
+            f"{model.basis_sentence()}."
         )
         others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
         if others:
             counts = ", ".join(f"{count} {state}" for state, count in others.items())
-            console.write(f"Not judged, whatever the score: {counts}.")
+            console.write(f"Not judged by their scores: {counts}.")
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
-        console.write(f"The rate is that of one window; there are up to {most} in a recording.")
+        console.write(f"The rate holds for one window. A recording has up to {most} windows.")
     if failures:
-        console.write(f"{len(failures)} could not be scored:")
+        console.write(f"{quantity(failures, 'recording')} could not be scored:")
     for failed in failures:
         console.write(f"  {failed.name}: {failed.error}", wrap=False)
 

@@ -110,7 +110,7 @@ def _show(console: Output, selection: LabelFreeSelection) -> None:
         console.print(f"{name}: use [bold]{choice.use}[/bold]; {escape(choice.advice)}.")
     if many:
         uses = _most_common(choice.use for choice in selection.machines)
-        console.print(f"To use: {uses} machines. --json tells the reasons.")
+        console.print(f"Use {uses} machines. --json has the reasons.")
     for line in _veto_lines(selection, many):
         console.write(line)
     console.notes(selection.notes)
@@ -121,17 +121,17 @@ def _veto_lines(selection: LabelFreeSelection, many: bool) -> list[str]:
     excluded = {each.machine: tuple(each.cut) for each in selection.machines if each.pseudo_scores}
     if not excluded:
         return []
-    head = f"Label-free veto ({selection.basis})"
+    head = f"The label-free veto ({selection.basis}) excludes"
     if not any(excluded.values()):
-        return [f"{head}: excludes none of the {len(selection.candidates)} candidates."]
+        return [f"{head} none of the {len(selection.candidates)} candidates."]
     if many:
         names = _most_common((name for names in excluded.values() for name in names), _SHOWN)
-        return [f"{head}: excludes most often {names} machines."]
+        return [f"{head} most often {names} machines."]
     lines = [
-        f"{head}, {machine}: excludes {name_list(names, _SHOWN) or 'none'}."
+        f"{head} {name_list(names, _SHOWN) or 'nothing'} for {machine}."
         for machine, names in excluded.items()
     ]
-    return [*lines, "It is a veto and no ranker: its scores say little about the rest."]
+    return [*lines, "The veto does not rank the other candidates."]
 
 
 def _most_common(names: Iterable[str], limit: int | None = None) -> str:

@@ -65,7 +65,7 @@ def sensitivity(
     Plan(tuple(fault or ALL_KINDS), decibels, seed)  # reports a mistake before any work
     require_folder(out, as_csv, picture)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
-        raise InputError(f"{picture}: a picture is .svg or .png. Give it one of these endings.")
+        raise InputError(f"{picture}: The name of a picture must end in .svg or .png.")
     loaded = MachineModel.load(model)
     require_frontend(loaded)
     loaded = loaded if rate is None else loaded.at_rate(rate)
@@ -120,9 +120,10 @@ def _show(console: Output, result: Sensitivity) -> None:
         verbs = ("is", "was") if result.in_model == 1 else ("are", "were")
         known = f"; {result.in_model} {verbs[0]} in the model and {verbs[1]} left out of it"
     console.write(
-        "Percent of recordings that are caught, by the score or by the ranges of the normals: "
-        "without a fault, then by fault level in dB relative to the recording; from which level at "
-        f"least {100 * result.detect:g} % are caught. Recordings: {clips}{known}. "
+        "The table shows the percentage of recordings that the model catches, without a fault "
+        "(none) and at each fault level in dB relative to the recording. 'from' is the level from "
+        f"which it catches at least {100 * result.detect:g} %, 'by' tells whether the score or the "
+        f"usual range of levels catches them. Recordings: {clips}{known}. "
         f"The model's false-alarm rate is {result.false_alarm_rate:g}."
     )
     for sentence in result.sentences():
@@ -168,5 +169,5 @@ def _parse_levels(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise InputError(
-            f"--levels are numbers of decibels with commas, such as -24,-12,0. Got {text!r}."
+            f"Give --levels in dB, separated by commas, such as -24,-12,0. Got {text!r}."
         ) from None

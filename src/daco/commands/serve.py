@@ -74,7 +74,7 @@ def serve(
     from daco.monitoring.alarms import AlarmRule
 
     if os.name != "posix":
-        raise InputError("daco serve limits its workers with Unix calls: use Linux or macOS.")
+        raise InputError("daco serve needs Linux or macOS: it limits its workers with Unix calls.")
     try:
         from daco.monitoring.service.app import listening_socket
         from daco.monitoring.service.app import serve as run
@@ -123,8 +123,8 @@ def _parse_weights(given: list[str]) -> dict[str, str]:
         name, equals, path = text.partition("=")
         if not equals or name not in known or not Path(path).is_file():
             raise InputError(
-                f"Weights are given as NETWORK=FILE, such as beats=BEATs.pt, with one of "
-                f"{', '.join(known)}. Got {text!r} instead."
+                f"Give --weights as NETWORK=FILE, such as beats=BEATs.pt, with one of "
+                f"{', '.join(known)} and a file that exists. Got {text!r} instead."
             )
         files[name] = path
     return files

@@ -128,7 +128,7 @@ def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
     sizes = result.per_machine.groupby("split", sort=False)["machine"].nunique()
     counts = [quantity(int(n), f"{words.get(str(s), s)} machine") for s, n in sizes.items()]
     console.print(
-        f"[bold]{escape(chosen['config'])}[/bold] chosen by {chosen['rule']} among "
+        f"[bold]{escape(chosen['config'])}[/bold] was chosen by {chosen['rule']} among "
         f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}."
     )
     console.write(chosen["reason"])
@@ -147,7 +147,7 @@ def _rules_table(result: StudyResult) -> Table:
     table = new_table(
         ["rule", "picks"],
         ["crit\ndev", "crit\neval", "score\ndev", "score\neval"],
-        title="\nWhat each rule picks, its criterion and official score (%)",
+        title="\nThe pick of each rule, with its criterion and official score (%)",
         title_justify="left",
         box=None,
         pad_edge=False,
@@ -162,7 +162,7 @@ def _rules_table(result: StudyResult) -> Table:
         cells = ["-" if row[name] is None else f"{row[name]:.{n}f}" for name, n in digits.items()]
         if row.get("eval_sd") is not None:
             cells[-1] += f" ± {row['eval_sd']:.1f}"
-        each_its_own = "its own for each" if "machine" in row["rule"] else "-"
+        each_its_own = "one for each" if "machine" in row["rule"] else "-"
         table.add_row(rule, row["config"] or each_its_own, *cells)
     return table
 
@@ -172,7 +172,7 @@ def _over_seeds(result: StudyResult) -> str:
     from daco.method.config import DEFAULT_CONFIG
 
     seeds = result.selection["seeds"]
-    line = f"Chosen with {seeds['same']} of {quantity(seeds['n_seeds'], 'seed')}"
+    line = f"The same choice results from {seeds['same']} of {quantity(seeds['n_seeds'], 'seed')}"
     for column, word in (("eval_omega", "evaluation"), ("dev_omega", "development")):
         if seeds[column] is not None:
             own = result.grid.loc[result.grid["config"] == DEFAULT_CONFIG, column]
@@ -186,11 +186,11 @@ def _veto_lines(result: StudyResult) -> list[str]:
     lines = []
     dev, label_free = result.selection.get("veto"), result.selection.get("label_free_veto")
     if dev is not None:
-        lines.append(f"dev-score veto: excludes {name_list(dev['removed'], 3) or 'none'}")
+        lines.append(f"The dev-score veto excludes {name_list(dev['removed'], 3) or 'nothing'}.")
     if label_free is not None:
-        effect = f"excludes {name_list(label_free['cut'], 3) or 'none'}"
+        effect = f"excludes {name_list(label_free['cut'], 3) or 'nothing'}"
         effect = "abstains" if label_free["limit"] is None else effect
-        lines.append(f"label-free veto ({label_free['basis']}): {effect}")
+        lines.append(f"The label-free veto ({label_free['basis']}) {effect}.")
     return lines
 
 
@@ -214,8 +214,8 @@ def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
     for config in configs:
         if config not in (*known, VOTE_CONFIG):
             raise InputError(
-                f"--scores {config!r}: not in the grid. Give 'chosen', 'all', 'vote', or one of "
-                "its names."
+                f"--scores: {config!r} is not in the grid. Give 'chosen', 'all', 'vote', or a name "
+                "of the grid."
             )
     assert result.folder is not None
     # A challenge asks for one folder that has no development machines in it.

@@ -64,10 +64,10 @@ def update(
     adds = normals is not None
     if adds + bool(remove) + undo != 1 or (domain is None) == adds:
         raise InputError(
-            "Give NORMALS and their --domain to add some, or --remove, or --undo: one of the three."
+            "Give NORMALS with --domain to add clips, or --remove, or --undo: one of the three."
         )
     if (undo and out is not None) or (and_calibrate and not adds):
-        raise InputError("--undo has no --out, and --and-calibrate is for new NORMALS.")
+        raise InputError("Use --undo without --out, and --and-calibrate only with new NORMALS.")
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     if undo:
@@ -85,7 +85,7 @@ def update(
     clips = replace(clips, domains=(domain,) * len(clips))
     clips, left = usable_normals(errors, before, clips, keep_suspicious)
     if not len(clips):
-        console.write("Nothing to add: the model stays as it is.")
+        console.write("There is nothing to add. The model stays as it is.")
         return
     taken, source = set(before.clip_names), clips.origin.get("source", "new")
     sessions = clips.sessions  # of their own where the model has sessions and they do not
@@ -105,7 +105,7 @@ def update(
     )
     if not and_calibrate and len(after.new_names) < len(before.new_names):
         moved = quantity(len(before.new_names) - len(after.new_names), "clip")
-        errors.notes([f"{moved} that the model was calibrated with: from now on a normal of it."])
+        errors.notes([f"{moved} of the last calibration became part of the normals."])
     save_model(console, before, after, target)
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
@@ -122,12 +122,12 @@ def usable_normals(
 
     if copies := find_copies(clips, model):
         names = name_list(f"{clips.names[row]} (of {name})" for row, name in copies.items())
-        errors.notes([f"{quantity(copies, 'copy', 'copies')} left out: {names}."])
+        errors.notes([f"Left out {quantity(copies, 'copy', 'copies')}: {names}."])
         clips = clips.take([row for row in range(len(clips)) if row not in copies])
     suspicious = suspicious_normals(clips, model)
     left = [(clips.names[row], reason) for row, reason in suspicious.items()]
     if keep:
-        errors.notes(f"{name} kept: {reason}" for name, reason in left)
+        errors.notes(f"Kept {name}: {reason}" for name, reason in left)
         return clips, []
     require_few(clips, suspicious)
     return clips.take([row for row in range(len(clips)) if row not in suspicious]), left
@@ -145,28 +145,28 @@ def _anomalous(
     ):
         if distance < close < float("inf"):
             known = model.clip_names[nearest]
-            errors.notes([f"{name} is closer to {known} than any two normals: a copy of it?"])
+            errors.notes([f"{name} may be a copy of {known}: no two normals are as similar."])
     anomalous = [name for name, alarm in zip(clips.names, scored.alarms, strict=True) if alarm]
     if domain not in model.domains:
         errors.notes(
             [
-                f"{domain} is a new domain beside {name_list(model.domains)}. {len(anomalous)} of "
-                f"its {quantity(clips.names, 'clip')} sound anomalous to the model so far, as "
-                "those of a new condition may: be sure that they are normal."
+                f"{domain} is a new domain beside {name_list(model.domains)}. The model finds "
+                f"{len(anomalous)} of its {quantity(clips.names, 'clip')} anomalous. A new "
+                "condition can cause this, but make sure that the clips are normal."
             ]
         )
     elif anomalous:
         sentence = (
-            f"{len(anomalous)} of {len(clips)} new clips sound anomalous to the model (about "
-            f"{model.false_alarm_rate * len(clips):.1f} normal ones would): "
+            f"The model finds {len(anomalous)} of {len(clips)} new clips anomalous (about "
+            f"{model.false_alarm_rate * len(clips):.1f} if all were normal): "
             f"{name_list(anomalous, 10)}."
         )
         if not force:
             raise InputError(
-                f"{sentence} Listen to them. An anomaly in the bank hides all like it; if they are "
-                "normal, add them with --keep-suspicious."
+                f"{sentence} Listen to them. A fault among the normals hides all faults like it. "
+                "If the clips are normal, add them with --keep-suspicious."
             )
-        errors.notes([f"{sentence} Added, as --keep-suspicious asks."])
+        errors.notes([f"{sentence} They were added because of --keep-suspicious."])
     return anomalous
 
 
@@ -223,8 +223,8 @@ def normals_of_machine(model: MachineModel, gathered: NormalsByMachine) -> Norma
         return gathered.machines[names.index(model.machine)]
     if len(names) > 1:
         raise DataError(
-            f"The new clips are of {len(names)} machines ({name_list(names)}), none of them "
-            f"{model.machine!r}. Give those of one machine."
+            f"The new clips belong to {len(names)} machines ({name_list(names)}), and none of them "
+            f"is {model.machine!r}. Give the clips of one machine."
         )
     return gathered.machines[0]
 
@@ -237,11 +237,11 @@ def _rows_of_domain(errors: Output, clips: Normals, domain: str) -> list[int]:
     rows = [row for row, name in enumerate(clips.domains) if name == domain]
     if not rows:
         raise DataError(
-            f"The new clips are of the domains {name_list(names)}, none of them {domain!r}. Give "
-            "those of one domain."
+            f"The new clips have the domains {name_list(names)}, and none of them is {domain!r}. "
+            "Give the clips of one domain."
         )
     left = len(clips) - len(rows)
-    errors.notes([f"{quantity(left, 'clip')} of other domains than {domain} left out."])
+    errors.notes([f"Left out {quantity(left, 'clip')} of other domains than {domain}."])
     return rows
 
 
@@ -254,16 +254,16 @@ def save_model(
     require_hearing(after)
     previous = replace_file(path, after.to_bytes())
     more = len(after) - len(before)
-    how = f"{'added' if more > 0 else 'removed'}, {len(after)} in all."
+    how = "Added" if more > 0 else "Removed"
     console.write(after.machine, style="bold")
-    console.write(done or f"{quantity(abs(more), 'normal')} {how}")
+    console.write(done or f"{how} {quantity(abs(more), 'normal')}. There are now {len(after)}.")
     show_domains(console, after, before)
-    console.write(f"configuration {after.config} as before")
+    console.write(f"The configuration is still {after.config}.")
     show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     if previous is not None:
         console.write(
-            f"the model before is kept as {previous.name}: daco update --undo restores it"
+            f"The previous model is kept as {previous.name}. daco update --undo restores it."
         )
     console.notes(after.cautions(), "caution")
 
@@ -278,4 +278,5 @@ def _undo(console: Output, before: MachineModel, path: Location) -> None:
     after = MachineModel.load(previous)
     replace_file(path, previous.read_bytes())
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
-    console.write(f"{quantity(len(after), 'normal')}; {previous.name} is now the other version")
+    normals = quantity(len(after), "normal")
+    console.write(f"The model has {normals} again. {previous.name} holds the other version.")

@@ -149,8 +149,8 @@ class _Session:
         if self.watcher.waiting and not ending.wait(settle):
             self._look(ending, second_try=False)
         if waiting := self.watcher.waiting:
-            files = f"{quantity(waiting, 'file')} still being written: {name_list(waiting)}."
-            self.errors.notes([f"{files} Left for the next run."])
+            names = name_list(waiting)
+            self.errors.notes([f"Still being written, and left for the next run: {names}."])
 
     def keep_on(self, poll: float, ending: threading.Event) -> None:
         """Look at the folder again and again until `ending` is set."""
@@ -167,7 +167,10 @@ class _Session:
             with suppress(StoreError):  # the messages are kept then, too
                 left = self.courier.finish(1.0 if ending.is_set() else _LAST_DELIVERIES)
                 if left:
-                    self.errors.notes([f"{quantity(left, 'message')} not delivered yet; kept."])
+                    sentence = "The next run sends them."
+                    self.errors.notes(
+                        [f"Not delivered yet: {quantity(left, 'message')}. {sentence}"]
+                    )
         others = [f"{n} {state}, " for state, n in self.states.items() if state not in _DECISIONS]
         counts = f"{quantity(self.clips, 'clip')}, {self.states['anomalous']} anomalous, "
         counts += "".join(others) + quantity(self.opened, "alarm")
@@ -205,7 +208,7 @@ class _Session:
         if added.opened is not None:
             self.opened += 1
             rule = self.watcher.store.rule
-            among = f", {rule.k} of the last {rule.n} clips {state}" if rule.n > 1 else ""
+            among = f": {rule.k} of the last {rule.n} clips are {state}" if rule.n > 1 else ""
             text = f"         ALARM {added.opened} of {self.watcher.model.machine}{among}"
             self.console.print(Text(printable(text), "bold white on red"), soft_wrap=True)
         for number in added.recovered:
@@ -271,8 +274,9 @@ def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
 def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
     model = in_use.model
     errors.write(
-        f"{in_use.machine}: {quantity(len(model), 'normal')}, false-alarm rate "
-        f"{model.false_alarm_rate:g} per clip, {model.basis_sentence()}; alarm {store.rule}."
+        f"{in_use.machine}: {quantity(len(model), 'normal')}, alarm rule {store.rule}. The "
+        f"false-alarm rate is {model.false_alarm_rate:g} per clip, estimated "
+        f"{model.basis_sentence()}."
     )
     errors.write(f"Watching {watcher.folder}", wrap=False)
     errors.write(f"Results in {store.database.label}", wrap=False)

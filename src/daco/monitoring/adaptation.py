@@ -77,7 +77,7 @@ class Adaptation:
     >>> for clip in range(50):
     ...     state = state.after_clip(clip, 95.0, {"all": 1.0}, anomalous=True)
     >>> state.sentence()
-    'threshold moved up by 0.5 spreads of the normals, on 50 clips'
+    'The threshold moved up by 0.5 spreads of the normals, over 50 clips.'
     """
 
     model_sha256: str
@@ -146,7 +146,7 @@ class Adaptation:
             threshold=threshold,
             alarm=alarm,
             state=ANOMALOUS if alarm else NORMAL,
-            basis="; ".join([*first, *self._parts()]),
+            basis="; ".join([*first, *(part.removeprefix("comes ") for part in self._parts())]),
         )
 
     def after_clip(
@@ -253,22 +253,23 @@ class Adaptation:
 
     def sentence(self) -> str:
         """What decisions rest on, how far they were moved, and what comes next."""
-        left = f"the next {quantity(self.left, 'clip')} are taken as healthy"
-        parts = [*self._parts(), *([left] if self.left else [])]
-        return "; ".join(parts) or "nothing was learned yet"
+        sentences = [f"The threshold {part}." for part in self._parts()]
+        if self.left:
+            sentences.append(f"The next {quantity(self.left, 'clip')} count as healthy.")
+        return " ".join(sentences) or "Nothing was learned yet."
 
     def _parts(self) -> Iterator[str]:
         if self.is_commissioned:
             clips, day = quantity(self.healthy, "clip"), day_in_words(self.declared_at, "on")
-            yield f"from {clips} of the machine, declared healthy by {self.declared_by}{day}"
+            yield f"comes from {clips} of the machine, declared healthy by {self.declared_by}{day}"
         if self.clips:
             most = max(self.shifts.values(), key=abs, default=0.0)
             moved = f"{'down' if most < 0 else 'up'} by {abs(most):.1f} spreads of the normals"
             moved = moved if abs(most) >= 0.05 else "by less than 0.1 spreads of the normals"
             day = day_in_words(self.since, "since")
-            yield f"threshold moved {moved}{day}, on {quantity(self.clips, 'clip')}"
+            yield f"moved {moved}{day}, over {quantity(self.clips, 'clip')}"
         if self.is_at_bound:
-            yield "it goes no farther unless a person declares the machine healthy"
+            yield "moves no farther unless a person declares the machine healthy"
 
 
 def for_model(state: Adaptation | None, model_sha256: str, rate: float) -> Adaptation:

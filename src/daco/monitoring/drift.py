@@ -33,8 +33,8 @@ SHIFT = 0.15
 reference of 25 clips knows that share to about 0.1."""
 
 CAUTION = (
-    "Listen to the flagged clips first: they may be faults. Only for a machine that somebody knows "
-    "to be healthy, declare it healthy or calibrate with new recordings of it."
+    "Listen to the anomalous clips first: they may be faults. Only if somebody knows that the "
+    "machine is healthy, declare it healthy or calibrate with new recordings of it."
 )
 
 _MANY = 0.2  # of recent clips in a state that no score decides on
@@ -123,8 +123,8 @@ def drift_of(
     >>> drift.stale, drift.realised, drift.bound, drift.points_to
     (True, 0.28, 0.17, 'machine')
     >>> print(drift.sentence)  # doctest: +NORMALIZE_WHITESPACE
-    some clips are far out and the others sound as before, which points to the machine: 0.28 of the
-    last 200 clips are anomalous, 0.10 expected of a healthy machine
+    Some clips are far from normal and the others sound as before. This points to the machine. 28 %
+    of the last 200 clips are anomalous; of a healthy machine about 10 % would be.
     >>> print(drift.remedy)
     daco calibrate press.daco NEW_NORMALS --domain source
     """
@@ -150,8 +150,7 @@ def drift_of(
     part = total if only is None else by_domain[only]
     where = "" if only is None else f" of domain {only}"
     judged = "judged clips" if not_judged else "clips"
-    share = f"{part.realised or 0:.2f} of the last {part.n} {judged}{where} are anomalous"
-    allowed = f"{nominal:.2f}" if nominal >= 0.01 else f"{nominal:.2g}"
+    share = f"{100 * (part.realised or 0):.3g} % of the last {part.n} {judged}{where} are anomalous"
     return Drift(
         n=total.n,
         nominal=float(nominal),
@@ -160,7 +159,7 @@ def drift_of(
         by_domain=by_domain,
         stale=points_to is not None,
         points_to=points_to,
-        sentence=f"{words}: {share}, {allowed} expected of a healthy machine",
+        sentence=f"{words} {share}; of a healthy machine about {100 * nominal:.3g} % would be.",
         remedy=f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
     )
 
@@ -180,24 +179,26 @@ def _finding(often: bool, shift: int, n: int, not_judged: int) -> tuple[str | No
     clips = n + not_judged
     if clips >= FEWEST and not_judged > _MANY * clips:
         return "surroundings", (
-            f"{not_judged} of the last {clips} clips have other levels than the normals, which "
-            "points to the microphone or the surroundings"
+            f"{not_judged} of the last {clips} clips have other levels than the normals. This "
+            "points to the microphone or the surroundings."
         )
     if often and shift <= 0:
         return "machine", (
-            "some clips are far out and the others sound as before, which points to the machine"
+            "Some clips are far from normal and the others sound as before. This points to the "
+            "machine."
         )
     if often:
         return "either", (
-            "clips sound odder alike: the surroundings or the microphone changed, or the machine "
-            "for good"
+            "All clips sound odder. The surroundings or the microphone changed, or the machine "
+            "changed for good."
         )
     if n >= FEWEST and shift < 0:
         return "either", (
-            "clips sound calmer than the calibration expects, so that faults may be missed: the "
-            "microphone, the surroundings or the way the machine runs changed"
+            "Clips sound calmer than the calibration expects, so faults may be missed. The "
+            "microphone, the surroundings or the way the machine runs changed."
         )
-    return None, "calibration holds" if n >= FEWEST else f"too few clips to tell, {FEWEST} needed"
+    few = f"There are too few clips to check the calibration; {FEWEST} are needed."
+    return None, "The calibration holds." if n >= FEWEST else few
 
 
 def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:

@@ -26,8 +26,8 @@ class Rates:
     >>> rates = Rates.from_counts(counts | {("anomalous", "fault"): 9, ("normal", "fault"): 1})
     >>> for sentence in rates.sentences():
     ...     print(sentence)
-    false alarms: between 7.4 % and 13.2 % of 990 clips (90 answered, 20 anomalous without answer)
-    faults found: 9 of 10 clips answered as fault, 55 % to 100 %
+    Between 7.4 % and 13.2 % of 990 clips are false alarms (90 answered, 20 without an answer).
+    9 of 10 clips with a fault were found (55 % to 100 %).
     """
 
     clips: int = 0  #: judged by their scores, and not answered as faults
@@ -61,14 +61,15 @@ class Rates:
     def sentences(self) -> list[str]:
         """Both rates in words, or that there is nothing to compute them from."""
         if not (self.false_alarms or self.faults):
-            waiting = f"{quantity(self.unanswered, 'anomalous clip')} without answer"
-            return [f"no answers yet, so that no rate is known; {waiting}"]
+            waiting = f"Without an answer: {quantity(self.unanswered, 'anomalous clip')}."
+            return [f"No rate is known yet, because nobody has answered. {waiting}"]
         low, high = (f"{100 * end:.1f} %" for end in self.false_alarm_rate)
-        left = f", {self.unanswered} anomalous without answer" if self.unanswered else ""
-        healthy = f"{quantity(self.clips, 'clip')} ({self.false_alarms} answered{left})"
-        sentences = [f"false alarms: between {low} and {high} of {healthy}"]
+        left = f", {self.unanswered} without an answer" if self.unanswered else ""
+        counts = f"({self.false_alarms} answered{left})"
+        share = f"Between {low} and {high} of {quantity(self.clips, 'clip')}"
+        sentences = [f"{share} are false alarms {counts}."]
         if self.faults:
             low, high = (f"{100 * end:.0f} %" for end in self.detection_rate)
-            answered = f"{self.found} of {quantity(self.faults, 'clip')} answered as fault"
-            sentences.append(f"faults found: {answered}, {low} to {high}")
+            answered = f"{self.found} of {quantity(self.faults, 'clip')} with a fault"
+            sentences.append(f"{answered} were found ({low} to {high}).")
         return sentences

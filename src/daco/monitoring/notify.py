@@ -64,7 +64,7 @@ class Webhook:
         if not host or parts.scheme not in ("http", "https") or not url.isascii() or " " in url:
             raise InputError("A webhook is an address that begins with http:// or https://.")
         if parts.username is not None:
-            raise InputError("A webhook's address may not hold a user name or password.")
+            raise InputError("A webhook's address must not contain a user name or password.")
         key = None
         if secret:
             key = secret.encode()
@@ -188,13 +188,13 @@ class WebhookSender:
             self.outbox.put_back(delivery, str(error), max(again, error.wait))
             if self._failures == 1:
                 self.say(
-                    f"The webhook at {self.webhook.host} does not take messages ({error}). "
-                    "They are kept and sent later."
+                    f"The webhook at {self.webhook.host} does not accept messages ({error}). "
+                    "daco keeps them and sends them later."
                 )
             return min(max(self._doubled(self._failures), error.wait), _LONGEST_REST)
         self.outbox.mark_delivered(delivery)
         if self._failures:
-            self.say(f"The webhook at {self.webhook.host} takes messages again.")
+            self.say(f"The webhook at {self.webhook.host} accepts messages again.")
         self._failures = 0
         return 0.0
 

@@ -81,12 +81,12 @@ class ModelInUse:
             same = model.frontend == self.model.frontend
             listener = self.listener if same else self._listener(model)
         except DacoError as error:
-            return f"The changed model is not used, the one before stays in use: {error}"
+            return f"The changed model cannot be used. The previous one stays in use: {error}"
         if model.sha256 == self.model.sha256:
             return None
         self.model, self.listener = model, listener
         normals = quantity(len(model), "normal")
-        return f"The model has changed: {normals}, judges {model.basis_sentence()}."
+        return f"The model has changed: {normals}, threshold {model.basis_sentence()}."
 
     def judge(self, path: Path, name: str) -> Verdict:
         """The verdict of the model in use on one recording."""

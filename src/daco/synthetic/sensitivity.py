@@ -145,7 +145,7 @@ class Sensitivity:
             text = f"{kind} {verb} caught {', '.join(caught)}" if caught else f"{kind} {verb}"
             if missed:
                 text += f"{', ' if caught else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
-            how = {"ranges": ", by the ranges", "both": ", by score or ranges"}
+            how = {"ranges": ", by the levels", "both": ", by score or levels"}
             yield f"{text}{how.get(self.noticed_by(kind), '') if caught else ''}."
 
     def cautions(self) -> Iterator[str]:

@@ -128,7 +128,7 @@ def table(tmp_path):
 def test_fit_and_score_on_the_command_line(table, tmp_path):
     run("fit", table, "--config", CONFIG, "--out", tmp_path / "fan.daco")
     text = run("score", tmp_path / "fan.daco", table).stdout
-    assert "of 60 anomalous" in text
+    assert "of 60 clips are anomalous" in text
     inspected = " ".join(run("inspect", tmp_path / "fan.daco").stdout.split())
     assert "conf-soft-m0-ext-forest: forest, turned into its quantile" in inspected
 

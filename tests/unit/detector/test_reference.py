@@ -193,7 +193,7 @@ class TestTheBasis:
             (NEW, "2026-05-02", "from 25 new recordings of 2 May 2026"),
             (NEW, None, "from 25 new recordings"),
             (NEW, "soon", "from 25 new recordings"),
-            (TRAINING, None, "from the training recordings only: expect more alarms"),
+            (TRAINING, None, "from the training recordings only, so expect more false alarms"),
         ],
     )
     def test_one_sentence_for_all_domains(self, kind, when, sentence):
@@ -207,8 +207,8 @@ class TestTheBasis:
         old = {"kind": TRAINING, "clips": 40, "when": None}
         sentence = basis_in_words({"day": old, "late": old, "night": new})
         assert sentence == (
-            "day, late: from the training recordings only: expect more alarms; "
-            "night: from 1 new recording"
+            "for day, late from the training recordings only, so expect more false alarms; "
+            "for night from 1 new recording"
         )
 
     def test_of_sessions_it_says_what_was_hidden(self):

@@ -237,8 +237,8 @@ class TestCalibrating:
         }
         assert calibrated.basis["source"] == model.basis["source"]
         assert calibrated.basis_sentence() == (
-            "source: from the training recordings only: expect more alarms; "
-            "target: from 12 new recordings of 12 May 2026"
+            "for source from the training recordings only, so expect more false alarms; "
+            "for target from 12 new recordings of 12 May 2026"
         )
         (record,) = calibrated.provenance["updates"]
         assert (record["action"], record["clips"]) == ("calibrated", {"target": 12})

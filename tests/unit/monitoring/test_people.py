@@ -86,7 +86,9 @@ def test_rates_are_those_of_one_model_and_leave_out_what_no_score_decided(store)
 
 def test_a_rate_nobody_answered_for_is_not_stated():
     (sentence,) = Rates(clips=100, unanswered=10).sentences()
-    assert sentence == "no answers yet, so that no rate is known; 10 anomalous clips without answer"
+    assert sentence == (
+        "No rate is known yet, because nobody has answered. Without an answer: 10 anomalous clips."
+    )
     assert Rates().detection_rate == (0.0, 1.0)
 
 
@@ -100,9 +102,7 @@ def test_the_stored_verdict_is_the_adapted_one_and_opens_the_alarm(store):
     assert (clip.alarm, clip.state, clip.p_value <= 0.1) == (True, "anomalous", True)
     assert clip.score > clip.threshold > 90
     assert outcome[1].verdict.threshold == clip.threshold
-    assert clip.basis.startswith(
-        "from the training recordings; threshold moved by less than 0.1 spreads"
-    )
+    assert clip.basis.startswith("from the training recordings; moved by less than 0.1 spreads")
     state = store.people.adaptation("press")
     assert state.clips == 2
     assert state.shifts["target"] == pytest.approx(2 * SLOW * 0.9)

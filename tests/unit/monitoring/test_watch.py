@@ -244,7 +244,7 @@ def test_a_changed_model_is_used_and_a_broken_one_is_not(watched):
     good = watched.path.read_bytes()
     watched.path.write_bytes(good[: len(good) // 2])
     (remark,) = watched.look(1)
-    assert "not used" in remark.text
+    assert "cannot be used" in remark.text
     record(watched.inbox / "b.wav", 1)
     (event,) = watched.settled()  # judged by the old one, and the remark is not repeated
     assert len(watched.in_use.model) == 30

@@ -70,7 +70,7 @@ def test_what_notices_a_fault_is_said():
     found = result(caught, by_score=scored, by_ranges=ranged)
     assert [found.noticed_by(kind) for kind in ("impacts", "noise")] == ["both", "ranges"]
     assert list(found.sentences())[1] == (
-        "noise is caught from 0 dB in source, from 0 dB in target, by the ranges."
+        "noise is caught from 0 dB in source, from 0 dB in target, by the levels."
     )
     rows = {(row["fault"], row["domain"], row["level_db"]): row for row in found.rows()}
     assert rows["noise", "target", 0.0]["by_ranges"] == 9

@@ -78,7 +78,7 @@ function ending(alarm) {
       alarm.answer && `: ${alarm.answer === "fault" ? "a fault" : "a false alarm"}`, alarm.saving ? ": saving\u2026" : ".",
       alarm.comment && h("q", { class: "comment" }, alarm.comment));
   }
-  if (alarm.closed_at) return h("p", { class: "muted" }, `Recovered by itself, ${when(alarm.closed_at)}; nobody has acknowledged it.`);
+  if (alarm.closed_at) return h("p", { class: "muted" }, `The machine recovered, ${when(alarm.closed_at)}. Nobody has acknowledged the alarm.`);
   return null;
 }
 
@@ -88,7 +88,7 @@ function answer(alarm, machineName, afterwards) {
   ask({
     title: first ? "Acknowledge the alarm" : "What was the alarm?", action: first ? "Acknowledge" : "Save",
     about: `${machineName}, ${when(alarm.opened_at)}`, withAnswer: alarm.kind === "anomalous", said: { answer: alarm.answer },
-    help: "Kept with the alarm. Faults are never learned. The machine can raise a new alarm afterwards.",
+    help: "The answer is kept with the alarm. daco never learns from faults. The machine can raise a new alarm afterwards.",
     async send({ by, comment, answer: said }) {
       const now = new Date().toISOString();
       const taken = first ? { acknowledged_at: now, acknowledged_by: by, comment } : {};

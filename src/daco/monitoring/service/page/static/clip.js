@@ -7,8 +7,8 @@ import { answerRow } from "./people.js";
 import { createPlayer } from "./player.js";
 import { decision, duration, exactTime, isJudged, leastP, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
 
-const NOT_KEPT = "The recording is not kept. The service keeps those of anomalous clips, or all of them: daco serve --keep-audio all.";
-const NOT_KNOWN = "It is not among the normals of the present model.";
+const NOT_KEPT = "The recording was not kept. The service keeps anomalous clips only, unless it runs with --keep-audio all.";
+const NOT_KNOWN = "The present model does not have this normal.";
 
 /** The panel of the selected clip; `onAnswer(clip)` is called when somebody said what it was. */
 export function createClipPanel({ onAnswer }) {
@@ -65,12 +65,12 @@ export function createClipPanel({ onAnswer }) {
 
 function verdict(clip, machine) {
   const side = clip.score > clip.threshold ? "above" : "not above";
-  if (!isJudged(clip)) return h("p", { class: "verdict" }, `Not judged: ${clip.state}. Its score does not count.`);
+  if (!isJudged(clip)) return h("p", { class: "verdict" }, `Not judged: ${clip.state}. The score does not count.`);
   return h("p", { class: "verdict" },
     "Score ", h("b", { class: clip.alarm ? "anomalous" : "" }, scoreText(clip.score, clip.threshold)),
     `, ${side} the threshold ${thresholdText(clip.threshold)}. `,
     oddness(clip.p_value, leastP(clip.domain_weights, machine.domains)),
-    clip.basis && h("span", { class: "muted basis" }, ` Threshold: ${clip.basis}.`));
+    clip.basis && h("span", { class: "muted basis" }, ` The threshold is estimated ${clip.basis}.`));
 }
 
 function reasons(clip) {

@@ -1,16 +1,16 @@
 // A calibration that no longer holds: what was seen, what it points to, and what to do first.
 
 import { announce, h, icon } from "./dom.js";
-import { count } from "./words.js";
+import { count, percent } from "./words.js";
 
 /** How the calibration of a machine holds: a line, or a banner with the remedy where it does not. */
 export function driftBanner({ drift }) {
   if (!drift) return null;
-  if (!drift.stale) return h("p", { class: "muted calibration" }, sentence(drift.sentence));
+  if (!drift.stale) return h("p", { class: "muted calibration" }, drift.sentence);
   return h("section", { class: "banner", "aria-label": "Calibration" },
     icon("stale"),
     h("div", {},
-      h("p", {}, h("b", {}, sentence(drift.sentence))),
+      h("p", {}, h("b", {}, drift.sentence)),
       h("p", { class: "muted" }, byDomain(drift.by_domain)),
       h("p", {}, drift.caution),
       command(drift.remedy)));
@@ -19,7 +19,7 @@ export function driftBanner({ drift }) {
 function byDomain(domains) {
   const told = Object.entries(domains).filter(([, { n }]) => n > 0);
   if (told.length < 2) return null;
-  return told.map(([name, { n, realised }]) => `${name}: ${realised.toFixed(2)} of ${count(n, "clip")} anomalous`).join(" \u00b7 ");
+  return told.map(([name, { n, realised }]) => `${name}: ${percent(realised)} of ${count(n, "clip")} are anomalous`).join(" \u00b7 ");
 }
 
 /** A command, and a button that copies it. */
@@ -39,6 +39,3 @@ export function command(text) {
   return h("p", { class: "command" }, h("code", {}, text), button);
 }
 
-function sentence(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
-}

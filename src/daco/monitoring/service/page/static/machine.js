@@ -102,7 +102,7 @@ export function mountMachine(root, { route, signal }) {
     const now = Date.now();
     const span = RANGES[range()][1];
     const shown = clips.filter((clip) => clip.time >= now - span);
-    const note = problem || (!loaded ? "Loading\u2026" : clips.length ? "No clip in this range of time." : "Nothing heard yet.");
+    const note = problem || (!loaded ? "Loading\u2026" : clips.length ? "No clip in this range of time." : "No clip has arrived yet.");
     chart.update({ clips: shown, ...extentInTime(shown, span, now), note, selected });
     list.update({ clips: shown, selected, note });
     root.classList.toggle("is-empty", loaded && !clips.length);
@@ -226,8 +226,8 @@ function inWords(clips, history, from) {
 function firstSteps(id) {
   const address = new URL(`v1/machines/${encodeURIComponent(id)}/score`, location.href);
   return h("section", { class: "empty first-steps", "aria-label": "First steps" },
-    h("h2", {}, "Nothing heard yet"),
+    h("h2", {}, "No clip has arrived yet"),
     h("p", {}, "Drop a recording anywhere on this page, or send one:"),
     h("p", {}, h("code", {}, `curl -H "Content-Type: audio/wav" --data-binary @clip.wav ${address}`)),
-    h("p", {}, "It appears here by itself."));
+    h("p", {}, "The clip then appears here."));
 }

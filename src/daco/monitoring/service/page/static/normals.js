@@ -31,7 +31,7 @@ export function normalsSection(id) {
 
   function showRemoval(name) {
     const word = /^[\w./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
-    put(removal, h("p", {}, "Run this where the model is; --undo brings it back:"), command(`daco update ${id}.daco --remove ${word}`));
+    put(removal, h("p", {}, "Run this command where the model is. --undo restores the normal."), command(`daco update ${id}.daco --remove ${word}`));
   }
 
   return h("details", { class: "decisions", ontoggle: () => rows.childElementCount || load().catch(() => {}) },

@@ -98,7 +98,7 @@ function createCard(machine) {
       shown = now;
       element.dataset.status = now.status;
       put(status, statusChip(now.status));
-      put(body, now.last ? lastScore(now) : h("p", { class: "muted" }, "Nothing heard yet."), facts(now));
+      put(body, now.last ? lastScore(now) : h("p", { class: "muted" }, "No clip has arrived yet."), facts(now));
       draw();
     },
   };
@@ -120,7 +120,7 @@ function facts(machine) {
 
 function noMachines() {
   return h("li", { class: "empty" },
-    h("p", {}, "There is no model in the service's folder yet. Make one from normal recordings of a machine:"),
+    h("p", {}, "The folder of the service has no model yet. Make one from normal recordings of a machine:"),
     h("p", {}, h("code", {}, "daco fit RECORDINGS --out MODELS/press.daco")),
-    h("p", {}, "It appears here by itself."));
+    h("p", {}, "The machine then appears here."));
 }

@@ -21,8 +21,8 @@ export function ask({ title, about, help, action, withAnswer = false, withWords 
     h("form", { method: "dialog", onsubmit: tell },
       h("h2", { id: "say-title" }, title), h("p", { class: "muted" }, about),
       problem && h("p", { class: "problem", role: "alert" }, problem),
-      withAnswer && field(answer, "What was it?"), clips !== null && field(number, "Clips to take as healthy"),
-      withWords && field(by, "Your name"), withWords && clips === null && field(note, "What was found, what was done"),
+      withAnswer && field(answer, "What was it?"), clips !== null && field(number, "Number of healthy clips"),
+      withWords && field(by, "Your name"), withWords && clips === null && field(note, "What did you find and do?"),
       h("p", { class: "muted" }, help),
       h("div", { class: "actions" },
         h("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"),
@@ -49,7 +49,7 @@ export function answerRow(clip, onAnswer) {
   const open = (answer) => ask({
     title: answer === "fault" ? "This clip has a fault" : "This clip was a false alarm",
     about: clip.name, action: "Save", said: { answer },
-    help: answer === "fault" ? "Faults are never learned." : "It counts as a clip of the healthy machine.",
+    help: answer === "fault" ? "Faults are never learned." : "The clip counts as one of the healthy machine.",
     async send({ by, comment }) {
       const saved = await post(paths.clipAnswer(clip.id), { answer, by, comment });
       announce("Saved.");
@@ -68,21 +68,21 @@ export function decisionSection() {
   const learned = h("p", {});
   const buttons = h("div", { class: "answer" });
   const rates = h("ul", {});
-  const element = h("details", { class: "decisions" }, h("summary", {}, "What decisions rest on"), basis, learned, buttons, rates);
+  const element = h("details", { class: "decisions" }, h("summary", {}, "How daco decides"), basis, learned, buttons, rates);
   let machine = null;
 
   const healthy = () => ask({
     title: "Declare the machine healthy", about: machine.machine, action: "It is healthy", clips: 100,
-    help: "Its next clips become what later ones are judged against. Do this only if you know that it has no fault: a fault would be learned.",
+    help: "daco compares later clips with the next ones. Do this only if you know that the machine has no fault: daco would learn the fault.",
     async send({ by, clips }) {
       await post(paths.healthy(machine.id), { by, clips });
-      announce("The next clips are taken as healthy.");
+      announce("The next clips count as healthy.");
     },
   });
 
   const reset = () => ask({
     title: "Forget what was learned", about: machine.machine, action: "Forget it", withWords: false,
-    help: "The model alone decides again, as on its first day.",
+    help: "The model alone decides again.",
     async send() {
       await post(paths.reset(machine.id), {});
       announce("Forgotten.");
@@ -91,12 +91,12 @@ export function decisionSection() {
 
   function update(now) {
     machine = now;
-    basis.textContent = `Decisions of the model: ${machine.basis}.`;
+    basis.textContent = `The threshold of the model is estimated ${machine.basis}.`;
     if (element.open) refresh();
     const state = machine.adaptation;
     learned.hidden = buttons.hidden = !state;
     if (!state) return;
-    learned.textContent = `Learned since: ${state.sentence}.`;
+    learned.textContent = state.sentence;
     if (!buttons.childElementCount) {
       put(buttons, h("button", { type: "button", class: "button", onclick: healthy }, "Declare healthy\u2026"),
         h("button", { type: "button", class: "button", onclick: reset }, "Forget what was learned\u2026"));
@@ -105,7 +105,7 @@ export function decisionSection() {
 
   async function refresh() {
     const { sentences } = await get(paths.feedback(machine.id)).catch(() => ({ sentences: [] }));
-    put(rates, sentences.map((words) => h("li", {}, `${words.charAt(0).toUpperCase()}${words.slice(1)}.`)));
+    put(rates, sentences.map((words) => h("li", {}, words)));
   }
 
   element.addEventListener("toggle", () => element.open && refresh());

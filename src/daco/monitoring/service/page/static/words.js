@@ -7,8 +7,8 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
 export const STATUS = {
   alarm: { word: "Alarm", help: "an alarm is open", rank: 0 },
-  stale: { word: "Calibration stale", help: "clips no longer fit the calibration", rank: 1 },
-  silent: { word: "No data", help: "nothing was heard lately", rank: 2 },
+  stale: { word: "Calibration stale", help: "the clips no longer fit the calibration", rank: 1 },
+  silent: { word: "No data", help: "no clip has arrived lately", rank: 2 },
   ok: { word: "OK", help: "no open alarm", rank: 3 },
 };
 
@@ -82,9 +82,9 @@ export function anomalousOf({ clips, anomalous }) {
 /** The p-value as a person would say it; `least` is the smallest the normals can support. */
 export function oddness(p, least) {
   if (p <= least * 1.0001) {
-    return `Odder than every normal clip it knows: at most about 1 in ${round(1 / least)} would sound this odd.`;
+    return `Odder than every known normal clip: at most about 1 in ${round(1 / least)} would sound this odd.`;
   }
-  if (p >= 0.95) return "As ordinary as can be: nearly every normal clip sounds odder.";
+  if (p >= 0.95) return "Very ordinary: nearly every normal clip sounds odder.";
   if (p >= 0.25) return `Ordinary: about ${Math.round(10 * p)} in 10 normal clips sound at least this odd.`;
   return `About 1 in ${round(1 / p)} normal clips sounds this odd.`;
 }
@@ -102,16 +102,16 @@ export function leastP(weights, domains) {
 }
 
 const REASONS = {
-  silent: ["Silent", "The microphone may be off, unplugged or far away; the score says little about the machine."],
-  clipped: ["Clipped", "The recording is too loud for the microphone; lower its gain. Distortion can look like a fault."],
-  short: ["Short", "Much shorter than the normal clips; the score is less certain."],
-  long: ["Long", "Much longer than the normal clips; a brief fault can drown in it. Send it in parts."],
-  rate: ["Other sample rate", "Recorded with another sample rate than the normal clips; set up the recorder as before."],
-  off: ["Off", "Much quieter than every normal clip, in all bands: the machine is off, or the microphone is far away."],
-  range: ["Out of range", "A level that no normal clip has: another loudness, other surroundings, or not this machine. It is not judged."],
-  score: ["Anomalous as well", "By the score alone it would be anomalous: a fault may be the cause."],
-  vote: ["Vote", "How many of the ways of scoring call it anomalous by themselves."],
-  far: ["Far from all normals", "Unlike anything the detector has learned: a fault, another machine, another microphone or a new operating condition."],
+  silent: ["Silent", "The microphone may be off, unplugged or far away. The score means little."],
+  clipped: ["Clipped", "The recording is too loud for the microphone. Lower its gain, because distortion can look like a fault."],
+  short: ["Short", "The clip is much shorter than the normal clips, so the score is less certain."],
+  long: ["Long", "The clip is much longer than the normal clips and may hide a brief fault. Send it in parts."],
+  rate: ["Other sample rate", "The clip has another sample rate than the normal clips. Set up the recorder as before."],
+  off: ["Off", "The clip is much quieter than every normal clip in all bands. The machine is off, or the microphone is far away."],
+  range: ["Out of range", "No normal clip has this level. The loudness or the surroundings changed, or this is another machine. The clip is not judged."],
+  score: ["Anomalous as well", "By the score alone the clip would be anomalous. A fault may be the cause."],
+  vote: ["Vote", "This many configurations call the clip anomalous by themselves."],
+  far: ["Far from all normals", "The clip is unlike all normals. Possible causes are a fault, another machine or microphone, or a new operating condition."],
 };
 
 /** A reason code and its figures, explained. */
