@@ -162,7 +162,7 @@ def check_levels(
 
 
 def rate_reasons(sample_rate: int, usual: Sequence[int], frontend: Frontend | None) -> list[str]:
-    """``rate``, where a recording keeps another bandwidth than `usual`, the rates of the normals."""
+    """``rate``, if a recording has another bandwidth than `usual`, the rates of the normals."""
     views = () if frontend is None else frontend.views
     heard = max((view.sample_rate for view in views), default=_LARGEST_RATE)
     if not usual or min(sample_rate, heard) in {min(rate, heard) for rate in usual}:
