@@ -15,16 +15,19 @@ from daco.errors import InputError
 
 
 def demo(
-    out: Annotated[Path, option("Folder for recordings and results.")] = Path("daco-demo"),
-    seed: Annotated[int, option("Seed; another one gives other machines.", min=0)] = 0,
+    out: Annotated[Path, option("Write to this folder.")] = Path("daco-demo"),
+    seed: Annotated[int, option("Set the seed. Each one gives other machines.", min=0)] = 0,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Show the report. Default: in a terminal."),
+        typer.Option("--open/--no-open", help="Show the report. A terminal does by default."),
     ] = None,
 ) -> None:
     """Record a synthetic factory, embed it, study 51 configurations and write the report.
 
-    About a minute. The recordings stay in OUT, to listen to and to try other commands on.
+    The demo takes about a minute. Its recordings stay in OUT, so you can listen to them and try
+    other commands.
+
+    Exit codes: 0 success, 2 a mistake in the call.
     """
     from daco.commands.study import show_study
     from daco.experiments.demo import MACHINES, run_demo
