@@ -68,8 +68,9 @@ def serve(
     """Score recordings over HTTP, store the results, raise alarms, and show a monitoring page.
 
     daco prints the address of the page. It loads models again when their files change. Ctrl-C or
-    SIGTERM ends the service after the work in progress. Exit codes: 0 success, 2 a mistake in the
-    call or the settings.
+    SIGTERM ends the service after the work in progress.
+
+    Exit codes: 130 after Ctrl-C, 143 after SIGTERM, 2 a mistake in the call or the settings.
     """
     import logging
 
