@@ -121,7 +121,7 @@ def fresh_process() -> None:
         "imported = time.perf_counter()\n"
         "machine = synthetic_machine('m', 0, dim=768); made = time.perf_counter()\n"
         "bank = daco.NormalBank(machine.X, machine.domains)\n"
-        "bank.score(machine.X_test, daco.paper_grid()); bank.balance(daco.paper_grid())\n"
+        "bank.score(machine.X_test, daco.paper_grid()); bank.balance(daco.paper_grid(), 10)\n"
         "print(imported - start, time.perf_counter() - made)"
     )
     runs = [
@@ -188,7 +188,7 @@ def one_size(n: int) -> None:
     bank = daco.NormalBank(X, domains)
     bank.score(X_test, GRID)
     scored = time.process_time()
-    bank.balance(GRID)
+    bank.balance(GRID, n_splits=10)
     done = time.process_time()
     extra = peak_mib() - before
     result = {"score": scored - start, "balance": done - scored, "extra": extra}

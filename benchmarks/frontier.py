@@ -35,7 +35,7 @@ def clips(rng: np.random.Generator, count: int, shift: float) -> np.ndarray:
 def run(X: np.ndarray, X_test: np.ndarray, bands: int, grid: list[ScoreConfig]) -> None:
     bank = daco.NormalBank(X, DOMAINS, bands=bands)
     bank.score(X_test, grid)
-    bank.balance(grid)
+    bank.balance(grid, n_splits=10)
 
 
 def score(X: np.ndarray, X_test: np.ndarray, bands: int, grid: str | list[ScoreConfig]) -> None:

@@ -1,8 +1,8 @@
-"""The picture of the monitoring page, from the very service that the page about it starts.
+"""Pictures of the monitoring page, light and dark, from the service that the manual starts.
 
     python docs/monitoring_picture.py
 
-Needs a Chromium. The picture goes to ``docs/_static/monitoring.png``.
+Needs a Chromium. The pictures go to ``docs/_static/monitoring.png`` and ``monitoring-dark.png``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from notebook import DOCS, read_blocks, run_blocks
 from PIL import Image
@@ -21,44 +22,52 @@ from sqlalchemy import select, update
 from daco.monitoring.store import Store
 from daco.monitoring.store.schema import clips
 
-PAGE = DOCS / "old/from-ten-recordings-to-an-alarm.md"
-PICTURE = DOCS / "_static" / "monitoring.png"
+PAGE = DOCS / "guides" / "operating.md"
+PICTURES: dict[Literal["light", "dark"], str] = {
+    "light": "monitoring.png",
+    "dark": "monitoring-dark.png",
+}
+DATABASE = "sqlite:///models/daco.db"
 
 
 def photograph(address: str) -> None:
-    """One machine with an open alarm, as the page shows it."""
+    """One machine with an open alarm and its last clip, in both colour schemes."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = browser.new_page(viewport={"width": 900, "height": 1190}, color_scheme="light")
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
-        page.wait_for_timeout(1000)
-        page.screenshot(path=PICTURE)
+        for scheme, name in PICTURES.items():
+            picture = DOCS / "_static" / name
+            page = browser.new_page(viewport={"width": 900, "height": 1476}, color_scheme=scheme)
+            page.goto(address)
+            page.wait_for_load_state("networkidle")
+            page.wait_for_timeout(1000)
+            page.screenshot(path=picture)
+            # A palette is enough, and a third of the bytes.
+            Image.open(picture).convert("RGB").quantize(224).save(picture, optimize=True)
         browser.close()
-    # A palette is enough, and a third of the bytes.
-    Image.open(PICTURE).convert("RGB").quantize(224).save(PICTURE, optimize=True)
 
 
-def spread(url: str) -> None:
-    """Ten minutes from clip to clip, as in a plant: on the page they all arrive at once."""
+def spread(url: str) -> int:
+    """Set ten minutes between clips, as in a plant, and return the number of the last clip."""
     with Store.open(url) as store, store.database.writing() as connection:
         ids = list(connection.scalars(select(clips.c.id).order_by(clips.c.id)))
         for place, number in enumerate(reversed(ids)):
             when = datetime.now(UTC) - timedelta(minutes=10 * place)
             connection.execute(update(clips).where(clips.c.id == number).values(received_at=when))
+    return int(ids[-1])
 
 
 def main() -> None:
-    """Run the page as far as the service, and look at it."""
+    """Run the page as far as the service, and take the pictures."""
     blocks = read_blocks(PAGE.read_text(encoding="utf-8"))
+    last = 0
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for block, _ in zip(blocks, run_blocks(blocks), strict=True):
             if "daco watch" in block.code:
-                spread("sqlite:///daco.db")
+                last = spread(DATABASE)
             if "daco serve" in block.code:
-                photograph(f"http://127.0.0.1:{os.environ['PORT']}/#/machines/motor/clips/18")
+                photograph(f"http://127.0.0.1:{os.environ['PORT']}/#/machines/motor/clips/{last}")
                 return
 
 

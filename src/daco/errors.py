@@ -1,4 +1,4 @@
-"""Every error a user can cause: the message says what, where, and what to do next."""
+"""Errors that users can cause; each message states the problem and what to do next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class DacoError(Exception):
     reason : str
         What is wrong, and what to do next.
     path : path or str, optional
-        The file that it is about; the message then begins with it.
+        The file; the message then begins with it.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class DataError(DacoError, ValueError):
 
 
 class ModelError(DacoError, ValueError):
-    """A model file is damaged, not one, or does not fit what it is used with."""
+    """A model file is damaged, is not a model, or does not fit its use."""
 
 
 class WeightsError(DacoError, ValueError):
@@ -71,7 +71,7 @@ class WeightsError(DacoError, ValueError):
 
 
 class DownloadError(DacoError, OSError):
-    """Something could not be fetched; what had arrived is kept for the next try."""
+    """A download failed; the part that arrived is kept for the next try."""
 
 
 class MissingExtraError(DacoError, ImportError):

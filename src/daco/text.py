@@ -33,7 +33,7 @@ def name_list(names: Iterable[str], limit: int = 5) -> str:
 
 
 def day_in_words(when: str | None, word: str) -> str:
-    """The day of an ISO 8601 time after a word and a blank; nothing where it is none.
+    """The day of an ISO 8601 time after a word and a blank; empty without a time.
 
     >>> day_in_words("2026-05-12T08:00:00Z", "of"), day_in_words(None, "of")
     (' of 12 May 2026', '')

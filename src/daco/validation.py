@@ -157,7 +157,7 @@ def is_utf8(text: str) -> bool:
 
 
 def is_missing(label: Hashable) -> bool:
-    """Whether a label is one of the ways to say that there is none: None, NaN, pandas.NA."""
+    """Whether a label is missing: None, NaN or pandas.NA."""
     try:
         return label is None or bool(label != label)  # NaN is unequal to itself
     except TypeError:  # pandas.NA refuses to answer

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    """scikit-learn's side of a fitted detector: the sign that means normal."""
+    """The scikit-learn methods of a fitted detector, whose sign means normal."""
 
     def _joined(self, X: Clips) -> tuple[Floats, Views]:
         """The rows to fit, of all views side by side, and how they are divided."""
@@ -51,7 +51,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return embeddings
 
     def _refuse_domains(self, y: object) -> None:
-        """An error for domain names in the place of scikit-learn's labels, which is ignored."""
+        """Raise an error for domain names that were passed as `y`."""
         values = np.asarray(y, dtype=object).ravel().tolist()
         text = next((value for value in values if isinstance(value, str | bytes)), None)
         if text is not None:
@@ -84,12 +84,12 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return -self.anomaly_score(X)
 
     def decision_function(self, X: Clips) -> Float64s:
-        """The threshold of each clip less its anomaly score: negative is an alarm."""
+        """The threshold of each clip less its anomaly score: negative is anomalous."""
         scores, weights = self._examine(X)
         return self._fitted().reference_.thresholds(weights, self.false_alarm_rate) - scores
 
     def predict(self, X: Clips) -> NDArray[np.int_]:
-        """+1 for normal, -1 for an alarm: a p-value of at most ``false_alarm_rate``."""
+        """+1 for normal, -1 for anomalous: a p-value of at most ``false_alarm_rate``."""
         return np.where(self.p_values(X) <= self.false_alarm_rate, -1, 1)
 
     def fit_predict(
@@ -116,7 +116,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def thresholds_(self) -> dict[Any, float]:
-        """The anomaly score above which a clip of one domain alone is an alarm, by domain."""
+        """The anomaly score above which a clip of one domain alone is anomalous, by domain."""
         return self._fitted().reference_.domain_thresholds(self.false_alarm_rate)
 
     @property
@@ -128,7 +128,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 class DACo(_Detector):
     """Anomaly detector with one false-alarm rate for all domains.
 
-    Fitting stores normal embeddings; nothing is trained. A clip is an alarm exactly where its
+    Fitting stores normal embeddings; nothing is trained. A clip is anomalous if its
     p-value, against the reference scores of the domains that it fits, is at most the rate.
 
     Parameters
@@ -154,7 +154,7 @@ class DACo(_Detector):
         bank, each with its recording session or its likely siblings hidden: on new recordings
         the rate is approximate. After `calibrate` those of new clips.
     thresholds_ : dict
-        The anomaly score above which a clip of one domain alone is an alarm.
+        The anomaly score above which a clip of one domain alone is anomalous.
     domains_ : tuple
         Domain names in the order of ``domain_weights``.
     bank_ : NormalBank
@@ -192,7 +192,7 @@ class DACo(_Detector):
         domains: Domains | None = None,
         groups: Sequence[str] | None = None,
     ) -> Self:
-        """Keep the normal clips ``X``, (N, D) or {view: (N, D)}; ``y`` is ignored, and no text.
+        """Store the normal clips ``X``, (N, D) or {view: (N, D)}; ``y`` is ignored.
 
         ``groups`` are the recording sessions of the clips: reference scores are then those of each
         clip without its session.
@@ -225,7 +225,7 @@ class DACo(_Detector):
         return self
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
-        """Judge by new normal clips, which are not in the bank and do not enter it.
+        """Take reference scores from new normal clips, which do not enter the bank.
 
         Parameters
         ----------
@@ -268,19 +268,16 @@ class DACo(_Detector):
 class LabelFreeSearch(_Detector):
     """Choose a configuration for one machine from its normal clips alone.
 
-    The choice is that of :func:`daco.method.choice.choose_config`: the smallest balance criterion,
-    unless the fixed default is as good within the noise of the criterion. A balanced configuration
-    may still detect nothing, which the criterion cannot see: the default pool therefore holds only
-    configurations known to be viable, and a veto excludes those that detect much fewer
-    pseudo-anomalies, made of the normals, than the others (:mod:`daco.method.viability`).
+    It chooses as :func:`daco.method.choice.choose_config` does: the smallest criterion, unless the
+    fixed default is as good within the noise. A veto excludes configurations that detect much
+    fewer pseudo-anomalies than the others (:mod:`daco.method.viability`).
 
     Parameters
     ----------
     configs : iterable of str, ScoreConfig, detector or {label: detector or scores}, optional
-        The pool. None: the paper's nine for per-machine selection, ``config.blind_pool()``. A
-        detector, or held-out scores of the N normals by another system, is calibrated in several
-        ways (:func:`daco.method.config.calibrations_of`). Of scores that were chosen
-        ``best_detector_.bank_.score(X, best_config_, scores=...)`` needs those of new clips.
+        The pool; by default the nine of :func:`daco.method.config.blind_pool`. A detector, or
+        held-out scores of the N normals, is calibrated in several ways
+        (:func:`daco.method.config.calibrations_of`).
     n_splits, seed
         Of the criterion.
     false_alarm_rate : float
@@ -336,7 +333,7 @@ class LabelFreeSearch(_Detector):
         domains: Domains | None = None,
         groups: Sequence[str] | None = None,
     ) -> Self:
-        """Compare the pool on the normal clips ``X``; ``y`` is ignored, and may not hold text.
+        """Compare the pool on the normal clips ``X``; ``y`` is ignored.
 
         ``groups`` are the recording sessions of the clips, for ``best_detector_``.
         """
@@ -387,7 +384,7 @@ class LabelFreeSearch(_Detector):
         return self
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
-        """Judge by new normal clips, as :meth:`DACo.calibrate`."""
+        """Take reference scores from new normal clips, as :meth:`DACo.calibrate` does."""
         self._fitted().calibrate(X, domains)
         return self
 

@@ -1,7 +1,7 @@
-"""The gate for normals: which of them not to use, and whether a model hears faults at all.
+"""Checks of normals: which of them are suspicious, and whether a model detects anything.
 
-One bad normal of ten sets the largest score of its domain, and no fault is above it. What is
-silent, clipped, of another rate or length, a copy, or unlike all others is left out, with a reason.
+One bad normal of ten can hide all faults, because it sets the largest score of its domain. Clips
+that are silent, clipped, copies, of another rate or length, or unlike all others are left out.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ from daco.validation import Float64s, Floats, encode_domains
 
 FAR = 2.5
 """How many times farther than usual the second nearest normal of a clip unlike the others is.
-Honest normals of two real machines reach 1.2 among 1,000; among ten that differ much, 1 of 2,000
-exceeds it in a single view, and none in several."""
+Good normals of two real machines reach 1.2; of ten that differ much, 1 in 2,000 exceeds it."""
 
 FAR_IN_BANDS = 4.0
-"""The same for the levels of its octave bands, which views do not hear. Ten honest normals of ten
-machines reach 2.2 in one of twenty draws, and 4.4 at most; a clip of another machine reaches 5 and
-more where the two sound different."""
+"""The same for the levels of its octave bands, which views ignore. Ten good normals of ten machines
+reach 4.4 at most; a clip of another machine that sounds different reaches 5 and more."""
 
 FEWEST = 8
-"""Normals of a domain, below which nobody can say which one is unlike the others."""
+"""Fewest normals of a domain among which one can be called unlike the others."""
 
 MOST = 1 / 3
 """The largest share of a domain's normals that is left out without asking."""
@@ -162,9 +160,8 @@ def oddness(X: Floats, domains: Sequence[str], bands: Bands = 1) -> Float64s:
     """How far each normal is from the others, where 1 is what two of its domain usually are.
 
     The distance to the second nearest normal of any domain, over the median distance between two
-    normals of its domain (chords between unit vectors); the geometric mean over views. Two bad
-    normals that are alike do not hide each other, and one that is near normals of another domain
-    is not odd. It is 0 in domains with fewer than `FEWEST` normals.
+    normals of its domain (chords between unit vectors); the geometric mean over views. It is 0 in
+    domains with fewer than `FEWEST` normals.
     """
     views = bands.split(X) if isinstance(bands, Views) else [X]
     squares = np.array([_times_farther(unit_rows(v), domains, cosine_distances) for v in views])
@@ -212,9 +209,8 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
 def require_hearing(model: MachineModel) -> None:
     """Raise `DataError` where nothing far from a domain's normals is anomalous to the model.
 
-    Normals of each domain are moved (`moved_normals`) by 4, 16 and 64 times the usual distance
-    between nearest normals. Those that are then that far from all normals are as faults are; a
-    bank that covers all directions has none.
+    Normals are moved (`moved_normals`) by 4, 16 and 64 times the usual distance between nearest
+    normals. Those that end up that far from all normals are taken for faults.
     """
     codes = model.clip_domains
     by_domain = [np.flatnonzero(codes == code) for code in range(len(model.domains))]

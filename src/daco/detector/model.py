@@ -97,7 +97,7 @@ class MachineModel:
     reference_scores, reference_domains : (n,) float64, (n,) int
         What `reference` is made of.
     false_alarm_rate : float
-        A clip whose p-value is at most this is an alarm.
+        A clip whose p-value is at most this is anomalous.
     reason : str
         Why this configuration.
     provenance : dict
@@ -297,7 +297,7 @@ class MachineModel:
 
     @cached_property
     def thresholds(self) -> dict[str, float]:
-        """The score above which a clip of one domain alone is an alarm, by domain."""
+        """The score above which a clip of one domain alone is anomalous, by domain."""
         return self.reference.domain_thresholds(self.false_alarm_rate)
 
     def score(self, X: Clips) -> ClipScores:
@@ -332,7 +332,7 @@ class MachineModel:
         )
 
     def basis_sentence(self) -> str:
-        """What decisions rest on, for people."""
+        """The origin of the reference scores in words."""
         return basis_in_words(self.basis)
 
     def at_rate(self, rate: float) -> MachineModel:
@@ -341,7 +341,7 @@ class MachineModel:
         return replace(self, false_alarm_rate=float(rate)).with_bank(self.bank)
 
     def with_bank(self, bank: NormalBank) -> MachineModel:
-        """The model itself, which keeps the distances of a bank of its normals."""
+        """The model itself, with a bank of its normals that is already computed."""
         self.__dict__["bank"] = bank  # where cached_property looks: distances are kept
         return self
 

@@ -1,23 +1,12 @@
 """The model file: one safetensors file, checked before anything in it is used.
 
-- ``embeddings`` F32 (N, D), ``clip_domains`` I32 (N,), and ``reference_scores`` F64 (n,) with
-  ``reference_domains`` I32 (n,);
-- ``clip_names`` U8: UTF-8, one name after the other, separated by a zero byte;
-- where they are known ``clip_sha256`` U8 (N, 32), the hash of each recording or zeros, and
-  ``sessions`` U8, as the names;
-- of normals that are not in the bank ``new_embeddings`` F32 (k, D), ``new_domains`` I32 (k,) and
-  ``new_names`` U8;
-- ``__metadata__``: ``format``, ``schema``, ``sha256`` (of all the rest), and ``model``, a JSON
-  object as text: machine, config, frontend, domains, rate, reason, provenance, ``bands`` (the
-  number of bands of each vector, or an object with the names, sizes and bands of its views),
-  ``basis`` and ``ranges``.
-
+The tensors and the header are described in ``docs/reference/files.md``.
 Schemas 1 to 4 have ``own_scores`` F64 (N,) and a ``threshold`` in place of the reference scores and
 the basis; hashes came with 3, bands with 2, views with 4.
 
 A file may come from anywhere. Its size and the length of its header are bounded before they are
 read, safetensors checks the layout of the tensors, and nothing is unpickled. The hash detects
-damage, not malice: who can write the file can write the hash.
+damage, not an attacker, who can write the hash as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Ranges of the normals' levels: is the machine on, and the recording one that can be judged.
+"""Ranges of the normals' levels: whether the machine is on and the recording can be judged.
 
-They stand beside the score and never enter it. A clip outside them is not called normal or
-anomalous: its state says why, so that a stopped machine or a moved microphone is no machine fault.
+They do not change the score. A clip outside them is neither normal nor anomalous; its state is the
+reason, for instance a stopped machine or a moved microphone.
 """
 
 from __future__ import annotations
@@ -162,10 +162,7 @@ def check_levels(
 
 
 def rate_reasons(sample_rate: int, usual: Sequence[int], frontend: Frontend | None) -> list[str]:
-    """``rate``, where a recording keeps another bandwidth than `usual`, the rates of the normals.
-
-    What lies above the rate of the network is lost.
-    """
+    """``rate``, if a recording has another bandwidth than `usual`, the rates of the normals."""
     views = () if frontend is None else frontend.views
     heard = max((view.sample_rate for view in views), default=_LARGEST_RATE)
     if not usual or min(sample_rate, heard) in {min(rate, heard) for rate in usual}:

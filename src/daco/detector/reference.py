@@ -1,6 +1,6 @@
 """The decision rule: conformal p-values against reference scores of normals.
 
-Reference scores say how normals that are new to a bank score. A clip is anomalous exactly where its
+Reference scores are the scores that new normals are expected to have. A clip is anomalous if its
 p-value is at most the false-alarm rate.
 """
 
@@ -22,7 +22,7 @@ from daco.text import day_in_words, name_list, quantity
 from daco.validation import Float64s
 
 PRIOR_CLIPS = 10
-"""A domain's p-value counts as its clips, that of all domains together as so many."""
+"""Weight, in clips, of the p-value of all domains together beside that of one domain."""
 
 KINDS = TRAINING, SESSIONS, NEW = "training", "sessions", "new"
 """What reference scores rest on: clips of the bank with their likely siblings hidden, with their
@@ -269,10 +269,9 @@ def expected_rates(
 ) -> dict[Any, tuple[float, float]]:
     """The false-alarm rates between which new recordings are expected, by domain.
 
-    They are 90 % limits of what so many reference scores, or sessions, can say. Where scores rest
-    on the bank's own clips, the limits are widened: down to the share of the clips that is called
-    anomalous when nothing but the clip is hidden from the bank, up to the share when five times as
-    many siblings are hidden as are likely.
+    They are 90 % limits for the number of reference scores or sessions. For the bank's own clips
+    the limits also hold the shares that are anomalous when only the clip is hidden from the bank,
+    and when five times as many siblings are hidden as are likely.
     """
     from scipy.stats import beta
 
@@ -331,7 +330,7 @@ def parse_sessions(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 
 def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
-    """What decisions rest on, for people.
+    """The origin of the reference scores in words.
 
     >>> basis_in_words({"all": {"kind": "new", "clips": 25, "when": "2026-05-12T08:00:00Z"}})
     'from 25 new recordings of 12 May 2026'

@@ -1,7 +1,6 @@
-"""Other normals for a model: more of them, fewer, or new ones to calibrate with.
+"""Revisions of a model: add or remove normals, or calibrate with new ones.
 
-The configuration and the false-alarm rate stay, nothing is trained, and the model says under
-``updates`` in its provenance what was done.
+Configuration and false-alarm rate stay; ``updates`` in the provenance lists the revisions.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ def calibrate_with(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """The model judging by new normals, which are not in its bank and do not enter it.
+    """The model with reference scores of new normals, which do not enter its bank.
 
     Parameters
     ----------

@@ -57,9 +57,8 @@ def threshold_for(
 def paper_threshold(config: str | ScoreConfig, own_scores: ArrayLike, rate: float) -> float:
     """The threshold of the paper's coverage table; decisions use :func:`threshold_for`.
 
-    The paper measures how far calibration alone equalises the domains, so that its threshold
-    knows no domains: ``1 - rate`` for ``conf`` configurations, for others that quantile of all
-    leave-one-out scores together.
+    It is the same for all domains: ``1 - rate`` for ``conf`` configurations, for others that
+    quantile of all leave-one-out scores together.
 
     Examples
     --------

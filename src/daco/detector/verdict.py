@@ -61,7 +61,7 @@ class Verdict:
         What to know before trusting the score; each begins with a code, a colon, and the figures:
         ``silent``, ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the
         ranges of the normals), ``score`` (it is anomalous as well); ``far`` (from every normal);
-        ``vote`` (how many members of a vote call it anomalous, and which families dissent).
+        ``vote`` (how many members of a vote call it anomalous, and which families disagree).
     seconds : float or None
         Length of the recording; None where only its embedding was given.
     windows : int
@@ -118,7 +118,7 @@ class ScoreOptions:
     window, hop : float, optional
         Seconds; see :meth:`daco.embedding.frontend.Listener.embed`.
     aggregate : {"max", "mean", "top<k>"}
-        What many windows become: the most anomalous one, all, or the k most anomalous. The
+        Which windows count: the most anomalous one, all, or the k most anomalous. The
         false-alarm rate is that of one window: of many, ``max`` alarms more often.
     weights : Path, optional
         Checkpoint of the network, where it was not downloaded.
@@ -309,7 +309,7 @@ def _guarded(
 def _opinion(
     model: MachineModel, normal_scores: NDArray[np.float64], alarm: bool, limit: float
 ) -> list[str]:
-    """A reason that says how members of a vote judge, for alarms and where a third dissents.
+    """A reason with the votes of the members, for anomalous clips and where a third disagrees.
 
     A member calls a clip anomalous where its score is above the threshold of the vote; where the
     vote is calibrated once more, for the false-alarm rate of its own normals.

@@ -1,7 +1,7 @@
 """Official metrics of score files, matched to the truth by the clips' names.
 
-The official evaluator compares by sorted position and skips a system that lacks a machine. Here a
-name of no clip, a clip without a score and a machine without a file are errors, all listed at once.
+The official evaluator compares by sorted position and skips a system that lacks a machine. Here
+unknown names, clips without a score and machines without a file are errors, all listed at once.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ def rank_systems(
 ) -> Ranking:
     """Evaluate every folder with score files at or below one, such as ``teams/<team>/<system>``.
 
-    Systems are named by their path, so that equal names of two teams stay apart. Arguments as
-    for :func:`evaluate_scores`.
+    Systems are named by their path. Arguments are those of :func:`evaluate_scores`.
     """
     folder = Path(folder).expanduser()
     evaluations = []

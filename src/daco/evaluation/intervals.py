@@ -233,8 +233,7 @@ def machine_bootstrap(
 
     Notes
     -----
-    The percentiles are those of an interval with Student's t and n - 1 (Hesterberg's expanded
-    percentile interval), n being the smaller number of machines.
+    Percentiles are expanded as by Hesterberg for n, the smaller number of machines.
 
     Examples
     --------

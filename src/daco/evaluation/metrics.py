@@ -189,8 +189,8 @@ def decision_metrics(
 ) -> dict[str, float]:
     """Precision, recall and F1 of the alarms, per domain on that domain's own clips.
 
-    Read F1 beside the false-positive rate: where half the clips are anomalies, always
-    alarming has F1 = 0.667. A decision is 1 for an alarm; what is 0/0 counts as 0.
+    A decision is 1 for an anomalous clip, and 0/0 counts as 0. Where half of the clips are
+    anomalies, a system that always decides 1 has F1 = 0.667.
 
     >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
     {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
@@ -211,8 +211,7 @@ def decision_metrics(
 def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
     """Compute the expected F1 of a threshold drawn uniformly between lowest and highest score.
 
-    Unlike an AUC it changes when the scores are bent, if only monotonically. Equal scores
-    give 0.
+    Unlike an AUC it changes under monotone maps of the scores. Equal scores give 0.
 
     >>> f1_ev([0, 1, 2, 3], [0, 0, 1, 1])
     0.8222222222222223

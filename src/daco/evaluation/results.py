@@ -1,4 +1,4 @@
-"""What an evaluation finds: metrics of each machine, and the official score of all of them."""
+"""Results of an evaluation: metrics of each machine, and the official score of all of them."""
 
 from __future__ import annotations
 

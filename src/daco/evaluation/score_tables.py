@@ -1,9 +1,9 @@
-"""Score tables: what another system says of normals that it did not train on, and of test clips.
+"""Score tables: scores of another system for held-out normals and test clips.
 
 A table is a CSV or Parquet file with the columns ``path`` and ``score``, and any of ``machine``,
 ``section``, ``domain``, ``split`` (``train`` for the normals, ``test``), ``label`` and
 ``weight_<domain>``; or a folder of challenge files, with the normals in
-``anomaly_score_<machine>_section_<n>_train.csv``. What is not there is read from DCASE names.
+``anomaly_score_<machine>_section_<n>_train.csv``. Other columns are read from DCASE names.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def write_decisions(
 def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
     """The score and decision files of a folder, sorted by name; other files are passed over.
 
-    What is wrong is appended to `problems`, one sentence each, and the file left out. Without it,
+    Problems are appended to `problems`, one sentence each, and the file is left out. Without it,
     all problems are raised together as a `DataError`.
     """
     folder = Path(folder)
@@ -211,7 +211,7 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
 def parse_rows(
     text: str, kind: str, where: str, problems: list[str]
 ) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Names without ``.wav`` and values of a file's text; what is wrong joins `problems`."""
+    """Names without ``.wav`` and values of a file's text; problems are appended to `problems`."""
     rows: dict[str, float] = {}
     wrong: dict[str, list[str]] = defaultdict(list)
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""))
@@ -233,7 +233,7 @@ def parse_rows(
 
 
 def _fault(row: Sequence[str], kind: str, before: Mapping[str, float]) -> str | None:
-    """What is wrong with a row, if anything."""
+    """The problem of a row, or None."""
     if len(row) != 2:
         return "not a file name and a value"
     try:
@@ -313,7 +313,7 @@ def read_truth(
 
 
 def truth_in_names(names: Iterable[str]) -> MachineTruth | None:
-    """What the names of labelled clips say; None where one of them says nothing.
+    """Label and domain from the names of labelled clips; None where a name has none.
 
     >>> truth_in_names(["section_00_source_test_normal_0000_vel_8"]).clips
     {'section_00_source_test_normal_0000_vel_8': (0, 'source')}

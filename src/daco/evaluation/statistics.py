@@ -31,10 +31,9 @@ _DRAWN = 9_999  # orderings or exchanges, where there are too many to count them
 class PartialCorrelation:
     """Spearman correlation of two residuals, after covariates were regressed out; two-sided p.
 
-    ``p_permutation`` is of orderings of the residuals of `y` with the covariates regressed out
-    again (Freedman and Lane): all for up to 8 values, 9,999 that are drawn above. ``p_value`` is
-    of a t distribution with ``n - 2`` degrees of freedom: the paper's convention, which ignores
-    the covariates and is too small for few values; at least ``2 / n!``. ``p_value_adjusted`` has
+    ``p_permutation`` permutes the residuals of `y` (Freedman and Lane): all orderings of up to 8
+    values, else 9,999. ``p_value`` is the paper's, of a t distribution with ``n - 2`` degrees of
+    freedom, which ignores the covariates; it is at least ``2 / n!``. ``p_value_adjusted`` has
     ``n - 2 - n_covariates`` degrees of freedom, and is nan when none are left.
     """
 

@@ -1,4 +1,4 @@
-"""The paper's method: arrays in, arrays out; no files, no printing, no labels in what selects.
+"""The paper's method on arrays; nothing here reads files, prints, or selects with labels.
 
 Read it in this order: `bases` and `config` (the names of scores), `distances`, `neighbours` and
 `geometry` (what is computed once for a bank), `densities` and `scorers` (base scores), `domains`

@@ -37,7 +37,7 @@ Clips = ArrayLike | Mapping[str, ArrayLike]
 
 @dataclass(frozen=True)
 class Examination:
-    """What a bank says about n clips.
+    """Scores, domain weights and nearest normals of n clips.
 
     Attributes
     ----------
@@ -61,9 +61,8 @@ class Examination:
 class NormalBank:
     """Normal embeddings of one machine, scored by any number of configurations at once.
 
-    Distances and neighbour lists are computed once; configurations and splits are index work on
-    top. A clip scored alone or among others, configurations asked for together or one after the
-    other, and results of another processor may differ by rounding, as matrix products do.
+    Distances and neighbour lists are computed once and shared by all configurations and splits.
+    Results may differ by rounding between processors, and between clips scored alone or together.
 
     Parameters
     ----------
@@ -264,10 +263,7 @@ class NormalBank:
             )
 
     def leave_one_out(self, grid: Grid) -> Float64s:
-        """Scores of the bank's own clips, each scored by all the others: (N, len(grid)).
-
-        What normal clips look like to each configuration; thresholds come from here.
-        """
+        """Scores of the bank's own clips, each scored by all the others: (N, len(grid))."""
         configs = parse_grid(grid)
         require_clips(configs, len(self), spare=1)
         with self._batch.exact_products():

@@ -1,4 +1,4 @@
-"""Base scores: what a clip's score is before any calibration, and the names of them.
+"""Base scores: the scores of clips before any calibration, and their names.
 
 A base is a scorer with its number, taken on whole vectors or band by band::
 
@@ -181,7 +181,7 @@ class Base:
 
     @property
     def words(self) -> str:
-        """What the score is, as the end of the sentence "a clip is scored by ..."."""
+        """The score in words, as the end of the sentence "a clip is scored by ..."."""
         n = self.neighbours
         text = SCORERS[self.scorer].words.format(
             n=len(self.members) or n,

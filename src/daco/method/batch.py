@@ -41,7 +41,7 @@ Hide = Callable[[int, slice], Bools]
 
 
 class Examined(NamedTuple):
-    """What a batch says about n clips; None is what was not asked for.
+    """Results for n clips; None where they were not requested.
 
     ``scores`` (C, M, n), ``weights`` (M, G, n), ``nearest`` and ``distance`` (M, n) of the most
     similar normal, and where the first configuration is a vote the ``normal_scores`` of its
@@ -132,8 +132,8 @@ class BankBatch:
         """Scores, domain weights and nearest normals, from the same distances.
 
         ``oracle`` are weights (G, n) of the true domains. Nearest normals are those of the first
-        view; weights too, and with a vote the mean over views. ``hide`` says which normals do not
-        count for some of the clips. ``external`` are the clips' scores (n,) of `external_bases`.
+        view; weights too, and with a vote the mean over views. ``hide`` masks normals that do not
+        count for some clips. ``external`` are the clips' scores (n,) of `external_bases`.
         """
         K = self._kernels
         query = [*query, *(query[0] for _ in self._voters)]

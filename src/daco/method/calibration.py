@@ -195,10 +195,10 @@ class Support:
 
 
 def temperature_base(base: Base) -> Base:
-    """Whose typical leave-one-out score is the temperature of soft weights.
+    """The base whose typical leave-one-out score is the temperature of soft weights.
 
-    Published: the configuration's own, for k nearest normals and the LDN ratio. Other scores
-    are on no distance's scale, and may be negative: they take the nearest normal's.
+    For k nearest normals and the LDN ratio it is the base itself, as in the paper. Other bases
+    are not on the scale of a distance and use the nearest normal.
     """
     own = base.scorer == "knn" or (base.scorer == "ldn-ratio" and not base.bandwise)
     return base if own else Base("knn", 1, base.bandwise)
@@ -232,7 +232,7 @@ def calibrate_grid(grid: Sequence[ScoreConfig], given: CalibrationInput) -> Arra
 class _Calibrated:
     """The calibrations of one base score; each map and weight is computed once.
 
-    Maps are (S, G, n): what domain g would make of each score.
+    Maps are (S, G, n): each score under the map of domain g.
     """
 
     def __init__(self, base: Base, given: CalibrationInput, hard: dict[str, Array]) -> None:

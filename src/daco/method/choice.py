@@ -1,8 +1,8 @@
 """The label-free choice of a configuration, and the evidence for it.
 
 `choose` is the one rule behind ``daco fit``, ``daco select``, ``daco study`` and
-`daco.LabelFreeSearch`; `choose_config` applies it to the normal clips of one machine. No argument
-here could carry a label. The paper's rules on a grid table are in `daco.method.selection`.
+`daco.LabelFreeSearch`; `choose_config` applies it to the normal clips of one machine. No
+argument carries a label. The paper's rules on a grid table are in `daco.method.selection`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Choice:
     config, reason : str
         What to use, and why.
     smallest : str
-        The candidate of smallest criterion that the veto leaves.
+        The candidate with the smallest criterion that passes the veto.
     criterion : dict
         The criterion of every candidate, in their order; empty where it could not be computed.
     default_criterion : float or None
@@ -72,7 +72,7 @@ class Choice:
 
     @property
     def noise(self) -> float | None:
-        """The difference of two criteria that means nothing; None where there is no criterion."""
+        """Criteria that differ by no more are equal within noise; None without a criterion."""
         return None if self.floor is None else self.floor.sd
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,10 +98,8 @@ def choose(
 ) -> Choice:
     """Choose the smallest criterion, unless the fixed default is as good within the noise.
 
-    On published data no label-free pick beat the fixed default by more than chance, and another
-    seed or recording moves the smallest criterion about as much as the noise. The default therefore
-    stays while its criterion exceeds the smallest by at most the sd of the criterion of domains
-    that do not differ.
+    The noise is the sd of the criterion when domains do not differ. On published data no
+    label-free pick beat the fixed default by more than chance.
 
     Parameters
     ----------
@@ -112,8 +110,7 @@ def choose(
     floor : Floor, optional
         Its sd is the noise; where it is not known, the default stays.
     veto : Viability, optional
-        What it excludes is not chosen, not even the default. Tables of scores, which it cannot
-        judge, may be chosen.
+        It excludes candidates, even the default, but never tables of scores.
     default : str
         The candidate that stays within the noise.
     default_criterion : float, optional

@@ -47,7 +47,7 @@ WHY_RECOMMENDED = (
 )
 
 RAW_CONFIG = "raw-k1"
-"""Plain nearest neighbours: what calibration is compared with."""
+"""Plain nearest neighbours, the baseline of calibration."""
 
 _STRENGTHS = (0, 10, 30, 100, 300)
 _FRONTIER_STRENGTHS = {"soft": (0, 30, 100), "hard": (0, 30)}
@@ -225,8 +225,7 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
 def blind_pool(size: int = 9) -> list[ScoreConfig]:
     """The paper's pools for choosing per machine without labels: k=1, soft assignment.
 
-    Nine configurations; seven without local density normalisation. The degenerate
-    ``ldn-diff-K16``, which a balance criterion cannot see through, is in neither.
+    Nine configurations, or seven without local density normalisation.
     """
     if size not in (7, 9):
         raise ConfigError(f"The 'size' parameter of blind_pool must be 7 or 9. Got {size!r}.")
@@ -307,7 +306,7 @@ def _paper_names() -> tuple[str, ...]:
 
 
 def _parse(name: str) -> ScoreConfig | None:
-    """The configuration, also of a name that is not spelled the one way it is written."""
+    """The configuration of a name in any accepted spelling."""
     if match := _CALIBRATED.fullmatch(name):
         calibration, assignment = match[1] or match[4], match[2] or match[5]
         strength = (float(match[3]) if "." in match[3] else int(match[3])) if match[3] else 0

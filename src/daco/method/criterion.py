@@ -1,7 +1,4 @@
-"""Stage 3: the label-free criterion. Halves, KS distances as exact integers, its H0 floor.
-
-Nothing in this module takes a label: selection cannot see one.
-"""
+"""Stage 3: the label-free criterion, from held-out halves; no function here takes labels."""
 
 from __future__ import annotations
 
@@ -164,7 +161,7 @@ def ks_counts(a: Array, b: Array) -> Array:
 def uniformity_ks(scores: Array) -> Array:
     """KS distance to the uniform distribution on [0, 1] along the last axis.
 
-    Calibrated normal scores of one domain should be uniform: it tells how far they are.
+    It measures how far calibrated normal scores of one domain are from uniform.
     """
     scores = as_array(scores)
     K, n = kernels(scores), scores.shape[-1]
@@ -179,7 +176,7 @@ def uniformity_ks(scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Floor:
-    """What the criterion averages when the domains do not differ at all."""
+    """Mean and sd of the criterion when the domains do not differ."""
 
     mean: float
     sd: float
@@ -204,10 +201,8 @@ def h0_floor(
     n_first, n_second : int
         Held-out clips of the two domains.
     reuse_clips : bool
-        The paper's simulation draws new clips for every split. The criterion itself cuts one
-        set of clips again and again: the mean stays, ``sd`` grows. True keeps the clips and
-        their scores through all splits, which overstates it a little, because a clip's score
-        also depends on the half that scores it: the truth lies between the two.
+        False draws new clips for every split, as the paper does, and True keeps them: the mean
+        stays and ``sd`` grows. The true sd of the criterion lies between the two.
 
     Examples
     --------

@@ -97,7 +97,7 @@ def local_against(
 def whole_bank_densities(
     space: Space, domain_starts: Indices, dividing: Sequence[Base], subtracting: Sequence[Base]
 ) -> tuple[Array, Array, dict[Base, Array]]:
-    """What the bases divide by and subtract when the whole bank is the bank, and their shift."""
+    """Densities of the whole bank that the bases divide by or subtract, and their shift."""
     bases = [*dividing, *subtracting]
     if not bases:
         K = kernels(space.unit)

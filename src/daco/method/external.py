@@ -43,10 +43,9 @@ class ExternalScorers:
     Parameters
     ----------
     scorers : {label: detector or (N,) scores}
-        A detector has ``fit`` and ``score_samples``, which is high for normals, or, as in PyOD,
-        ``decision_function``, which is high for anomalies; a callable returns one. Clones are
-        fitted, with ``random_state=0`` where it is None. Scores are those of the clips of the
-        bank by a system that had not seen them.
+        A detector has ``fit`` and ``score_samples`` (high for normals) or, as in PyOD,
+        ``decision_function`` (high for anomalies); a callable returns one. Clones are fitted, with
+        ``random_state=0`` where it is None. Scores are held-out scores of the bank's clips.
     rows : (N, D)
         Embeddings; detectors are fitted on those of the first view.
     views : Views

@@ -51,7 +51,7 @@ class Space:
         return cosine_distances(self.unit, rows)
 
     def expect(self, reach: int) -> None:
-        """So many neighbours will be asked for: lists made before that are made for them."""
+        """Announce how many neighbours will be needed, so that lists are made once."""
         self._expected = max(self._expected, reach)
 
     def lists(self, reach: int) -> NeighbourLists:
@@ -78,7 +78,7 @@ class Spaces:
         return [Space(rows, self._budget) for rows in band_rows(self.whole.unit, self.bands)]
 
     def together(self) -> None:
-        """Bands and whole vectors will both be asked for: their products are the same."""
+        """Announce that bands and whole vectors are both needed: they share products."""
         unit = self.whole.unit
         begun = any("distances" in space.__dict__ for space in (self.whole, *self.by_band))
         if self.bands == 1 or begun or not fits(unit, self._budget):

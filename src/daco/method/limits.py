@@ -1,4 +1,4 @@
-"""What configurations cannot do: too few clips for them, or true domains that nobody knows."""
+"""Checks of configurations: enough clips, and no use of true domains."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def require_clips(
 ) -> None:
     """An error where a bank of n clips is too small for a configuration.
 
-    ``spare``: each clip is left out once. ``n_left``: so many are left of the bank in a split.
+    ``spare``: each clip is left out once. ``n_left``: clips that remain in the bank in a split.
     """
     available = n if n_left is None else n_left
     for config in configs:

@@ -1,9 +1,8 @@
 """Neighbour work of one bank, done once and shared by every configuration and split.
 
-A *subset* is a part of the bank that plays the bank: all of it when scoring test clips, the
-half that was not held out in a split of the criterion. Scores of every clip against every
-subset come from two things: sorted neighbour lists, filtered by the subset's mask, and one
-dense scan of the distances.
+A *subset* takes the place of the bank: all of it for test clips, the half that is not held out in
+a split of the criterion. Scores come from sorted neighbour lists, filtered by the subset's mask,
+and one dense scan of the distances.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class DenseMinima:
 
 
 def list_length(reach: int) -> int:
-    """So many that a random half leaves too few in one row of 80,000 (``reach`` 16), or fewer."""
+    """Length with which a random half has too few in one row of 80,000 (``reach`` 16)."""
     return max(32, 2 * reach + int(8 * np.sqrt(reach)))
 
 

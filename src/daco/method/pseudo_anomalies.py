@@ -98,9 +98,8 @@ def injected(
         By default the table's first.
     X : (N, D), optional
         Embeddings of the normals. A recording is then matched with the normal within `SAME` of its
-        clean vector, whatever its name; names decide between copies, and count alone only for
-        the nearest of all normals (which may have been embedded with another precision). Without
-        X a recording is matched by its path, or by a file name that only one normal has.
+        clean vector, and names decide between copies. Without X a recording is matched by its
+        path, or by a file name that only one normal has.
 
     Examples
     --------
@@ -160,13 +159,12 @@ def moved_normals(
     repeats: int = REPEATS,
     seed: int = 0,
 ) -> PseudoAnomalies:
-    """Normal clips moved away from where normal clips are, in the embedding space.
+    """Normal clips that were moved away from the others in the embedding space.
 
-    A clip x is turned towards z, which is x with some features of other normal clips of its domain,
-    until its cosine distance from x is a strength times the domain's median distance between
-    nearest neighbours: all pseudo-anomalies of a strength are equally far. ``shuffled`` takes 2 to
-    20 % of the features, each from a clip of its own; ``swapped`` takes 10 to 50 % of them from
-    one clip.
+    A clip is turned towards a mixture with other normal clips of its domain until its cosine
+    distance from itself is a strength times the median distance between nearest neighbours.
+    ``shuffled`` takes 2 to 20 % of the features, each from another clip; ``swapped`` takes 10 to
+    50 % of them from one clip.
 
     Parameters
     ----------

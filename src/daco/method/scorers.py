@@ -97,7 +97,7 @@ def scores_against(
 ) -> SubsetScores:
     """Score new clips, unit rows (..., n, D), against the whole bank; S is 1.
 
-    ``own`` are the bank's leave-one-out scores: what fusion and standardisation rest on. The
+    ``own`` are the bank's leave-one-out scores, for fusion and standardisation. The
     distances of each geometry are computed once for all that is asked for. Normals that are
     ``hidden`` (N, n) from a clip are infinitely far from it.
     """
@@ -223,11 +223,8 @@ def genrep_scores(
     """Distance to the nearest domain, each standardised by what its own clips have: (S, n).
 
     A domain's distances are centred on the mean distance of its members to their nearest other
-    member, and divided by the standard deviation of that distance in the smallest domain, one
-    for all domains. A domain with one member has no such distance: the mean over the members
-    of all domains stands in for its own. Where the smallest domain has no spread, with one
-    member or two, that of all members about their domains' means stands in. With no distance
-    inside any domain nothing is standardised.
+    member (of all members, if it has one only) and divided by the standard deviation of that
+    distance in the smallest domain (about the domains' means, if it has one or two members).
 
     Parameters
     ----------
@@ -277,7 +274,7 @@ def genrep_scores(
 def fused(own: Sequence[Array], members: Bools, scores: Sequence[Array]) -> Array:
     """The smallest of several standardised scores.
 
-    A clip has to look odd to every scorer before it counts as odd.
+    It is high only for clips that all scorers score high.
 
     Parameters
     ----------

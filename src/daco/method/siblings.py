@@ -1,7 +1,7 @@
 """Scores of normals as if they were new to the bank, which has their siblings.
 
-Clips of one recording are siblings. A clip that is only left out itself still finds its siblings in
-the bank, and a clip of tomorrow does not: leave-one-out scores are too low.
+Clips of one recording are siblings. Leave-one-out scores are too low, because the siblings of a
+left-out clip stay in the bank; a new clip has none there.
 """
 
 from __future__ import annotations
@@ -90,9 +90,8 @@ def scores_of_normals(
 ) -> Float64s:
     """Scores of the bank's clips by the whole bank, from which some clips are hidden.
 
-    Hidden are the clip itself, and the clips of its session or, where that is not known, its
-    nearest normals of the same domain in each view. Densities and quantile maps stay those of the
-    whole bank, as for a new clip. External scorers are cross-fitted, a session in one fold.
+    Hidden are the clip itself and its session or, if that is unknown, its nearest normals of the
+    same domain in each view. External scorers are cross-fitted, a session in one fold.
 
     Parameters
     ----------

@@ -28,9 +28,8 @@ from daco.validation import Bools, Float64s, Floats, Indices, as_embeddings, enc
 CHANCE = 0.5
 
 ADVANTAGE_SHARES = {INJECTED: 4 / 5, EMBEDDED: 2 / 3}
-"""The least share of the reference's advantage over chance that a viable configuration has. It is
-smaller for clips moved in the embedding space: scorers differ more in the distance by which these
-were moved than they do on sounds."""
+"""The least share of the reference's advantage over chance that a viable configuration has; smaller
+in the embedding space, where scorers differ more."""
 
 DETECTABLE = 0.6
 """AUC of plain nearest neighbours from which on a kind of pseudo-anomaly counts. A fault that the
@@ -154,9 +153,8 @@ def pseudo_scores(
 ) -> PseudoScores:
     """Score pseudo-anomalies of one machine with every configuration of a grid.
 
-    The clips they were made of are held out of the bank. Where that would take more than half of
-    a domain, such as ten target clips that all have faults, they are held out in turns, so that
-    half of each domain stays in the bank.
+    The clips they were made of are held out of the bank, in turns where that would take more than
+    half of a domain.
 
     Parameters
     ----------
@@ -276,10 +274,9 @@ def viability_veto(
 ) -> Viability:
     """Exclude configurations that detect much less than the others and than their embedding.
 
-    A configuration is kept if its pseudo score is above chance by at least `share` of what the
-    reference is above chance: the median configuration of the grid, or plain nearest neighbours
-    (``raw-k1``) where their score is lower, so that a grid of sharp scorers does not exclude the
-    rest. Where the reference is hardly above chance the veto abstains.
+    A configuration is kept if its pseudo score is above chance by at least `share` of the
+    reference's: the median configuration of the grid, or plain nearest neighbours (``raw-k1``) if
+    these score lower. The veto abstains where the reference is hardly above chance.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from daco.validation import Float64s
 Members = tuple[ScoreConfig, ...]
 
 TAIL_LIMIT = 9.0
-"""What the tail of one member approaches: one member cannot outvote the others."""
+"""Limit of a member's tail, so that one member cannot outvote the others."""
 
 
 @lru_cache(maxsize=32)
@@ -83,7 +83,7 @@ def normal_scores(own: Array, scores: Array) -> Array:
 def _upper_half(own: Array) -> Array:
     """From the median of sorted scores to the largest, (C, S, 1).
 
-    Where it is 0 a member is silent: nothing tells how far above its normals is far.
+    A member for which it is 0 is silent, because its scores have no scale.
     """
     n = own.shape[-1]
     return own[..., -1:] - (own[..., (n - 1) // 2, None] + own[..., n // 2, None]) / 2

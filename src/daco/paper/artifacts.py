@@ -125,7 +125,7 @@ class Artifacts:
         return self.read(file, lambda path: path.read_text(encoding="utf-8-sig"))
 
     def entry(self, file: str, *keys: str) -> Any:
-        """What a JSON file holds under nested keys."""
+        """The value of a JSON file under nested keys."""
         entry = self.read(file, lambda path: json.loads(path.read_text(encoding="utf-8-sig")))
         for key in keys:
             if not isinstance(entry, dict) or key not in entry:

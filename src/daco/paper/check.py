@@ -40,7 +40,7 @@ CAPTIONS = {
     "fig3": "Fig. 3. What predicts the evaluation score of 45 configurations: (a) the dev score, "
     "(b) the label-free criterion on development machines.",
 }
-"""What the figures show, by name."""
+"""Captions of the figures by name."""
 
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "below": lambda value, bound: value < bound,
@@ -199,7 +199,7 @@ def check_paper(
 
 
 def check_figure(figure: Figure, artifacts: Artifacts) -> Finding:
-    """One figure beside what the artifacts say."""
+    """Compare one figure with the artifacts."""
     if not figure.recompute:
         return Finding(figure, Status(figure.standing), None, figure.note)  # type: ignore[call-arg]
     name, *words = figure.recompute.split()

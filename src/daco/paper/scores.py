@@ -1,4 +1,4 @@
-"""What a rule picks, what the veto does, the criterion's noise, and official scores.
+"""Picks of rules, the veto, the criterion's noise, and official scores.
 
 Scores come from clips where they were released, else from the machines' metrics. Tables of metrics
 have two decimals, grids' scores four. Where the grid's value is within the rounding of the metrics

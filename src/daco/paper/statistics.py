@@ -44,7 +44,7 @@ def families_of(table: pd.DataFrame) -> NDArray[np.str_]:
 
 
 def _signal(table: pd.DataFrame, signal: str) -> ArrayLike:
-    """What is to predict a score; a small criterion is a good one."""
+    """The predictor of a score; a criterion is negated, because a small one is good."""
     if signal == "strength":
         return np.log1p([ScoreConfig.parse(name).prior_strength for name in table["config"]])
     return -table["crit_dev"] if signal == "criterion" else table["dev_omega"]

@@ -7,7 +7,7 @@
 - ``modulation``: the sound swells and fades 1 to 15 times a second (looseness, a broken bar);
 - ``resonance``: an equaliser peak (a part that came loose and rings along).
 
-What is no fault of the machine, and what a network may not hear at all:
+Changes that are not faults of the machine, and that a network may not notice:
 
 - ``level``: it becomes quieter (a microphone that moved): by half at -6 dB, to a tenth at -0.9 dB;
 - ``off``: it stops, for half of the time at -3 dB, all of it at 0 dB; what remains is a humming
@@ -39,7 +39,7 @@ FAR_DB = -20.0
 """A fault at the far microphone, relative to the near one: no room keeps it away from there."""
 
 HALL_DB = -30.0
-"""What is heard of a machine that is off, relative to the recording."""
+"""Level of a machine that is off, relative to the recording."""
 
 LOUDEST_DB = 60.0
 
@@ -92,7 +92,7 @@ def fault_changes(
     levels_db: Sequence[float],
     rng: np.random.Generator,
 ) -> Iterator[Float32s]:
-    """What `inject` adds at each level, of the shape of `wave`: the same fault at all of them."""
+    """The signals that `inject` adds, of the shape of `wave`: the same fault at each level."""
     if kind not in ALL_KINDS:
         raise InputError(f"A fault is one of {', '.join(ALL_KINDS)}. Got {kind!r} instead.")
     if not sample_rate > 0:
@@ -238,7 +238,7 @@ _MAKERS |= {
 }
 
 ALL_KINDS = (*_MAKERS, *_BY_LEVEL)
-"""With those that are no fault of the machine."""
+"""All kinds, with those that are not faults of the machine."""
 
 
 def _hertz(rng: np.random.Generator, low: float, high: float, rate: int) -> float:

@@ -1,9 +1,8 @@
 """Sensitivity of a model: the share of faulted recordings that it notices, by fault level.
 
 Faults are injected into normal recordings of the machine (:mod:`daco.synthetic.injection`). A
-recording that the model holds as a normal is judged by the model without it; others of its session
-stay in the bank: of new recordings more faults may be noticed, and more normals flagged. Noticed is
-what the score calls anomalous or what is outside the ranges of the normals' levels.
+normal of the model is judged by the model without it, but with the rest of its session. A recording
+is noticed if its score is anomalous or its levels are outside the ranges of the normals.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Counts = NDArray[np.int64]
 
 
 class Rate(NamedTuple):
-    """So many of so many clips, and the interval that 95 % of such counts are drawn from.
+    """A count of clips, with its share and 95 % interval.
 
     >>> Rate(9, 10).share, [round(end, 2) for end in Rate(10, 10).interval]
     (0.9, [0.69, 1.0])
@@ -79,11 +78,10 @@ class Sensitivity:
     """Detection rates of a model by kind of fault, domain and (ascending) level.
 
     ``caught`` counts recordings that are noticed, of shape (kinds, domains, levels), ``by_score``
-    those that the score calls anomalous and ``by_ranges`` those outside the ranges,
-    ``false_alarms`` the same recordings without a fault and ``clips`` all of them, by domain.
-    ``detect`` is the share that counts as caught, ``in_model`` how many recordings are among the
-    model's normals and were left out of it, and ``recorded`` what the machine of the recordings is
-    called, where that is not the model's name.
+    those with an anomalous score and ``by_ranges`` those outside the ranges, ``false_alarms`` the
+    same recordings without a fault and ``clips`` all of them, by domain. ``detect`` is the share
+    that counts as caught, ``in_model`` the number of recordings among the model's normals, and
+    ``recorded`` the machine of the recordings, if it is not the model's.
     """
 
     machine: str
@@ -151,7 +149,7 @@ class Sensitivity:
             yield f"{text}{how.get(self.noticed_by(kind), '') if caught else ''}."
 
     def cautions(self) -> Iterator[str]:
-        """What the numbers do not say."""
+        """Sentences about the limits of the numbers."""
         if self.recorded and not self.in_model:
             yield (
                 f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "

@@ -1,7 +1,7 @@
 """Eight kinds of machines and their faults as sounds.
 
-What turns is a function of the shaft's angle, what hits excites a resonance. A fault is added on
-top: at severity 0 the sound is, sample for sample, that of the healthy machine.
+Rotating parts are functions of the shaft's angle, and impacts excite a resonance. A fault is added
+to that sound; at severity 0 it adds nothing.
 """
 
 from __future__ import annotations
