@@ -64,11 +64,10 @@ def test_each_description_consists_of_sentences(name):
     assert all(word[0].isupper() or word.startswith(("daco", "-")) for word in starts), starts
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_description_names_its_exit_codes(name):
+@pytest.mark.parametrize("name", ["paper", "verify", "score", "watch", "fit", "update", "serve"])
+def test_a_command_with_exit_codes_of_its_own_names_them(name):
     described = " ".join(COMMANDS[name].help.split())
-    if name not in ("clips", "inspect"):
-        assert re.search(r"Exit codes: (0|130) .*\b2 ", described), name
+    assert re.search(r"Exit codes: .*\b2 ", described)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -56,8 +56,6 @@ def calibrate_scores(
     of normals are in files that end in _train.csv. The domain weights of test clips come from
     --embeddings or from columns weight_<domain>. The choice never uses labels. If labels are
     known, daco shows the official scores before and after.
-
-    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.data.table import EmbeddingTable
     from daco.detector.thresholds import require_rate

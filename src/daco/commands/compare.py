@@ -37,8 +37,6 @@ def compare(
 
     daco shows the score of every rule in each run, how well the dev score and the criterion
     predict it, and the differences between the guarded pick and the others.
-
-    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.experiments.compare import compare_runs
     from daco.experiments.result import StudyResult

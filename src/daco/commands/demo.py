@@ -19,15 +19,12 @@ def demo(
     seed: Annotated[int, option("Set the seed. Each one gives other machines.", min=0)] = 0,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Show the report. A terminal does by default."),
+        typer.Option("--open/--no-open", help="Show the report, by default in a terminal."),
     ] = None,
 ) -> None:
     """Record a synthetic factory, embed it, study 51 configurations and write the report.
 
-    The demo takes about a minute. Its recordings stay in OUT, so you can listen to them and try
-    other commands.
-
-    Exit codes: 0 success, 2 a mistake in the call.
+    The demo takes about a minute. You can try other commands on its recordings, which stay in OUT.
     """
     from daco.commands.study import show_study
     from daco.experiments.demo import MACHINES, run_demo

@@ -45,9 +45,7 @@ class Split(StrEnum):
 
 def download(
     what: Annotated[What, argument("Fetch weights or a data set.")],
-    target: Annotated[
-        str, argument("Name a network or 'all' for weights, or a folder for a data set.")
-    ],
+    target: Annotated[str, argument("Give a network or 'all', or the folder for a data set.")],
     year: Annotated[int | None, option("Fetch the data set of this DCASE year.")] = None,
     machine: Annotated[
         list[str] | None, option("Fetch only this machine of a data set. Repeat it for more.")
@@ -59,9 +57,7 @@ def download(
             "set (test). Repeat it for more."
         ),
     ] = None,
-    keep_archives: Annotated[
-        bool, flag("--keep-archives", "Keep the zip files of a data set.")
-    ] = False,
+    keep_archives: Annotated[bool, flag("--keep-archives", "Keep the zip files.")] = False,
     overwrite: Annotated[
         bool, flag("--overwrite", "Replace files of a data set that have another content.")
     ] = False,
@@ -75,8 +71,6 @@ def download(
 
     Run the same command again after an interruption; it continues. The weights go to
     DACO_WEIGHTS_DIR, by default the user's cache. DACO_ZENODO_API names a mirror of Zenodo's API.
-
-    Exit codes: 0 success, 2 a mistake in the call or a download that failed.
     """
     if what is What.WEIGHTS:
         if year is not None or machine or split or keep_archives or overwrite:

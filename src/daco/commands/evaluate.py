@@ -54,18 +54,14 @@ def evaluate(
     partial: Annotated[
         bool, flag("--partial", "Evaluate the machines that have scores and ignore the others.")
     ] = False,
-    out: Annotated[
-        Path | None, option("Write the metrics of all machines to this CSV file.")
-    ] = None,
+    out: Annotated[Path | None, option("Write all metrics to this CSV file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the official AUC, pAUC, score and F1 of score files.
 
     daco matches clips by their names. It ranks several systems (SCORES/<team>/<system>) and
-    compares the first with each other one on the same machines.
-
-    Exit codes: 0 success, 2 rows or machines are wrong, missing or doubled, which the official
-    evaluator does not report.
+    compares the first with each other one on the same machines. Unlike the official evaluator, it
+    ends with exit code 2 when rows or machines are wrong, missing or doubled.
     """
     from daco.evaluation.evaluate import evaluate_scores, explained, find_systems, rank_systems
 

@@ -56,8 +56,6 @@ def feedback(
     With --adapt, daco watch and daco serve use the answers: false alarms move the threshold if
     too many clips are anomalous. daco never learns from faults. The last answer counts. To add
     false alarms to the normals, write their manifest and give it to daco update.
-
-    Exit codes: 0 success, 2 a mistake in the call or the model.
     """
     from daco.detector.model import MachineModel
     from daco.detector.modelfile import SUFFIX

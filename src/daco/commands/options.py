@@ -88,17 +88,13 @@ def location_argument(help: str) -> Any:
 
 # Recordings and embeddings
 Clips = Annotated[
-    Location,
-    location_argument(
-        "Read a folder of recordings, a DCASE data set or a manifest (CSV, Parquet)."
-    ),
+    Location, location_argument("Read a folder of recordings, a DCASE data set or a manifest.")
 ]
 OutTable = Annotated[Location, location_option("Write this Parquet file.")]
 DomainLevel = Annotated[
     int | None,
     typer.Option(
-        help="Take the names of the subfolders at this level as domains. The default is 1; "
-        "0 gives one domain.",
+        help="Name domains after subfolders at this level, by default 1. 0 gives one domain.",
         min=0,
     ),
 ]
@@ -118,14 +114,12 @@ Truth = Annotated[
     option("Read the labels of test clips from the official evaluator or its CSV files."),
 ]
 Year = Annotated[
-    int | None,
-    option("Set the year of the data set. The default comes from its folders.", min=2000),
+    int | None, option("Set the year of the data set, by default that of its folders.", min=2000)
 ]
 
 # Networks
 Backbones = Annotated[
-    list[str],
-    option("Use this frozen network: beats, mn04 or an installed one. Join several with +."),
+    list[str], option("Use this network: beats, mn04 or an installed one. Join several with +.")
 ]
 Weights = Annotated[Path | None, option("Use this checkpoint file instead of the download.")]
 Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
@@ -133,9 +127,8 @@ Precision = Annotated[str, option("Compute in this precision: fp32, tf32 or bf16
 Readouts = Annotated[
     list[str] | None,
     typer.Option(
-        help="Turn frames into a vector in this way, such as mean, band or rdp-g4. Repeat the "
-        "option, or join names with +, for more. With several networks, write mn04, mn04-band or "
-        "mod. The default depends on the network."
+        help="Turn frames into a vector by this, such as mean, band or rdp-g4. Repeat it, or join "
+        "names with +, for more. For several networks, write mn04, mn04-band or mod."
     ),
 ]
 Channel = Annotated[
@@ -152,23 +145,16 @@ Engine = Annotated[str, option("Run here (local) or on a cluster of computers (r
 Address = Annotated[
     str | None, option("Connect to this Ray cluster: auto, host:6379 or ray://host:10001.")
 ]
-Processes = Annotated[
-    int | None, option("Use this number of processes. The default is one per core.", min=1)
-]
+Processes = Annotated[int | None, option("Use this many processes, by default all cores.", min=1)]
 FleetProcesses = Annotated[
-    int | None,
-    option(
-        "Use this number of processes. With 40 machines or more, the default is all cores.", min=1
-    ),
+    int | None, option("Use this many processes, by default all cores from 40 machines on.", min=1)
 ]
 CriterionDevice = Annotated[
     str, option("Compute the criterion on cpu, or with the local engine on cuda or cuda:1.")
 ]
 CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
-Grid = Annotated[
-    str, option("Choose among these: 9, 45, 51, frontier, names with commas, or a file of names.")
-]
+Grid = Annotated[str, option("Choose from 9, 45, 51, frontier, names with commas, or their file.")]
 
 # Models and verdicts
 ModelPath = Annotated[Path, argument("Use the model file that daco fit has written.")]
@@ -193,9 +179,7 @@ AlarmRuleOption = Annotated[
 KeepDays = Annotated[float | None, option("Delete clips and alarms after this many days.", min=0)]
 
 # Faults
-Faults = Annotated[
-    list[str] | None, option("Add this kind of fault. Repeat it for more. The default is all.")
-]
+Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat for more.")]
 PerDomain = Annotated[
     int, option("Use at most this number of recordings per machine and domain.", min=1)
 ]

@@ -25,15 +25,11 @@ _STYLE = {"ok": "green", "changed": "bold red", "unknown": "yellow"}
 def freeze(
     run: RunFolder,
     out: Annotated[Path, option("Write this JSON file.")],
-    date: Annotated[
-        str | None, option("Record this date, such as 2026-06-01, instead of now.")
-    ] = None,
+    date: Annotated[str | None, option("Record this date, such as 2026-06-01, not now.")] = None,
 ) -> None:
     """Freeze the choice of a study, with its rule, its seeds and the SHA-256 of all its files.
 
     Later, when evaluation labels are known, daco verify checks the file.
-
-    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.experiments.prereg import KNOWN, freeze
     from daco.experiments.study_tables import write_json

@@ -45,8 +45,6 @@ def select(
     a configuration detects, so the candidates are nine that are known to work. If --grid names
     others, --dev-grid excludes candidates that failed on labelled machines. The label-free veto
     excludes candidates that do not detect pseudo-anomalies made from the normals.
-
-    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
     from daco.detector.normals import left_out

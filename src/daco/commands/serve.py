@@ -53,8 +53,7 @@ def serve(
     ] = None,
     alarm: AlarmRuleOption = "3/5",
     adapt: Annotated[
-        bool,
-        flag("--adapt", "Adapt decisions to each machine, slowly or when you declare it healthy."),
+        bool, flag("--adapt", "Adapt decisions to each machine, slowly or when a person asks.")
     ] = False,
     workers: Annotated[
         int | None, option("Score in this many processes. The default is one per core.", min=1)

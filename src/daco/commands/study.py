@@ -77,8 +77,6 @@ def study(
     The choice never uses evaluation labels; only the metrics do. A veto excludes configurations
     that detect nothing, either by their dev scores or, without labels, by the pseudo-anomalies
     that they miss. The report shows both. After an interruption the same command continues.
-
-    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.commands.compare import show_comparison
     from daco.experiments.compare import compare_runs

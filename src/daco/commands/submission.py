@@ -28,8 +28,6 @@ def submission(
 
     daco reads the package back and checks it. Fields of the meta file that the run does not know
     are !!null. Fill them in before you send the package.
-
-    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult

@@ -23,13 +23,11 @@ class Split(StrEnum):
 def synth(
     directory: Annotated[Path, argument("Write to this folder. daco creates it.")],
     machine: Annotated[
-        list[str] | None,
-        option("Make this kind of machine. Repeat it for more. The default is all."),
+        list[str] | None, option("Make this machine, by default all. Repeat it for more.")
     ] = None,
     year: Annotated[int, option("Use the layout of this year, 2023 to 2026 (stereo).")] = 2025,
     split: Annotated[
-        Split,
-        option("Write test clips with labels (dev), without (eval), or half and half (both)."),
+        Split, option("Write test clips with labels (dev), without (eval), or half each (both).")
     ] = Split.dev,
     source: Annotated[int, option("Write this many source normals per machine.")] = 990,
     target: Annotated[int, option("Write this many target normals per machine.")] = 10,
@@ -45,8 +43,6 @@ def synth(
 
     The same options give the same bytes. The defaults give the size of the real data sets (3 GB)
     and take minutes. For a quick look, use --source 200 --test 80 --seconds 5.
-
-    Exit codes: 0 success, 2 a mistake in the call.
     """
     from daco.synthetic.factory import synth_factory
 
