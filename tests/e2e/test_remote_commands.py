@@ -162,7 +162,10 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
         result = run(*command)
         assert isinstance(result.exception, DacoError), (command, result.output)
         assert said in str(result.exception)
-    for address, said in {"s3://": "name a bucket", "nonsense://x": "is not a known file system"}.items():
+    for address, said in {
+        "s3://": "name a bucket",
+        "nonsense://x": "is not a known file system",
+    }.items():
         result = run("clips", address)
         assert result.exit_code == 2
         assert said in result.output
