@@ -28,13 +28,13 @@ def calibrate(
     normals: Annotated[
         Location,
         location_argument(
-            "New normal recordings, which the model does not have: a file, folder or manifest; "
-            "or embeddings."
+            "Use these new normal recordings (a file, folder or manifest) or embeddings. The model "
+            "must not have them already."
         ),
     ],
     domain: Annotated[
         str | None,
-        option("Domain of the new clips. Default: their own, or the one that each fits best."),
+        option("Assign the clips to this domain. By default each has its own or fits one best."),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
@@ -43,17 +43,16 @@ def calibrate(
     on_error: shared.OnErrorOption = OnError.fail,
     domain_level: shared.DomainLevel = None,
 ) -> None:
-    """Set what counts as anomalous from new recordings of the healthy machine.
+    """Set the threshold of a model from new recordings of the healthy machine.
 
-    Normals that a model was fitted to have siblings of the same recording in it, and score lower
-    than any recording of tomorrow. Scores of 25 new recordings of each domain show what tomorrow
-    is like. They do not enter the model's bank. A domain without new recordings stays as it is;
-    earlier ones of the same domain are replaced. Copies and suspicious recordings are left out,
-    also those outside the levels of the model's normals: with --keep-suspicious they count, and
-    such levels are normal from then on. The model that is replaced is kept beside it as
-    MODEL.previous, for daco update --undo.
+    The normals of a model score lower than new recordings do, because the model knows them. The
+    scores of 25 new recordings of each domain show what to expect. They do not become normals of
+    the model. They replace earlier calibration recordings of the same domain; a domain without
+    new recordings stays as it is. daco leaves out copies and suspicious recordings, also those
+    outside the usual range of levels. With --keep-suspicious they count, and such levels are
+    normal from then on. MODEL.previous keeps the replaced model for daco update --undo.
 
-    Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
+    Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel

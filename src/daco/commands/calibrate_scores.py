@@ -32,29 +32,30 @@ _LABELS = ("normal", "anomaly")
 def calibrate_scores(
     tables: Annotated[
         list[Path],
-        argument("Score table (.csv, .parquet) or folder of challenge files, one of each system."),
+        argument("Read a score table (.csv, .parquet) or folder of challenge files per system."),
     ],
     embeddings: Annotated[
-        Path | None, option("Embedding table of the same clips, of any network.")
+        Path | None, option("Find domains in this embedding table of the same clips.")
     ] = None,
     true_domains: Annotated[
-        bool, flag("--true-domains", "Use the true domains of the test clips: a diagnostic.")
+        bool, flag("--true-domains", "Use the true domains of the test clips, for a diagnosis.")
     ] = False,
     config: Annotated[
-        str | None, option("Configuration, or recommended: all vote. Default: the choice.")
+        str | None, option("Use this configuration or the vote (recommended), not the choice.")
     ] = None,
-    out: Annotated[Path | None, option("Folder for calibrated score and decision files.")] = None,
+    out: Annotated[Path | None, option("Write scores and decisions to this folder.")] = None,
     false_alarm_rate: Annotated[
-        float, option("False-alarm rate of the decisions.")
+        float, option("Decide at this false-alarm rate.")
     ] = shared.FALSE_ALARM_RATE,
     truth: shared.Truth = None,
 ) -> None:
-    """Calibrate the scores of any system by its scores of normals that it did not train on.
+    """Make the scores of any system comparable between domains.
 
-    A table has the columns path, machine, domain, split (train for the normals, test) and score;
-    in a folder the normals are in files that end in _train.csv. Domain weights of the test clips
-    follow from --embeddings, or are columns weight_<domain>. Labels never enter the choice; where
-    they are known, official scores before and after are shown.
+    Each system gives its scores of test clips and of normals that it did not train on. A table
+    has the columns path, machine, domain, split (train or test) and score. In a folder the scores
+    of normals are in files that end in _train.csv. The domain weights of test clips come from
+    --embeddings or from columns weight_<domain>. The choice never uses labels. If labels are
+    known, daco shows the official scores before and after.
     """
     from daco.data.table import EmbeddingTable
     from daco.detector.thresholds import require_rate

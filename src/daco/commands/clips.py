@@ -34,14 +34,14 @@ def clips(
     source: shared.Clips,
     truth: shared.Truth = None,
     year: shared.Year = None,
-    probe: Annotated[bool, flag("--probe", "Open every clip, not a few of each kind.")] = False,
+    probe: Annotated[bool, flag("--probe", "Open every clip instead of a few.")] = False,
     manifest: Annotated[
-        Location | None, location_option("Also write the table to this .csv or .parquet file.")
+        Location | None, location_option("Write the table to this .csv or .parquet file, too.")
     ] = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
 ) -> None:
-    """List the clips of a data set, and everything odd about them."""
+    """List the clips of a data set and everything that looks odd."""
     from daco.data.sources import read_clips
 
     console = Output()

@@ -24,19 +24,19 @@ _CORRELATIONS = "Rank correlation with the evaluation score"
 
 
 def compare(
-    runs: Annotated[list[Path], argument("Folders of finished studies.")],
+    runs: Annotated[list[Path], argument("Compare these folders of finished studies.")],
     name: Annotated[
-        list[str] | None, option("Name of a run; once per run. Default: the folders' names.")
+        list[str] | None, option("Name a run, once per run. The default is the folder's name.")
     ] = None,
     out: Annotated[
-        Path | None, option("Folder for the tables: CSV, Markdown, LaTeX and JSON.")
+        Path | None, option("Write the tables to this folder as CSV, Markdown, LaTeX and JSON.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare studies: other backbones, readouts or years, each on its own machines.
+    """Compare studies of other networks, readouts or years, each on its own machines.
 
-    Shows what every rule scores in each run, how well dev score and criterion predict it, and
-    the differences between the guarded pick and the others.
+    daco shows the score of every rule in each run, how well the dev score and the criterion
+    predict it, and the differences between the guarded pick and the others.
     """
     from daco.experiments.compare import compare_runs
     from daco.experiments.result import StudyResult

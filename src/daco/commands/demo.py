@@ -15,16 +15,16 @@ from daco.errors import InputError
 
 
 def demo(
-    out: Annotated[Path, option("Folder for recordings and results.")] = Path("daco-demo"),
-    seed: Annotated[int, option("Seed; another one gives other machines.", min=0)] = 0,
+    out: Annotated[Path, option("Write to this folder.")] = Path("daco-demo"),
+    seed: Annotated[int, option("Set the seed. Each one gives other machines.", min=0)] = 0,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Show the report. Default: in a terminal."),
+        typer.Option("--open/--no-open", help="Show the report, by default in a terminal."),
     ] = None,
 ) -> None:
     """Record a synthetic factory, embed it, study 51 configurations and write the report.
 
-    About a minute. The recordings stay in OUT, to listen to and to try other commands on.
+    The demo takes about a minute. You can try other commands on its recordings, which stay in OUT.
     """
     from daco.commands.study import show_study
     from daco.experiments.demo import MACHINES, run_demo

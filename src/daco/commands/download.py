@@ -44,33 +44,33 @@ class Split(StrEnum):
 
 
 def download(
-    what: Annotated[What, argument("What to fetch.")],
-    target: Annotated[str, argument("weights: a backbone, or 'all'. dataset: the folder to fill.")],
-    year: Annotated[int | None, option("dataset: the DCASE year.")] = None,
+    what: Annotated[What, argument("Fetch weights or a data set.")],
+    target: Annotated[str, argument("Give a network or 'all', or the folder for a data set.")],
+    year: Annotated[int | None, option("Fetch the data set of this DCASE year.")] = None,
     machine: Annotated[
-        list[str] | None, option("dataset: only this machine; repeat for more.")
+        list[str] | None, option("Fetch only this machine of a data set. Repeat it for more.")
     ] = None,
     split: Annotated[
         list[Split] | None,
         option(
-            "dataset: only dev (development), train (additional training) or test "
-            "(evaluation); repeat for more."
+            "Fetch only the development set (dev), additional training set (train) or evaluation "
+            "set (test). Repeat it for more."
         ),
     ] = None,
-    keep_archives: Annotated[bool, flag("--keep-archives", "dataset: keep the zip files.")] = False,
+    keep_archives: Annotated[bool, flag("--keep-archives", "Keep the zip files.")] = False,
     overwrite: Annotated[
-        bool, flag("--overwrite", "dataset: replace files that have another content.")
+        bool, flag("--overwrite", "Replace files of a data set that have another content.")
     ] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="weights: install this file instead of fetching it."),
+        typer.Option(metavar="FILE", help="Install this file as weights instead of fetching it."),
     ] = None,
 ) -> None:
-    """Fetch weights or a data set: verified, resumed after an interruption, unpacked safely.
+    """Fetch weights or a DCASE data set, check them, and unpack the data set.
 
-    Run it again after an interruption. Weights go to DACO_WEIGHTS_DIR, by default the user's
-    cache; DACO_ZENODO_API names a mirror of Zenodo's API.
+    Run the same command again after an interruption; it continues. The weights go to
+    DACO_WEIGHTS_DIR, by default the user's cache. DACO_ZENODO_API names a mirror of Zenodo's API.
     """
     if what is What.WEIGHTS:
         if year is not None or machine or split or keep_archives or overwrite:

@@ -27,9 +27,9 @@ def embed(
     precision: shared.Precision = "fp32",
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
-    batch_size: Annotated[int, option("Clips per forward pass.", min=1)] = 32,
+    batch_size: Annotated[int, option("Embed this many clips at once.", min=1)] = 32,
     workers: Annotated[
-        int | None, option("Threads that read files. Default: one per core, 16 for s3://.", min=1)
+        int | None, option("Read files in this many threads, by default 1 per core.", min=1)
     ] = None,
     on_error: shared.OnErrorOption = OnError.fail,
     truth: shared.Truth = None,
@@ -38,12 +38,12 @@ def embed(
     domain_level: shared.DomainLevel = None,
     force: Annotated[bool, flag("--force", "Embed again, and replace a finished table.")] = False,
 ) -> None:
-    """Embed recordings: one row per clip, with its vectors and where they came from.
+    """Embed recordings into a table with one row per clip.
 
-    Interrupted work is kept beside OUT; the same command continues it. A finished table of
-    the same recordings and settings is left as it is.
+    daco keeps interrupted work beside OUT, and the same command continues it. It leaves a finished
+    table of the same recordings and settings as it is.
 
-    Exit codes: 0 all clips embedded, 4 some left out, 2 a mistake in the call or the data.
+    Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.audio.microphones import parse_channel
     from daco.compute import require_engine

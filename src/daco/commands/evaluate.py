@@ -48,20 +48,20 @@ _MEANING = (
 
 
 def evaluate(
-    scores: Annotated[Path, argument("Folder of score files, or of several systems' folders.")],
+    scores: Annotated[Path, argument("Read score files here, or folders of several systems.")],
     truth: Truth = None,
     year: Year = None,
     partial: Annotated[
-        bool, flag("--partial", "Evaluate the machines that are there; others may be missing.")
+        bool, flag("--partial", "Evaluate the machines that have scores and ignore the others.")
     ] = False,
-    out: Annotated[Path | None, option("Write the metrics of all machines here (.csv).")] = None,
+    out: Annotated[Path | None, option("Write all metrics to this CSV file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Official AUC, pAUC, official score and F1 of score files, matched by the clips' names.
+    """Compute the official AUC, pAUC, score and F1 of score files.
 
-    Several systems (SCORES/<team>/<system>) are ranked, and the first is compared with each
-    other one on the same machines. Exit code 2 when rows or machines are
-    wrong, missing or doubled: the official evaluator would not say so.
+    daco matches clips by their names. It ranks several systems (SCORES/<team>/<system>) and
+    compares the first with each other one on the same machines. Unlike the official evaluator, it
+    ends with exit code 2 when rows or machines are wrong, missing or doubled.
     """
     from daco.evaluation.evaluate import evaluate_scores, explained, find_systems, rank_systems
 

@@ -32,30 +32,30 @@ class What(StrEnum):
 def feedback(
     model: shared.ModelPath,
     what: Annotated[
-        What | None, argument("What it was. Default: list alarms, answers and realised rates.")
+        What | None, argument("Answer with this. Without it, list alarms, answers and rates.")
     ] = None,
-    clip: Annotated[int | None, option("Number of the clip that is answered for.", min=1)] = None,
+    clip: Annotated[int | None, option("Answer for the clip of this number.", min=1)] = None,
     alarm: Annotated[
-        int | None, option("Number of the alarm that is answered for, with all its clips.", min=1)
+        int | None, option("Answer for the alarm of this number and all its clips.", min=1)
     ] = None,
-    by: Annotated[str | None, option("Who says so. Default: the user's name.")] = None,
-    comment: Annotated[str, option("What was found, what was done.")] = "",
+    by: Annotated[str | None, option("Give your name. The default is the user name.")] = None,
+    comment: Annotated[str, option("Describe what you found and did.")] = "",
     commission: Annotated[
-        int | None, option("Declare the machine healthy for the next so many clips.", min=10)
+        int | None, option("Declare the machine healthy for this many next clips.", min=10)
     ] = None,
     reset: Annotated[
-        bool, flag("--reset", "Forget what was learned: the model alone decides again.")
+        bool, flag("--reset", "Reset the adaptation, so the model alone decides again.")
     ] = False,
     manifest: Annotated[
-        Path | None, option("Write a manifest of the false alarms' recordings, for daco update.")
+        Path | None, option("Write a manifest of false alarms that daco update can add.")
     ] = None,
     db: shared.Database = None,
 ) -> None:
-    """Say what a clip or an alarm was, or that a machine is healthy, and see the realised rates.
+    """Answer whether a clip or an alarm was a fault, and show the realised rates.
 
-    False alarms move the threshold of daco watch and daco serve with --adapt, as far as clips are
-    anomalous more often than they should be; faults are never learned. The last answer counts.
-    To add false alarms to the normals, write their manifest and give it to daco update.
+    With --adapt, daco watch and daco serve use the answers: false alarms move the threshold if
+    too many clips are anomalous. daco never learns from faults. The last answer counts. To add
+    false alarms to the normals, write their manifest and give it to daco update.
     """
     from daco.detector.model import MachineModel
     from daco.detector.modelfile import SUFFIX

@@ -48,31 +48,32 @@ def fit(
     clips: Annotated[
         Location,
         location_argument(
-            "Normal recordings: a folder, DCASE data set or manifest; or embeddings."
+            "Use these normal recordings (a folder, DCASE data set or manifest) or embeddings."
         ),
     ],
-    out: Annotated[Location, location_option("The model file; a folder for several machines.")],
+    out: Annotated[Location, location_option("Write this model file, or a folder of models.")],
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[
-        str, option("How clips are scored: recommended (vote), auto, or a name, such as ext-LABEL.")
+        str,
+        option("Score with the vote (recommended), the choice (auto), or a named configuration."),
     ] = "recommended",
     false_alarm_rate: Annotated[
-        float, option("Share of the normals of each domain that may be flagged.")
+        float, option("Allow this share of normal clips in each domain to be anomalous.")
     ] = shared.FALSE_ALARM_RATE,
     max_normals: Annotated[
-        int | None, option("Thin a machine with more normals to so many that cover the others.")
+        int | None, option("Keep at most this number of normals, which cover the others.")
     ] = None,
     readout: Annotated[
         list[str] | None,
-        option("How frames become a vector; repeat, or join with +, for several views."),
+        option("Turn frames into a vector in this way. Repeat it, or join with +, for more views."),
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.fail,
     keep_embeddings: Annotated[
         Location | None,
-        location_option("Parquet file that keeps the embeddings; an interrupted fit continues it."),
+        location_option("Keep the embeddings in this Parquet file, so a stopped fit can continue."),
     ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
@@ -81,14 +82,14 @@ def fit(
     session_by: shared.SessionBy = None,
     keep_suspicious: shared.KeepSuspicious = False,
 ) -> None:
-    """Fit a detector to normal recordings: one model file per machine.
+    """Fit one model per machine to normal recordings.
 
-    Only training clips are read, and none that is labelled an anomaly. Nothing is trained.
-    Normals that are silent, clipped, copies, of another sample rate or length than the others, or
-    unlike all others are left out and named; more than a third of a domain is an error.
-    A machine that cannot be fitted is named at the end; the models of the others are written.
+    daco reads only training clips and no clip that is labelled as an anomaly. It trains nothing.
+    It leaves out and lists normals that are silent, clipped, copies, of another sample rate or
+    length, or unlike all others; more than a third of a domain is an error. If a machine cannot
+    be fitted, daco names it at the end and still writes the models of the others.
 
-    Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
+    Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
     from daco.detector.model import AUTO

@@ -23,7 +23,7 @@ def inject(
     channel: shared.Channel = "0",
     per_domain: shared.PerDomain = 20,
     level: Annotated[
-        list[float] | None, option("Fault level in dB relative to the recording; repeat for more.")
+        list[float] | None, option("Use this fault level in dB. Repeat it for more.")
     ] = None,
     fault: shared.Faults = None,
     seed: shared.FaultSeed = 0,
@@ -31,11 +31,12 @@ def inject(
 ) -> None:
     """Add synthetic faults to normal recordings and embed both.
 
-    Only training clips are taken, and none that is labelled an anomaly. The table has a row for
-    each clean recording, followed by its faulted versions; the columns fault and level_db say
-    which. The veto of daco study uses it to discard configurations that miss faults.
+    daco takes only training clips and no clip that is labelled as an anomaly. The table has a row
+    for each clean recording, followed by its versions with faults; the columns fault and level_db
+    describe them. The veto of daco study uses the table to exclude configurations that miss
+    faults. A fault level is relative to the recording.
 
-    Exit codes: 0 all well, 2 a mistake in the call or the data.
+    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.audio.microphones import parse_channel
     from daco.data.sources import read_clips

@@ -36,16 +36,16 @@ def inspect(
     model: ModelLocation,
     as_json: AsJson = False,
     normals: Annotated[
-        bool, flag("--normals", "List the normals, the most suspicious first; 20, in JSON all.")
+        bool, flag("--normals", "List the 20 most suspicious normals, or with --json all.")
     ] = False,
     db: Annotated[
-        str | None, option("Database URL: also show the realised rates, by the answers in it.")
+        str | None, option("Show the realised rates, too, from the answers in this database (URL).")
     ] = None,
     picture: Annotated[
-        Path | None, option("Draw the calibration maps: a .svg or .png file.")
+        Path | None, option("Draw the calibration maps to this .svg or .png file.")
     ] = None,
 ) -> None:
-    """Show what is in a model: machine, network, normals, configuration, threshold, history."""
+    """Show the machine, network, normals, configuration, thresholds and history of a model."""
     from daco.detector.gate import list_normals
     from daco.detector.model import MachineModel
 

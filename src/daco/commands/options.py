@@ -88,107 +88,103 @@ def location_argument(help: str) -> Any:
 
 # Recordings and embeddings
 Clips = Annotated[
-    Location, location_argument("Folder of recordings, DCASE data set, or CSV or Parquet manifest.")
+    Location, location_argument("Read a folder of recordings, a DCASE data set or a manifest.")
 ]
-OutTable = Annotated[Location, location_option("The Parquet file to write.")]
+OutTable = Annotated[Location, location_option("Write this Parquet file.")]
 DomainLevel = Annotated[
     int | None,
     typer.Option(
-        help="Level of the subfolders whose names are the domains; 0: one domain. Default: 1.",
+        help="Name domains after subfolders at this level, by default 1. 0 gives one domain.",
         min=0,
     ),
 ]
 SessionBy = Annotated[
     str | None,
     typer.Option(
-        help="Which clips were recorded together: folder:2, gap:30min or attribute:speed. "
-        "Default: column session.",
+        help="Find clips that were recorded together, by folder:2, gap:30min or attribute:speed. "
+        "The default is the column session.",
     ),
 ]
 KeepSuspicious = Annotated[
     bool,
-    flag("--keep-suspicious", "Use also normals that look wrong; by default they are left out."),
+    flag("--keep-suspicious", "Keep normals that look wrong. By default daco leaves them out."),
 ]
 Truth = Annotated[
     Path | None,
-    option("Labels of test clips: checkout of the official evaluator, or its CSV files."),
+    option("Read the labels of test clips from the official evaluator or its CSV files."),
 ]
 Year = Annotated[
-    int | None, option("Year of the data set. Default: read from its folders.", min=2000)
+    int | None, option("Set the year of the data set, by default that of its folders.", min=2000)
 ]
 
 # Networks
 Backbones = Annotated[
-    list[str], option("Frozen network: beats, mn04 or an installed one; several joined with +.")
+    list[str], option("Use this network: beats, mn04 or an installed one. Join several with +.")
 ]
-Weights = Annotated[Path | None, option("Checkpoint file. Default: the downloaded weights.")]
-Device = Annotated[str, option("Device of the network: cpu, cuda or cuda:1.")]
-Precision = Annotated[str, option("Precision of the network: fp32, tf32 or bf16.")]
+Weights = Annotated[Path | None, option("Use this checkpoint file instead of the download.")]
+Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
+Precision = Annotated[str, option("Compute in this precision: fp32, tf32 or bf16.")]
 Readouts = Annotated[
     list[str] | None,
     typer.Option(
-        help="How frames become a vector, such as mean, band or rdp-g4; repeat, or join with +, "
-        "for more. Of several networks: mn04, mn04-band, mod. Default: the network's own."
+        help="Turn frames into a vector by this, such as mean, band or rdp-g4. Repeat it, or join "
+        "names with +, for more. For several networks, write mn04, mn04-band or mod."
     ),
 ]
 Channel = Annotated[
     str,
     typer.Option(
-        help="Microphone: 0 or near, 1 or far, mix; lsq, specsub, residual-c0.5 and residual-proj "
-        "subtract the far one (1) from the near one (0)."
+        help="Use this microphone: 0 or near, 1 or far, or mix. lsq, specsub, residual-c0.5 and "
+        "residual-proj subtract the far one (1) from the near one (0)."
     ),
 ]
-OnErrorOption = Annotated[
-    OnError, option("At a recording that cannot be used: stop, or leave it out.")
-]
+OnErrorOption = Annotated[OnError, option("Stop at a recording that cannot be used, or skip it.")]
 
 # Machines and workers
-Engine = Annotated[str, option("Where the work runs: local, or ray for a cluster of computers.")]
+Engine = Annotated[str, option("Run here (local) or on a cluster of computers (ray).")]
 Address = Annotated[
-    str | None, option("Address of the Ray cluster: auto, host:6379, ray://host:10001.")
+    str | None, option("Connect to this Ray cluster: auto, host:6379 or ray://host:10001.")
 ]
-Processes = Annotated[int | None, option("Number of processes. Default: one per core.", min=1)]
+Processes = Annotated[int | None, option("Use this many processes, by default all cores.", min=1)]
 FleetProcesses = Annotated[
-    int | None, option("Number of processes. Default: one per core from 40 machines on.", min=1)
+    int | None, option("Use this many processes, by default all cores from 40 machines on.", min=1)
 ]
 CriterionDevice = Annotated[
-    str, option("Device of the criterion: cpu, or cuda or cuda:1 with the local engine.")
+    str, option("Compute the criterion on cpu, or with the local engine on cuda or cuda:1.")
 ]
-CriterionSeed = Annotated[int, option("Seed of the criterion's random splits.", min=0)]
-Splits = Annotated[int, option("Number of random splits of the criterion.", min=1)]
-Grid = Annotated[str, option("Candidates: 9, 45, 51, frontier, names with commas, or their file.")]
+CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
+Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
+Grid = Annotated[str, option("Choose from 9, 45, 51, frontier, names with commas, or their file.")]
 
 # Models and verdicts
-ModelPath = Annotated[Path, argument("Model file, written by daco fit.")]
-ModelLocation = Annotated[Location, location_argument("Model file, written by daco fit.")]
+ModelPath = Annotated[Path, argument("Use the model file that daco fit has written.")]
+ModelLocation = Annotated[Location, location_argument("Use the model file of daco fit.")]
 Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
 Hop = Annotated[
-    float | None, option("Seconds between the starts of two windows. Default: the window's length.")
+    float | None, option("Start a window each time this many seconds pass. The default is WINDOW.")
 ]
 Aggregate = Annotated[
-    str, option("Which windows count: max, mean, or top3 for the three worst ones.")
+    str, option("Decide by the worst window (max), by the mean, or by the three worst (top3).")
 ]
-Rate = Annotated[
-    float | None, option("False-alarm rate in place of the model's own; the model is not refitted.")
-]
+Rate = Annotated[float | None, option("Use this false-alarm rate instead of the model's own.")]
 Database = Annotated[
-    str | None, option("Database URL. Default: daco.db in the folder of the models.")
+    str | None, option("Use this database URL. The default is daco.db beside the models.")
 ]
 AlarmRuleOption = Annotated[
     str,
     typer.Option(
-        help="k/n raises an alarm when k of the last n clips are anomalous; off: at every one."
+        help="Raise an alarm when k of the last n clips are anomalous (k/n), or at each one (off)."
     ),
 ]
 KeepDays = Annotated[float | None, option("Delete clips and alarms after this many days.", min=0)]
 
 # Faults
-Faults = Annotated[list[str] | None, option("Kind of fault; repeat for more. Default: all.")]
+Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat for more.")]
 PerDomain = Annotated[
-    int, option("Largest number of recordings of each machine and domain.", min=1)
+    int, option("Use at most this number of recordings per machine and domain.", min=1)
 ]
-FaultSeed = Annotated[int, option("Seed that draws recordings and faults.", min=0)]
+FaultSeed = Annotated[int, option("Set the seed that draws recordings and faults.", min=0)]
 
 # Output
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
-RunFolder = Annotated[Path, argument("Folder that daco study has written.")]
+RunFolder = Annotated[Path, argument("Read the folder that daco study has written.")]

@@ -41,20 +41,21 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def paper(
     artifacts: Annotated[
-        Path, argument("The authors' artifacts: a clone of polestvr/daco-experiments, or its ZIP.")
+        Path,
+        argument("Read the authors' artifacts, a clone of polestvr/daco-experiments or its ZIP."),
     ],
     everything: Annotated[
-        bool, flag("--all", "Also list the 135 values of the appendix one by one.")
+        bool, flag("--all", "List the 135 values of the appendix one by one, too.")
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None, option("Write a Markdown document here, and Figures 1 to 3 beside it.")
+        Path | None, option("Write this Markdown document, with Figures 1 to 3 beside it.")
     ] = None,
 ) -> None:
-    """Recompute the paper: each printed value beside what the artifacts say, and the errata.
+    """Recompute each value that the paper prints, and show both values and the errata.
 
-    Exit codes: 0 all is as expected, 1 a value is not or its artifact is missing or damaged,
-    2 a mistake in the call.
+    Exit codes: 0 all values are as expected, 1 a value differs or its artifact is missing or
+    damaged, 2 a mistake in the call.
     """
     from daco.paper import check_paper, errata, summary
 

@@ -24,12 +24,12 @@ _STYLE = {"ok": "green", "changed": "bold red", "unknown": "yellow"}
 
 def freeze(
     run: RunFolder,
-    out: Annotated[Path, option("The JSON file to write.")],
-    date: Annotated[str | None, option("Date to record, such as 2026-06-01. Default: now.")] = None,
+    out: Annotated[Path, option("Write this JSON file.")],
+    date: Annotated[str | None, option("Record this date, such as 2026-06-01, not now.")] = None,
 ) -> None:
-    """Freeze a run's choice: configuration, rule, seeds, and SHA-256 of all it rests on.
+    """Freeze the choice of a study, with its rule, its seeds and the SHA-256 of all its files.
 
-    'daco verify' checks it later, when evaluation labels are known.
+    Later, when evaluation labels are known, daco verify checks the file.
     """
     from daco.experiments.prereg import KNOWN, freeze
     from daco.experiments.study_tables import write_json
@@ -58,16 +58,16 @@ def freeze(
 
 
 def verify(
-    prereg: Annotated[Path, argument("File that daco freeze has written.")],
+    prereg: Annotated[Path, argument("Check this file of daco freeze.")],
     run: Annotated[
-        Path | None, option("A later run, with evaluation labels, to score it on.")
+        Path | None, option("Score the frozen pick on this later run with evaluation labels.")
     ] = None,
-    frozen: Annotated[Path | None, option("The frozen run, if it was moved since.")] = None,
+    frozen: Annotated[Path | None, option("Find the frozen run here if it was moved.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a preregistration, and score the frozen pick against dev pick and default.
+    """Check a preregistration, and compare the frozen pick with the dev pick and the default.
 
-    Exit codes: 0 everything matches, 1 something was changed, 2 a mistake in the call.
+    Exit codes: 0 everything matches, 1 something changed, 2 a mistake in the call.
     """
     from daco.experiments.verification import verify
 

@@ -39,7 +39,7 @@ class Failed:
 def score(
     model: shared.ModelLocation,
     recordings: Annotated[
-        list[str], argument("Files, folders, - for one recording on stdin, or embeddings.")
+        list[str], argument("Score files, folders, embeddings, or one recording on stdin (-).")
     ],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
@@ -53,12 +53,13 @@ def score(
         bool, flag("--exit-code", "Exit with 3 if a recording is anomalous.")
     ] = False,
 ) -> None:
-    """Score recordings: how anomalous, how sure, and which normal to compare with by ear.
+    """Score recordings, and show the most similar normal of each.
 
-    A file that cannot be read is listed with its reason; the others are scored.
+    Each recording gets a score, a p-value and a decision. daco lists files that it cannot read
+    and scores the others.
 
-    Exit codes: 0 all scored; 3 an anomaly, with --exit-code; else 4 if some could not be
-    scored; 2 a mistake in the call or the model.
+    Exit codes: 0 all were scored, 3 one is anomalous (with --exit-code), 4 some could not be
+    scored, 2 a mistake in the call or the model.
     """
     from daco.detector.model import MachineModel
     from daco.detector.verdict import ScoreOptions, parse_aggregate

@@ -22,31 +22,29 @@ _SHOWN = 4
 
 
 def select(
-    train: Annotated[
-        Location, location_option("Embedding table; only clips of the split train are used.")
-    ],
+    train: Annotated[Location, location_option("Use the training clips of this embedding table.")],
     dev_grid: Annotated[
-        Path | None, option("grid.csv of a study of labelled machines, to veto broken candidates.")
+        Path | None, option("Exclude candidates that fail in this grid.csv of a labelled study.")
     ] = None,
     grid: shared.Grid = "9",
     readout: Annotated[
-        str | None, option("Which vectors of the table. Default: its first.")
+        str | None, option("Use these vectors of the table. The default is its first ones.")
     ] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
     as_json: shared.AsJson = False,
-    out: Annotated[Path | None, option("Also write the JSON to this file.")] = None,
+    out: Annotated[Path | None, option("Write the JSON to this file, too.")] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
     device: shared.CriterionDevice = "cpu",
 ) -> None:
-    """Choose a configuration without labels, and say whether the choice means anything.
+    """Choose a configuration without labels, and show whether the choice exceeds the noise.
 
-    The criterion is small when normal clips of all domains score alike. It cannot see what a
-    configuration detects, so the candidates are nine that are known to work, unless --grid names
-    others; --dev-grid then vetoes those that failed on labelled machines. The label-free veto
-    removes those that do not detect pseudo-anomalies made of the normals.
+    The criterion is small when normal clips of all domains score alike. It does not measure what
+    a configuration detects, so the candidates are nine that are known to work. If --grid names
+    others, --dev-grid excludes candidates that failed on labelled machines. The label-free veto
+    excludes candidates that do not detect pseudo-anomalies made from the normals.
     """
     from daco.compute import require_engine
     from daco.detector.normals import left_out

@@ -24,19 +24,20 @@ _COLUMNS = 8
 def sensitivity(
     model: shared.ModelPath,
     normals: Annotated[
-        Location, location_argument("Normal recordings of the model's machine, as for daco fit.")
+        Location, location_argument("Use these normal recordings of the model's machine.")
     ],
     out: Annotated[Path | None, option("Write all rates to this JSON file.")] = None,
     as_csv: Annotated[
         Path | None, typer.Option("--csv", help="Write all rates to this CSV file.")
     ] = None,
-    picture: Annotated[Path | None, option("Draw the rates: a .png or .svg file.")] = None,
+    picture: Annotated[Path | None, option("Draw the rates to this .png or .svg file.")] = None,
     levels: Annotated[
-        str | None, option("Fault levels in dB, such as -24,-12,0. Default: by 3 dB.")
+        str | None,
+        option("Use these fault levels in dB, such as -24,-12,0. The default has 3 dB steps."),
     ] = None,
     fault: shared.Faults = None,
     detect: Annotated[
-        float, option("Share of recordings from which on a fault counts as caught.")
+        float, option("Count a fault as caught from this share of recordings on.")
     ] = 0.9,
     per_domain: shared.PerDomain = 20,
     rate: shared.Rate = None,
@@ -45,13 +46,14 @@ def sensitivity(
     seed: shared.FaultSeed = 0,
     domain_level: shared.DomainLevel = None,
 ) -> None:
-    """Measure what a model catches: synthetic faults in normal recordings, by kind and level.
+    """Measure which faults a model catches, by kind and level.
 
-    A level is that of the fault relative to the recording: at -20 dB a fault has a tenth of its
-    RMS. Caught is what the score calls anomalous or what is outside the ranges of the normals.
-    Recordings that are in the model are scored by the model without them.
+    daco adds synthetic faults to normal recordings and scores them. The level of a fault is
+    relative to the recording: at -20 dB it has a tenth of the amplitude. A fault is caught when
+    the clip is anomalous or outside the usual range of levels. If the model has a recording, daco
+    leaves it out of the model while it scores it.
 
-    Exit codes: 0 all well, 2 a mistake in the call or the data.
+    Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.data.sources import read_clips
     from daco.detector.model import MachineModel

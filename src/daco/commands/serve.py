@@ -22,51 +22,54 @@ class KeepAudio(StrEnum):
 
 
 def serve(
-    models: Annotated[Path, argument("Folder of model files, *.daco.")],
+    models: Annotated[Path, argument("Serve the model files (*.daco) in this folder.")],
     db: Database = None,
     host: Annotated[
-        str, option("Address to listen on; any but this computer's needs a token.")
+        str, option("Listen on this address. Any other than this computer's needs a token.")
     ] = "127.0.0.1",
-    port: Annotated[int, option("Port; 0 takes a free one.")] = 8477,
+    port: Annotated[int, option("Listen on this port. 0 takes a free one.")] = 8477,
     token_file: Annotated[
-        Path | None, option("File with the access token. Default: the variable DACO_TOKEN.")
+        Path | None, option("Read the access token from this file. The default is DACO_TOKEN.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, option("Host name of a proxy on this computer; repeat for more.")
+        list[str] | None, option("Allow this host name of a proxy. Repeat it for more.")
     ] = None,
     clips: Annotated[
-        Path | None, option("Folder for uploaded recordings. Default: clips beside the models.")
+        Path | None, option("Keep uploads in this folder. The default is clips beside the models.")
     ] = None,
     keep_audio: Annotated[
-        KeepAudio, option("Which uploads are kept: anomalous ones, all, or none.")
+        KeepAudio, option("Keep anomalous uploads (alarms), all of them, or none.")
     ] = KeepAudio.alarms,
     audio_mb: Annotated[
-        int, option("Megabytes of uploads to keep; the oldest are deleted first.", min=1)
+        int, option("Keep this many megabytes of uploads, the newest ones.", min=1)
     ] = 2000,
     keep_days: KeepDays = None,
     normals: Annotated[
-        Path | None, option("Folder of the normal recordings that the page plays.")
+        Path | None, option("Play the normal recordings of this folder on the page.")
     ] = None,
     watched: Annotated[
         list[Path] | None,
-        option("Folder of daco watch whose recordings the page plays; repeat for more."),
+        option("Play recordings of this folder of daco watch, too. Repeat it for more."),
     ] = None,
     alarm: AlarmRuleOption = "3/5",
     adapt: Annotated[
-        bool, flag("--adapt", "Adapt decisions to each machine, slowly, or as a person says.")
+        bool, flag("--adapt", "Adapt decisions to each machine, slowly or when a person asks.")
     ] = False,
     workers: Annotated[
-        int | None, option("Number of scoring processes. Default: one per core.", min=1)
+        int | None, option("Score in this many processes. The default is one per core.", min=1)
     ] = None,
-    max_body: Annotated[int, option("Largest upload, in megabytes.", min=1, max=1000)] = 32,
+    max_body: Annotated[int, option("Refuse uploads above this size in MB.", min=1, max=1000)] = 32,
     weights: Annotated[
         list[str] | None,
-        option("NETWORK=FILE: a checkpoint that was not downloaded; repeat for more."),
+        option("Use NETWORK=FILE as a checkpoint instead of a download. Repeat it for more."),
     ] = None,
 ) -> None:
-    """Score recordings over HTTP, store the results, raise alarms, and show a page at /.
+    """Score recordings over HTTP, store the results, raise alarms, and show a monitoring page.
 
-    Models are loaded again when their files change. SIGTERM ends it after the work in progress.
+    daco prints the address of the page. It loads models again when their files change. Ctrl-C or
+    SIGTERM ends the service after the work in progress.
+
+    Exit codes: 130 after Ctrl-C, 143 after SIGTERM, 2 a mistake in the call or the settings.
     """
     import logging
 

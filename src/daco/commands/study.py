@@ -26,55 +26,57 @@ _SHORT = {
 
 
 def study(
-    dev: Annotated[Location, location_option("Embeddings of the development machines.")],
+    dev: Annotated[Location, location_option("Use these embeddings of development machines.")],
     out: Annotated[
         Location,
-        location_option("Folder for the results; an interrupted study there is continued."),
+        location_option("Write the results to this folder, or continue a study there."),
     ],
     eval: Annotated[
-        Location | None, location_option("Embeddings of the evaluation machines.")
+        Location | None, location_option("Use these embeddings of evaluation machines.")
     ] = None,
     truth: shared.Truth = None,
     baselines: Annotated[
         list[Path] | None,
-        option("Folder of score files of another system; repeat for more systems."),
+        option("Compare with score files in this folder. Repeat it for more systems."),
     ] = None,
     grid: shared.Grid = "51",
     system: Annotated[
         list[str] | None,
-        option("Score table of another system to choose from, as NAME=PATH; repeat for more."),
+        option("Choose from this score table, too, given as NAME=PATH. Repeat it for more."),
     ] = None,
     faults: Annotated[
         list[Location] | None,
-        location_option("Table of daco inject, for the label-free veto; repeat for more."),
+        location_option("Use this table of daco inject for the veto. Repeat it for more."),
     ] = None,
     veto: Annotated[
-        str, option("What guards the choice: dev (scores), faults (no labels), or both.")
+        str, option("Guard the choice by dev scores (dev), without labels (faults), or by both.")
     ] = "dev",
     readout: Annotated[
         list[str] | None,
-        option("Which vectors; views are joined with +; repeat to compare. Default: the first."),
+        option(
+            "Use these vectors. Join views with +. Repeat it to compare. The default is the first."
+        ),
     ] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
     false_alarm_rate: Annotated[
-        float, option("False-alarm rate of the thresholds.")
+        float, option("Set thresholds for this false-alarm rate.")
     ] = shared.FALSE_ALARM_RATE,
     workers: shared.Processes = None,
     scores: Annotated[
         list[str] | None,
-        option("Write score files of a configuration: chosen, all, vote, or another name."),
+        option("Write score files of this configuration: chosen, all, vote, or a name."),
     ] = None,
     report: Annotated[bool, option("Write the report.")] = True,
     engine: shared.Engine = "local",
     address: shared.Address = None,
     device: shared.CriterionDevice = "cpu",
 ) -> None:
-    """Study a grid of configurations: choose one, and see how far to trust the choice.
+    """Evaluate a grid of configurations, choose one, and report how far to trust the choice.
 
-    Evaluation labels enter metrics only, never a choice. A veto removes configurations that
-    detect nothing: by dev scores, or without labels by the pseudo-anomalies they miss; the
-    report shows both. An interrupted study is continued by the same command.
+    The choice never uses evaluation labels; only the metrics do. A veto excludes configurations
+    that detect nothing, either by their dev scores or, without labels, by the pseudo-anomalies
+    that they miss. The report shows both. After an interruption the same command continues.
     """
     from daco.commands.compare import show_comparison
     from daco.experiments.compare import compare_runs

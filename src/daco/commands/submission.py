@@ -12,22 +12,22 @@ from daco.text import quantity
 
 def submission(
     run: RunFolder,
-    label: Annotated[str, option("Label of the system, such as Kato_Hitachi_task2_1.")],
-    out: Annotated[Path, option("The zip file to write.")],
+    label: Annotated[str, option("Label the system, for example Kato_Hitachi_task2_1.")],
+    out: Annotated[Path, option("Write this zip file.")],
     config: Annotated[
         str | None,
-        option("Configuration of the grid, vote or recommended. Default: the one the run chose."),
+        option("Submit this configuration, vote or recommended instead of the chosen one."),
     ] = None,
-    authors: Annotated[Path | None, option("JSON list of authors for the meta file.")] = None,
-    report: Annotated[Path | None, option("Technical report (PDF).")] = None,
+    authors: Annotated[Path | None, option("Read the authors from this JSON list.")] = None,
+    report: Annotated[Path | None, option("Add this technical report (PDF).")] = None,
     false_alarm_rate: Annotated[
-        float | None, option("False-alarm rate of the decisions. Default: the run's.")
+        float | None, option("Decide at this false-alarm rate instead of the run's.")
     ] = None,
 ) -> None:
-    """Write the challenge package: scores and decisions of all evaluation machines, meta file.
+    """Write the challenge package with scores, decisions and the meta file.
 
-    The package is read back and checked. Fields of the meta file that the run does not know
-    are !!null; fill them in before you send it.
+    daco reads the package back and checks it. Fields of the meta file that the run does not know
+    are !!null. Fill them in before you send the package.
     """
     from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult

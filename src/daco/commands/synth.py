@@ -21,28 +21,28 @@ class Split(StrEnum):
 
 
 def synth(
-    directory: Annotated[Path, argument("Where to write; created if missing.")],
+    directory: Annotated[Path, argument("Write to this folder. daco creates it.")],
     machine: Annotated[
-        list[str] | None, option("A kind of machine; repeat for more. Default: all.")
+        list[str] | None, option("Make this machine, by default all. Repeat it for more.")
     ] = None,
-    year: Annotated[int, option("Year of the layout, 2023 to 2026; 2026 is stereo.")] = 2025,
+    year: Annotated[int, option("Use the layout of this year, 2023 to 2026 (stereo).")] = 2025,
     split: Annotated[
-        Split, option("dev has labelled test names, eval anonymous ones; both: halves.")
+        Split, option("Write test clips with labels (dev), without (eval), or half each (both).")
     ] = Split.dev,
-    source: Annotated[int, option("Source training clips per machine.")] = 990,
-    target: Annotated[int, option("Target training clips per machine.")] = 10,
-    test: Annotated[int, option("Test clips per machine, a multiple of 4.")] = 200,
-    supplemental: Annotated[int, option("Clips of the machine or the noise alone; only 2025.")] = 0,
-    seconds: Annotated[float, option("Length of a clip.")] = 10.0,
-    sample_rate: Annotated[int, option("Sample rate in Hz.")] = 16000,
-    severity: Annotated[float, option("Strength of faults: 0 none, 1 hard to hear, 3 easy.")] = 1.0,
-    seed: Annotated[int, option("Seed; another one gives other machines.")] = 0,
+    source: Annotated[int, option("Write this many source normals per machine.")] = 990,
+    target: Annotated[int, option("Write this many target normals per machine.")] = 10,
+    test: Annotated[int, option("Write this many test clips, a multiple of 4.")] = 200,
+    supplemental: Annotated[int, option("Add clips of machine or noise alone (2025).")] = 0,
+    seconds: Annotated[float, option("Set the length of a clip in seconds.")] = 10.0,
+    sample_rate: Annotated[int, option("Set the sample rate in Hz.")] = 16000,
+    severity: Annotated[float, option("Set how clear faults are: 0 none, 1 faint, 3 clear.")] = 1.0,
+    seed: Annotated[int, option("Set the seed. Each one gives other machines.")] = 0,
     workers: Processes = None,
 ) -> None:
     """Write recordings of synthetic machines, with faults and a domain shift, in DCASE layout.
 
-    The same options give the same bytes. The defaults have the size of the real data sets (3 GB,
-    minutes); for a quick look: --source 200 --test 80 --seconds 5.
+    The same options give the same bytes. The defaults give the size of the real data sets (3 GB)
+    and take minutes. For a quick look, use --source 200 --test 80 --seconds 5.
     """
     from daco.synthetic.factory import synth_factory
 

@@ -23,18 +23,20 @@ def update(
     model: shared.ModelPath,
     normals: Annotated[
         Location | None,
-        location_argument("New normal recordings: a file, folder or manifest; or embeddings."),
+        location_argument(
+            "Add these normal recordings (a file, folder or manifest) or embeddings."
+        ),
     ] = None,
-    domain: Annotated[str | None, option("Domain of the new clips, known or new.")] = None,
+    domain: Annotated[str | None, option("Add the clips to this domain, known or new.")] = None,
     remove: Annotated[
         list[str] | None,
-        option("Remove the normal of this name, instead of adding some; repeat for more."),
+        option("Remove the normal of this name instead of adding some. Repeat it for more."),
     ] = None,
     undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
     and_calibrate: Annotated[
-        bool, flag("--and-calibrate", "Judge by the new clips too: each half by the other half.")
+        bool, flag("--and-calibrate", "Set the threshold from the new clips, too, half by half.")
     ] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
@@ -42,18 +44,18 @@ def update(
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
 ) -> None:
-    """Add normal recordings to a model, or remove some, and calibrate it again; nothing is trained.
+    """Add normal recordings to a model, remove some, or undo the last change.
 
-    Training clips are taken, and none that is labelled an anomaly; other clips only where there
-    is no training clip. The configuration and the false-alarm rate stay. Clips that the bank holds
-    already are left out, so that the same update twice changes nothing; so are those that are
-    silent, clipped, of another rate or length than the others, unlike all others, or, in a known
-    domain, outside the levels of the model's normals. Clips of a known domain that sound anomalous
-    to the model are an error: --keep-suspicious adds all of them. With --and-calibrate the new
-    clips, of one recording session, decide what is anomalous in their domain. The model that is
-    replaced is kept beside it as MODEL.previous, for --undo.
+    daco takes training clips, and other clips only where there are no training clips. It never
+    takes clips that are labelled as anomalies. The configuration and the false-alarm rate stay.
+    Clips that the model already has are left out, so repeating an update changes nothing. Clips
+    that are silent, clipped, of another sample rate or length, unlike all others, or outside the
+    usual levels of a known domain are left out, too. Anomalous clips of a known domain are an
+    error. --keep-suspicious adds all of them. With --and-calibrate the new clips, from one
+    recording session, also set the threshold of their domain. MODEL.previous keeps the replaced
+    model for --undo.
 
-    Exit codes: 0 all well, 4 recordings were left out, 2 a mistake in the call or the data.
+    Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel, timestamp

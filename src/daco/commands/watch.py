@@ -43,33 +43,33 @@ class Tell(StrEnum):
 
 def watch(
     model: shared.ModelPath,
-    folder: Annotated[Path, argument("Folder in which recordings arrive, at any depth.")],
+    folder: Annotated[Path, argument("Watch this folder and all folders below it.")],
     db: shared.Database = None,
     alarm: shared.AlarmRuleOption = "3/5",
     recovery: Annotated[
-        int | None, option("Normal clips in a row that end an alarm. Default: n of k/n.")
+        int | None, option("End an alarm after this many normal clips. The default is n of k/n.")
     ] = None,
     adapt: Annotated[
         bool, flag("--adapt", "Adapt decisions to the machine, slowly and within a bound.")
     ] = False,
     commission: Annotated[
         int | None,
-        option("Take the next so many clips as healthy and judge by them; once per model.", min=10),
+        option("Take this many next clips as healthy and judge by them, once per model.", min=10),
     ] = None,
     webhook: Annotated[
-        str | None, option("Web address that gets messages about clips and alarms.")
+        str | None, option("Send messages about clips and alarms to this web address.")
     ] = None,
     webhook_secret: Annotated[
         str | None,
         typer.Option(
-            envvar="DACO_WEBHOOK_SECRET", help="Secret that signs the messages.", metavar="TEXT"
+            envvar="DACO_WEBHOOK_SECRET", help="Sign messages with this secret.", metavar="TEXT"
         ),
     ] = None,
-    tell: Annotated[Tell, option("Which messages the webhook gets.")] = Tell.all,
+    tell: Annotated[Tell, option("Send all messages, or only those about alarms.")] = Tell.all,
     settle: Annotated[
-        float, option("Seconds without a change after which a file is complete.", min=0)
+        float, option("Take a file as complete after this many seconds without change.", min=0)
     ] = 2.0,
-    poll: Annotated[float, option("Seconds between two looks at the folder.", min=0.01)] = 1.0,
+    poll: Annotated[float, option("Wait this many seconds between two looks.", min=0.01)] = 1.0,
     once: Annotated[bool, flag("--once", "Score the recordings that are there, then end.")] = False,
     exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
     window: shared.Window = None,
@@ -81,13 +81,12 @@ def watch(
 ) -> None:
     """Score every recording that arrives in a folder, exactly once, and raise alarms.
 
-    Files that are still being written wait. Results go to a database, which
-    daco serve shows; the same command continues after any interruption. A
-    recording is new when its bytes are: a file that is overwritten is scored
-    again, one that is only touched is not.
+    daco waits for files that are still being written. It stores the results in a database, which
+    daco serve can show. After any interruption the same command continues. An overwritten file is
+    scored again if its bytes changed.
 
-    Ends with Ctrl-C. Exit codes: 0; 3 an alarm was opened, with --exit-code;
-    2 a mistake in the call or the model.
+    Ctrl-C ends the command. Exit codes: 0 success, 3 an alarm was opened (with --exit-code), 2 a
+    mistake in the call or the model.
     """
     from daco.detector.verdict import ScoreOptions, parse_aggregate
     from daco.embedding.frontend import cut
