@@ -11,7 +11,7 @@ class DacoError(Exception):
     Parameters
     ----------
     reason : str
-        What is wrong, and what to do next.
+        The problem, and what to do next.
     path : path or str, optional
         The file; the message then begins with it.
 
@@ -51,7 +51,7 @@ class ConfigError(DacoError, ValueError):
 
 
 class NotEnoughClipsError(DacoError, ValueError):
-    """A bank or one of its domains holds too few clips for what was asked."""
+    """A bank or one of its domains has too few clips for the request."""
 
 
 class AudioError(DacoError, ValueError):
@@ -59,7 +59,7 @@ class AudioError(DacoError, ValueError):
 
 
 class DataError(DacoError, ValueError):
-    """A data set, manifest or embedding table on disk is not what it should be."""
+    """A data set, manifest or embedding table on disk is missing, damaged or inconsistent."""
 
 
 class ModelError(DacoError, ValueError):

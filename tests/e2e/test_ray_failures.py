@@ -88,10 +88,12 @@ def without(package, folder):
 
 
 def test_the_other_port_of_the_head_is_pointed_out(cluster):
-    said = r"is for computers outside of the cluster: write ray://1"
+    said = r"is the port for computers outside the cluster: write ray://1"
     with address_for_client(cluster) as address, pytest.raises(InputError, match=said):
         require_engine("ray", address.removeprefix("ray://"))
-    with pytest.raises(InputError, match=r"is for nodes of the cluster: give it without ray://"):
+    with pytest.raises(
+        InputError, match=r"is the port for nodes of the cluster\. On a node, leave out ray://"
+    ):
         require_engine("ray", f"ray://{cluster.address}")
 
 
@@ -118,7 +120,7 @@ def test_a_node_with_another_daco_is_said(bare, clips, tmp_path):
     shutil.copytree(source, tmp_path / "daco", ignore=shutil.ignore_patterns("__pycache__"))
     told = (source / "version.py").read_text().replace(daco.__version__, "0.0.1")
     (tmp_path / "daco" / "version.py").write_text(told)
-    said = rf"it has daco 0\.0\.1, the computer that asks {daco.__version__}\. Install the same"
+    said = rf"it has daco 0\.0\.1, but daco {daco.__version__} started this run\. Install"
     with node_of(bare, env_vars={"PYTHONPATH": str(tmp_path)}):
         with pytest.raises(DataError, match=said), ray_pool(None, bare.address) as pool:
             list(outcomes(pool, len, [(0, ("abc",))]))
@@ -196,10 +198,10 @@ def test_a_cluster_without_a_place_for_a_worker_is_said(
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.setattr(embedding, "PATIENCE", 1.0)
-    with pytest.raises(DataError, match=r"has no node for a worker, which needs 64 CPU: "):
+    with pytest.raises(DataError, match=r"is large enough for a worker, which needs 64 CPU\. "):
         embedded(cluster, clips, tmp_path)
     with (
-        pytest.raises(DataError, match=r"which needs 1 CPU: .*\. Start a node that has them\."),
+        pytest.raises(DataError, match=r"which needs 1 CPU\. .*\. Start a larger node\."),
         ray_pool(None, bare.address),
     ):
         pass

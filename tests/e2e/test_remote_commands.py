@@ -147,7 +147,7 @@ def test_a_study_reads_its_tables_from_the_store(there, store, tmp_path):
     assert inputs[0] == inputs[1]
     result = run("study", "--dev", dev, "--out", there("run"), *common)
     assert isinstance(result.exception, DacoError)
-    assert "A study is written to this computer only" in str(result.exception)
+    assert "A study can only be written to this computer" in str(result.exception)
 
 
 def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
@@ -162,7 +162,10 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
         result = run(*command)
         assert isinstance(result.exception, DacoError), (command, result.output)
         assert said in str(result.exception)
-    for address, said in {"s3://": "name a bucket", "nonsense://x": "is no file system"}.items():
+    for address, said in {
+        "s3://": "name a bucket",
+        "nonsense://x": "is not a known file system",
+    }.items():
         result = run("clips", address)
         assert result.exit_code == 2
         assert said in result.output

@@ -251,7 +251,7 @@ def _open(path: Location | None, content: bytes, limits: AudioLimits) -> soundfi
         raise AudioError("the file is empty.")
     if size > limits.bytes:
         raise AudioError(
-            f"{size} bytes are more than the limit of {limits.bytes}. Cut the recording into clips."
+            f"it has {size} bytes, more than the limit of {limits.bytes}. Cut it into clips."
         )
     if suffix not in FORMATS and path is not None:
         raise _wrong_suffix(suffix)
@@ -309,10 +309,10 @@ def _wrong_suffix(suffix: str) -> AudioError:
 
 def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -> None:
     if file.format not in FORMATS[suffix]:
-        raise AudioError(f"the name says {suffix[1:]} but the file holds {file.format}. Rename it.")
+        raise AudioError(f"its extension is {suffix}, but its content is {file.format}. Rename it.")
     frames, rate, channels = file.frames, file.samplerate, file.channels
     if frames >= _UNKNOWN_FRAMES:
-        raise AudioError("the header does not say how long the recording is.")
+        raise AudioError("the header does not state the length of the recording.")
     if frames <= 0 or channels <= 0:
         raise AudioError("there is no sound in the file (0 frames).")
     if not limits.min_rate <= rate <= limits.max_rate:
@@ -321,7 +321,7 @@ def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -
         )
     if frames / rate > limits.seconds:
         raise AudioError(
-            f"{frames / rate:.1f} s are more than the limit of {limits.seconds:g} s. Cut the "
+            f"it lasts {frames / rate:.1f} s, more than the limit of {limits.seconds:g} s. Cut the "
             "recording into clips."
         )
     if frames * channels > limits.values:

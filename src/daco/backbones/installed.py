@@ -53,7 +53,7 @@ def load_installed(name: str, weights: Any, device: str, precision: str) -> Back
     package = " and ".join(f"{each.dist.name} {each.dist.version}" for each in points if each.dist)
     whose, sha256 = f"The network {name!r} of {package}", None
     if len(points) > 1:
-        raise InputError(f"{whose} is there more than once. Uninstall one of these packages.")
+        raise InputError(f"{whose} is installed more than once. Uninstall one of these packages.")
     if weights is not None:
         if not isinstance(weights, str | Path) or not Path(weights).is_file():
             raise WeightsError(f"The weights of {name!r} must be a file. Got {str(weights)!r:.99}.")
@@ -96,8 +96,8 @@ def _try_out(net: Backbone, whose: str) -> None:
         raise InputError(f"{whose} gives NaN or inf for a second of noise.")
     if np.abs(both[1:] - alone).max() > _TOLERANCE * np.abs(both).max():
         raise InputError(
-            f"{whose} gives a clip another vector when it is alone than beside another clip. Is it "
-            "in evaluation mode, as after module.eval() in PyTorch?"
+            f"{whose} gives a clip different vectors alone and beside another clip. Is it in "
+            "evaluation mode, as after module.eval() in PyTorch?"
         )
 
 

@@ -149,7 +149,7 @@ def _check_state_dict(
     odd = [key for key, value in state_dict.items() if not isinstance(value, torch.Tensor)]
     if odd:
         raise WeightsError(
-            f"{where} is no state dict: {_list('not tensors', odd)}. Save network.state_dict() "
+            f"{where} is not a state dict: {_list('not tensors', odd)}. Save network.state_dict() "
             "and give that file."
         )
     missing = [key for key in expected if key not in state_dict]

@@ -23,4 +23,6 @@ def require_engine(engine: str, address: str | None = None) -> None:
 
         require_cluster(address)
     elif address is not None:
-        raise InputError(f"The address {address!r} is one of Ray: choose the engine ray with it.")
+        raise InputError(
+            f"The address {address!r} needs the engine ray. Choose it, or leave the address out."
+        )

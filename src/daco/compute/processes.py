@@ -143,8 +143,8 @@ def _explain_loss() -> Iterator[None]:
         yield
     except TerminatedWorkerError:
         raise DataError(
-            "A worker process was killed, most often because the memory did not suffice. Run the "
-            "same command again with fewer --workers; what a study has finished is kept."
+            "A worker process was killed, probably because memory ran out. Run the same command "
+            "again with fewer --workers; a study keeps finished work."
         ) from None
 
 

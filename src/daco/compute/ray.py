@@ -31,7 +31,7 @@ RETRIES = 5
 
 _ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[^\[\]:/\s]+):(\d{1,5})")
 _VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
-_KEPT = "Then run the same command again: what embed and study have finished is kept."
+_KEPT = "Then run the same command again: embed and study keep finished work."
 # What answers at the two ports of a head, so that one is not taken for the other.
 _CLIENT, _NODE = "/ray.rpc.RayletDriver/ClusterInfo", "/ray.rpc.NodeInfoGcsService/GetClusterId"
 
@@ -160,10 +160,10 @@ def _require_reachable(address: str) -> None:
             if error.code() is not grpc.StatusCode.NOT_FOUND:  # of a client that it does not know
                 return
     raise InputError(
-        f"{target} is for nodes of the cluster: give it without ray:// on one of them, or the port "
-        "of the Ray client, 10001 by default."
+        f"{target} is the port for nodes of the cluster. On a node, leave out ray://; on other "
+        "computers, give the port of the Ray client, 10001 by default."
         if match[1]
-        else f"{target} is for computers outside of the cluster: write ray://{target}."
+        else f"{target} is the port for computers outside the cluster: write ray://{target}."
     )
 
 
@@ -181,20 +181,20 @@ def _connection_error(address: str, error: Exception) -> DacoError:
         (ray, python), (own_ray, own_python) = versions
         return DataError(
             f"The Ray cluster has Ray {ray} on Python {python}, this computer Ray {own_ray} on "
-            f"Python {own_python}. Install the same versions here and there."
+            f"Python {own_python}. Install the same versions on both."
         )
     if _is_too_busy(error):
         return DataError(
-            f"The Ray cluster at {address} is there, but {ATTEMPTS} times began no server for this "
-            "computer. Try again when its head is less busy, or look at ray_client_server*.err in "
-            "/tmp/ray/session_latest/logs there."
+            f"The Ray cluster at {address} answers, but started no server for this computer in "
+            f"{ATTEMPTS} attempts. Try again when its head is less busy, or read "
+            "ray_client_server*.err in /tmp/ray/session_latest/logs on the head."
         )
     lines = text.strip().splitlines() or [type(error).__name__]
     reason = lines[0].partition(". ")[0].rstrip(".:")
     if address == "local":
         return DataError(
-            f"Ray could not be started on this computer ({reason}). Look at the place for its "
-            "files (/tmp/ray, unless $RAY_TMPDIR says otherwise), or use the engine local."
+            f"Ray could not be started on this computer ({reason}). Check that "
+            "Ray can write its files ($RAY_TMPDIR, by default /tmp/ray), or use the engine local."
         )
     return _unreachable(address, reason)
 
@@ -209,9 +209,9 @@ def require_node(ray: Any, cpus: int, gpus: int = 0) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(n.get("CPU", 0) >= cpus and n.get("GPU", 0) >= gpus for n in nodes):
         raise DataError(
-            f"The Ray cluster has no node for a worker, which needs {cpus} CPU"
-            f"{' and 1 GPU' if gpus else ''}: all together have {slots(ray)} CPUs and "
-            f"{slots(ray, 'GPU')} GPUs. Start a node that has them."
+            f"No node of the Ray cluster is large enough for a worker, which needs {cpus} CPU"
+            f"{' and 1 GPU' if gpus else ''}. All nodes together have {slots(ray)} CPUs and "
+            f"{slots(ray, 'GPU')} GPUs. Start a larger node."
         )
 
 
@@ -237,7 +237,7 @@ def cluster_error(error: BaseException) -> BaseException:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         reason = lines[-1].strip().partition(". ")[0]
         return DataError(
-            f"Ray lost its workers again and again ({reason.rstrip('.')}). Look at the memory of "
+            f"Ray lost its workers repeatedly ({reason.rstrip('.')}). Check the memory of "
             f"its nodes. {_KEPT}"
         )
     return error
@@ -324,8 +324,8 @@ def _call(version: str, packed: bytes) -> bytes | str:
 
 
 def other_version(asked: str) -> str:
-    """The sentence of a worker that has another daco than the computer that asks."""
+    """The message of a worker whose version of daco differs from that of the caller."""
     return (
-        f"it has daco {__version__}, the computer that asks {asked}. Install the same version on "
-        "all nodes."
+        f"it has daco {__version__}, but daco {asked} started this run. Install the same version "
+        "on all nodes."
     )

@@ -153,7 +153,7 @@ def find_oddities(clips: Sequence[Clip]) -> list[str]:
     for year, machine in groups:
         years[machine].append("an unknown year" if year is None else str(year))
     oddities = [
-        f"{machine} is there of {' and '.join(sorted(named))}: other data under the same name."
+        f"{machine} occurs in {' and '.join(sorted(named))}, with different data in each year."
         for machine, named in years.items()
         if len(named) > 1
     ]

@@ -225,9 +225,9 @@ def clips_by_name(
     others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
     if others and not split_known and any(clip and clip.split != "train" for clip in clips):
         raise InputError(
-            f"there is no column 'split', and {quantity(others, 'clip')} without a DCASE name "
-            f"({name_list(others, 3)}) beside clips whose names say test. Add a column 'split' "
-            "with train or test for every clip."
+            "there is no column 'split', and only some names mark test clips as those of DCASE do; "
+            f"{quantity(others, 'clip')} with other names: {name_list(others, 3)}. Add a column "
+            "'split' with train or test for every clip."
         )
     return clips
 
@@ -242,13 +242,13 @@ def require_normal_names(paths: Sequence[str]) -> list[str]:
     parsed = {path: parse_name(path.replace("\\", "/")) for path in named}
     if faulty := [path for path, name in parsed.items() if name and name.label == 1]:
         raise DataError(
-            f"{quantity(faulty, 'clip')} normal by the columns 'split' and 'label', but anomalies "
-            f"by name: {name_list(faulty)}. Correct the columns, or rename the clips."
+            f"{quantity(faulty, 'clip')} that the columns 'split' and 'label' declare normal, but "
+            f"the name an anomaly: {name_list(faulty)}. Correct the columns, or rename the clips."
         )
     if tests := [path for path, name in parsed.items() if name and name.split == "test"]:
         return [
-            f"{quantity(tests, 'clip')} for training by the column 'split', which counts, but test "
-            f"clips by name: {name_list(tests)}."
+            f"{quantity(tests, 'clip')} with the name of a test clip, used for training because of "
+            f"the column 'split': {name_list(tests)}."
         ]
     return []
 

@@ -76,7 +76,7 @@ def read_tree(
         )
     if moved:
         oddities.append(
-            f"{quantity(moved, 'clip')} in a folder of another split than in the name, which "
+            f"{quantity(moved, 'clip')} whose folder and name disagree about the split; the name "
             f"counts: {name_list(moved)}."
         )
     groups = group_clips(clips)

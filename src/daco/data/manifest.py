@@ -51,8 +51,8 @@ def read_manifest(
         clip = _clip(row, where, root, defaults)
         if first_row.setdefault(clip.path, number) != number:
             raise DataError(
-                f"{where} 'path': {name_list([clip.path])!r} is row {first_row[clip.path]} "
-                "already. Name every clip once."
+                f"{where} 'path': {name_list([clip.path])!r} is already in row "
+                f"{first_row[clip.path]}. Name every clip once."
             )
         clips.append(clip)
     clips = _with_names(clips, [*header, *(["year"] if year else [])], path, root)
@@ -71,7 +71,7 @@ def read_rows(
 ) -> tuple[list[str], list[dict[str, str | None]]]:
     """The columns of a CSV or Parquet file, and the texts of each row; unused ones may be None."""
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"{path} is no manifest: give a folder, or a .csv or .parquet file.")
+        raise DataError(f"{path} is not a manifest. Give a folder, or a .csv or .parquet file.")
     lines = _csv_lines(path) if path.suffix.lower() == ".csv" else _parquet_lines(path, is_used)
     names = (str(name).strip() for name in next(lines))
     header = [name.lower() if is_used(name.lower()) > is_used(name) else name for name in names]
@@ -125,8 +125,8 @@ def _paths_from(folder: Location, table: ClipTable) -> list[str]:
     if isinstance(table.root, Path):
         if not isinstance(folder, Path):
             raise InputError(
-                f"{folder} cannot name recordings of this computer, which are in {table.root}. "
-                "Write the manifest here."
+                f"A manifest in {folder} cannot name the local recordings in {table.root}. Write "
+                "the manifest to this computer."
             )
         root, here = os.path.abspath(table.root), os.fspath(folder)
         return [_relative_to(os.path.normpath(os.path.join(root, c.path)), here) for c in table]
@@ -209,7 +209,7 @@ def read_cells(row: Mapping[str, str | None], where: str) -> dict[str, Any]:
         raise DataError(f"{where} 'path': empty. Name the recording.")
     if values.get("label") == 1 and "split" not in values:
         raise DataError(
-            f"{where} 'split': missing for an anomaly, and without it a clip is for training. Say "
+            f"{where} 'split': missing for an anomaly, which would make it a training clip. Write "
             "train or test in every row."
         )
     if "section" in values:  # a spreadsheet makes a number of "00"
@@ -255,13 +255,12 @@ def _path_below(root: Location, text: str) -> str:
         whole = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
         if isinstance(whole, Path) or whole.bucket != root.bucket:
             raise InputError(
-                f"{str(whole)!r} is elsewhere than {root.bucket}. Name the recordings of "
-                "one bucket in one manifest."
+                f"{str(whole)!r} is not in {root.bucket}. Write one manifest for each bucket."
             )
         return posixpath.relpath(f"/{whole.key}", f"/{root.key}")
     if is_url(text):
         shown = str(parse_location(text))  # without what is secret
-        raise InputError(f"{shown!r} among paths of this computer. Keep them in two manifests.")
+        raise InputError(f"{shown!r} is remote, but other paths are local. Write two manifests.")
     if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
         text = text.replace("\\", "/")
     local = os.path.normpath(os.path.join(root, text))

@@ -146,7 +146,7 @@ def require_table(file: pq.ParquetFile) -> None:
     require_embedding(names)
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
-        raise InputError(f"the column {repeated[0]!r} is there twice. Drop one of them.")
+        raise InputError(f"the column {repeated[0]!r} occurs twice. Drop one of them.")
     if not file.metadata.num_rows:
         raise InputError("the table has no rows. Embed some clips first.")
 

@@ -103,8 +103,8 @@ def find_sessions(
     notes = [f"Recording sessions by {how}: {name_list(c, 3)}." for how, c in counts.items()]
     if several and fewest < _FEW:
         notes.append(
-            f"Fewer than {_FEW} sessions of a domain say little about the next one: record on more "
-            "days, or calibrate the model with new recordings."
+            f"Fewer than {_FEW} sessions of a domain do not predict the next one well: record on "
+            "more days, or calibrate the model with new recordings."
         )
     return found, notes
 

@@ -91,8 +91,8 @@ def read_clips(
         raise DataError(f"{missing_message(source)} Give a folder of recordings or a manifest.")
     if layout and domain_level is not None:
         raise InputError(
-            f"A domain level is for plain folders; the domains of the {layout} {source} are given. "
-            "Leave it out."
+            f"A domain level is for plain folders only. Leave it out: the domains of the {layout} "
+            f"{source} are known."
         )
     if truth is not None:
         clips = inject_truth(clips, truth, oddities=oddities)
@@ -291,5 +291,5 @@ def _domain_note(clips: Sequence[Clip], level: int, *, asked: bool) -> str:
             "manifest."
         )
     if not asked and len(counts) > _FEW:
-        note += " Folders of machines are to be read one by one."
+        note += " If they are machines, read each folder by itself."
     return note

@@ -277,7 +277,7 @@ def _matrices(
         if len(matrices[name]) != len(matrix):
             raise InputError(
                 f"{label.format(name)} has {len(matrices[name])} rows, but {first!r} has "
-                f"{len(matrix)}. All readouts are of the same clips."
+                f"{len(matrix)}. All readouts must be of the same clips."
             )
     return matrices, bands
 

@@ -34,7 +34,7 @@ def fit_machines(
     keep_suspicious: bool = False,
     pool: Executor | None = None,
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
-    """The model of each machine, or what is wrong with its normals, as it is finished.
+    """Yield the model of each machine, or the error of its normals, as it is finished.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def fit_machines(
     config, false_alarm_rate
         As of :meth:`MachineModel.fit`.
     max_normals : int, optional
-        Thin each machine to so many normals by :func:`daco.method.coreset.choose_normals`; its
+        Thin each machine to this many normals by :func:`daco.method.coreset.choose_normals`; its
         model records under ``thinned_from`` in the provenance how many there were.
     keep_suspicious : bool
         Use the normals that :func:`daco.detector.gate.suspicious_normals` finds, too; by default

@@ -69,7 +69,7 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
     -------
     dict of str
         ``silent``, ``clipped``, ``rate``, ``short``, ``long``, ``copy``, ``off``, ``range`` or
-        ``unlike``, with a colon and what was found after it.
+        ``unlike``, followed by a colon and the details.
 
     Examples
     --------
@@ -237,7 +237,7 @@ class NormalRow:
 
     ``row`` is its place in the model, ``session`` "" where it is not known. ``score`` is that of
     a clip that is new to the model, with its session or likely siblings hidden; ``p_value`` the
-    share of its domain's normals that score as high. ``remark`` says why it is suspicious, or "".
+    share of its domain's normals that score as high. ``remark`` is a reason for suspicion or "".
     """
 
     row: int

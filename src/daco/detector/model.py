@@ -95,13 +95,13 @@ class MachineModel:
     clip_names, clip_sha256 : tuple of str
         Of each normal's recording; a hash is ``""`` where it is not known.
     reference_scores, reference_domains : (n,) float64, (n,) int
-        What `reference` is made of.
+        The reference scores and their domains.
     false_alarm_rate : float
         A clip whose p-value is at most this is anomalous.
     reason : str
         Why this configuration.
     provenance : dict
-        ``created``, ``daco_version``, what it was made from, the selection, the updates.
+        ``created``, ``daco_version``, the origin, the selection, the updates.
     bands : int or Views
         Equal parts of each vector, for ``beam`` configurations, or its views.
     sessions : tuple of str
@@ -109,7 +109,7 @@ class MachineModel:
     new_embeddings, new_domains, new_names
         Normals that are not in the bank: reference scores come from them where there are any.
     basis : {domain: dict}
-        What the reference scores of each domain rest on: ``kind``, ``clips`` and ``when``.
+        The origin of the reference scores of each domain: ``kind``, ``clips`` and ``when``.
     ranges : dict, optional
         Levels between which the normals are.
 
@@ -286,7 +286,7 @@ class MachineModel:
 
     @cached_property
     def reference(self) -> ReferenceScores:
-        """What clips are judged against."""
+        """The reference scores that clips are compared with."""
         kinds = {name: each["kind"] for name, each in self.basis.items()}
         bounded = ScoreConfig.parse(self.config).calibration == "conf"
         sessions = {
@@ -365,7 +365,7 @@ class MachineModel:
 
     @classmethod
     def load(cls, path: Location | str) -> MachineModel:
-        """The model in a file, checked; a `ModelError` names the file and what is wrong with it."""
+        """Read and check a model file; a `ModelError` names the file and the problem."""
         try:
             return cls.from_bytes(read_file(parse_location(path)))
         except (DacoError, MemoryError) as error:
@@ -378,7 +378,7 @@ def _empty(*shape: int) -> NDArray[np.float32]:
 
 
 def timestamp() -> str:
-    """The time in UTC to the second, ISO 8601; ``$SOURCE_DATE_EPOCH`` stands in for it."""
+    """The time in UTC to the second, ISO 8601; ``$SOURCE_DATE_EPOCH`` overrides it."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")

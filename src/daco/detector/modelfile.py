@@ -32,7 +32,7 @@ from daco.files.remote import Location
 from daco.text import quantity
 
 SCHEMA = 5
-"""What is written; older ones are read."""
+"""The schema that is written; older ones are read."""
 
 FORMAT = "daco-model"
 SUFFIX = ".daco"

@@ -59,7 +59,7 @@ class Normals:
     frontend : Frontend or None
         How recordings became the embeddings; None where the table does not say.
     origin : dict
-        What it was made from, for the model's provenance.
+        The origin, for the model's provenance.
     bands : int or Views
         How each embedding is divided.
     levels : (N, Q) float32 or None
@@ -267,7 +267,7 @@ def normals_of_recordings(
     training : bool
         Only clips of the training split; else, where there are none, all but anomalies.
     on_error : {"fail", "skip"}
-        What a recording that cannot be used does.
+        Whether an unusable recording is an error or is skipped.
     progress : callable, optional
         Called with the clips done and the clips in all.
     engine : Engine, optional

@@ -119,7 +119,7 @@ class Guard(NamedTuple):
 def check_levels(
     ranges: Mapping[str, Any] | None, levels: ArrayLike | None, count: int
 ) -> list[Guard | None]:
-    """For each of so many clips None, or why it cannot be judged.
+    """For each clip None, or why it cannot be judged.
 
     Parameters
     ----------

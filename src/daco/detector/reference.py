@@ -25,7 +25,7 @@ PRIOR_CLIPS = 10
 """Weight, in clips, of the p-value of all domains together beside that of one domain."""
 
 KINDS = TRAINING, SESSIONS, NEW = "training", "sessions", "new"
-"""What reference scores rest on: clips of the bank with their likely siblings hidden, with their
+"""The origin of reference scores: clips of the bank with their likely siblings hidden, with their
 recording session hidden, or clips that are not in the bank."""
 
 _STEP = 1e-9
@@ -176,7 +176,7 @@ class ReferenceScores:
         return dict(zip(self.domains, floors.tolist(), strict=True))
 
     def shifted(self, shifts: Mapping[Any, float]) -> ReferenceScores:
-        """Scores of each domain moved up by so many of its standard deviations."""
+        """Scores of each domain moved up by a number of its standard deviations."""
         scores = self._scale(self.scores)
         for code, name in enumerate(self.domains):
             rows = self.clip_domains == code

@@ -32,7 +32,7 @@ def threshold_for(
     Parameters
     ----------
     config : str or ScoreConfig
-        What the scores are.
+        The configuration of the scores.
     own_scores : array-like of shape (n,)
         Leave-one-out scores of the normals.
     clip_domains : array-like of shape (n,)

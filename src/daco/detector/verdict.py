@@ -70,7 +70,7 @@ class Verdict:
     model_sha256 : str
         The model that decided.
     basis : str
-        What the decision rests on.
+        The origin of the reference scores in words.
     state : str
         ``normal`` or ``anomalous`` by the score, or why it does not decide
         (:mod:`daco.detector.ranges`): ``off``, ``out of range`` or ``recorder fault``.
@@ -150,7 +150,7 @@ def judge(
         Of the model's frontend.
     source : Path, bytes or binary stream
     name : str
-        What the verdict calls the recording.
+        The name of the recording in the verdict.
     options : ScoreOptions, optional
     limits : AudioLimits, optional
 

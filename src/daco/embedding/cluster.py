@@ -192,8 +192,8 @@ def _load_network(recipe: Recipe, root: Location) -> Backbone:
         raise DataError(other_version(recipe.version))
     if not root.exists():
         raise DataError(
-            f"{root} is not a folder there. Keep the recordings where all nodes see them under the "
-            "same path."
+            f"{root} is not a folder on this node. Keep the recordings where all nodes see them "
+            "under the same path."
         )
     file = recipe.weights if recipe.weights and Path(recipe.weights).exists() else None
     net = load(recipe.backbone, file, recipe.device, recipe.precision)
@@ -206,7 +206,10 @@ def _load_network(recipe: Recipe, root: Location) -> Backbone:
             )
     for each, package in zip(net.networks, recipe.packages, strict=False):
         if each.package != package:
-            raise DataError(f"{each.name} is of {each.package} there, and of {package} here.")
+            raise DataError(
+                f"{each.name} comes from {each.package} on this node, but from {package} on the "
+                "computer that started the run. Install the same packages on both."
+            )
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(recipe.cores)

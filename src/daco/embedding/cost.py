@@ -49,7 +49,7 @@ def read_cost(table: Location | str) -> dict[str, Any] | None:
         cost = json.loads(path.read_text(encoding="utf-8"))
         return {**cost, "ms_per_clip": float(cost["ms_per_clip"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not what 'daco embed' notes ({error}). Delete it.") from None
+        raise DataError(f"{path} was not written by 'daco embed' ({error}). Delete it.") from None
 
 
 def peak_memory() -> int:

@@ -328,7 +328,7 @@ class _ShardBuilder:
             self._check_size(name, found[name], rows)
             finite &= np.isfinite(found[name]).all(axis=1)
         for row in rows[~finite].tolist():
-            self._skip(row, f"the {self.net.name} embedding of it has NaN or inf")
+            self._skip(row, f"its {self.net.name} embedding contains NaN or infinity")
         for name in self.job.readouts:
             self.vectors[name][rows[finite] - self.start] = found[name][finite]
 
@@ -337,7 +337,7 @@ class _ShardBuilder:
         if matrix.shape != (len(rows), dim):
             raise DataError(
                 f"{self.table.clips[int(rows[0])].path}: readout {name!r} of {self.net.name} has "
-                f"{matrix.shape[1]} values, for clips before it {dim}. Embed clips of different "
+                f"{matrix.shape[1]} values, but {dim} for earlier clips. Embed clips of different "
                 "lengths separately."
             )
         if name not in self.vectors:

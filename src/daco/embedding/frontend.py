@@ -125,7 +125,7 @@ def embed_equal(
         batch = np.stack([first, *islice(source, more)])
         for name, vectors in embed_waves(net, [batch], readouts, policy).items():
             if not np.isfinite(vectors).all():
-                raise AudioError(f"the {net.name} embedding of it has NaN or inf.")
+                raise AudioError(f"its {net.name} embedding contains NaN or infinity.")
             parts[name].append(vectors)
     return {name: np.concatenate(vectors) for name, vectors in parts.items()}
 
@@ -281,7 +281,7 @@ class Listener:
         """
         if sample_rate != self.frontend.sample_rate:
             raise InputError(
-                f"The network takes {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
+                f"The network needs {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
         if needs_both(self.frontend.channel):
@@ -363,7 +363,7 @@ def cut(
             raise InputError(f"The {name} must be a number of seconds above 0. Got {value!r}.")
     if window is None:
         if hop is not None:
-            raise InputError("A hop needs a window: say how long the windows are.")
+            raise InputError("A hop needs a window. Give the length of the windows, too.")
         return [0], samples
     length = max(1, round(window * sample_rate))
     if samples <= length:
@@ -385,13 +385,13 @@ def _require_network(net: Backbone, frontend: Frontend) -> None:
         for name, each in ((frontend.backbone, frontend), (net.name, net))
     )
     if needed != here:
-        raise ModelError(f"The model needs {needed}. Here is {here}: change it, or fit again.")
+        raise ModelError(f"The model needs {needed}. This is {here}: change it, or fit again.")
     if net.weights_sha256 != frontend.weights_sha256:
         raise ModelError(
             f"The model was made with weights of {frontend.backbone} whose SHA-256 begins "
             f"{(frontend.weights_sha256 or 'none')[:12]}; those found here begin "
-            f"{(net.weights_sha256 or 'none')[:12]}. Scores would mean nothing: find the weights "
-            "it was made with."
+            f"{(net.weights_sha256 or 'none')[:12]}. Scores would be meaningless: use the "
+            "weights it was made with."
         )
     try:
         net.check_readout(frontend.readout)

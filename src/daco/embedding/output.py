@@ -61,8 +61,8 @@ def _require_own(out: Location) -> None:
         metadata = {}
     if b"daco.backbone" not in metadata:
         raise DataError(
-            f"{out} is there already and was not made by this command. Move it away, or choose "
-            "another name."
+            f"{out} exists and was not written by this command. Move it away, or choose another "
+            "name."
         )
 
 
@@ -214,8 +214,8 @@ def _own_shards(
     for span, shard in zip(spans, read_shards(folder, spans), strict=True):
         if shard is None or shard.settings != settings:
             raise DataError(
-                f"{out}: another run has changed or removed what this one had finished. Run one at "
-                "a time, and this one again."
+                f"{out}: another run changed or deleted the finished work of this one. Run one "
+                "command at a time, and repeat this one."
             )
         yield span, shard
 

@@ -88,13 +88,13 @@ def evaluate_scores(
     folder : path
         Score files, and decision files if there are any, see :mod:`daco.evaluation.scorefiles`.
     truth : path, optional
-        A checkout of the official evaluator. Without it the clips' names must say label and
+        A checkout of the official evaluator. Without it the clips' names must contain label and
         domain, as those of development sets do.
     year : int, optional
         Of the data set. With `truth` it must be the truth's; without, the machines of that
         year must all be there.
     partial : bool, default=False
-        Evaluate what is there when machines are missing.
+        Evaluate although machines are missing.
 
     Raises
     ------

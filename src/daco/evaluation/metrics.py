@@ -48,7 +48,7 @@ class FprCoverage:
 
 
 def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]:
-    """What the challenge of `year` measures on a machine with these domains, for `grid_metrics`.
+    """Metrics of the challenge of `year` for a machine with these domains.
 
     Without a year and from 2022 on, a domain has an AUC against the anomalies of all domains, and
     all clips have one pAUC. In 2021 AUC and pAUC of a domain are of its clips only. In 2020, and

@@ -48,7 +48,7 @@ class ScoreTable:
     """The scores of one system; made by :func:`read_score_table`.
 
     ``clips`` has one row per clip and the columns of the module's description, all clip columns
-    among them; ``notes`` are sentences about what is odd.
+    among them; ``notes`` are sentences about oddities.
     """
 
     path: Path
@@ -164,7 +164,7 @@ def match_names(names: Iterable[str], paths: Iterable[str], where: str) -> Indic
     ----------
     names, paths : texts
     where : str
-        What has the paths, for the error that lists names without exactly one.
+        Source of the paths, for the error message.
 
     Examples
     --------

@@ -89,7 +89,7 @@ def score_file_name(
 
 
 def machine_title(machine: str, section: str) -> str:
-    """A machine's name for people, with its section unless that is the usual one.
+    """The title of a machine: its name, and its section unless that is the usual one.
 
     >>> machine_title("fan", "00"), machine_title("fan", "01")
     ('fan', 'fan section 01')

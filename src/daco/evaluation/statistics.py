@@ -49,7 +49,7 @@ class PartialCorrelation:
 class PermutationTest:
     """Rank correlation of family means and its permutation p-values.
 
-    ``exact`` says whether all orderings were counted or ``n_permutations`` were drawn.
+    ``exact``: all orderings were counted; otherwise ``n_permutations`` were drawn.
     """
 
     rho: float

@@ -174,7 +174,7 @@ def _check_collisions(
             continue
         if not filecmp.cmp(staging / path, existing, shallow=False):
             raise DataError(
-                f"{existing} has other content. Move its folder away, or allow to overwrite"
+                f"{existing} has other content. Move its folder away, or allow overwriting"
             )
 
 

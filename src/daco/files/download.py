@@ -167,7 +167,8 @@ def fetch(
         raise failures[0]
     offline = all(isinstance(error, HostUnreachableError) for error in failures)
     raise (HostUnreachableError if offline else DownloadError)(
-        f"None of {len(urls)} addresses gave {path.name}: {' '.join(map(str, failures))}"
+        f"{path.name} could not be fetched from any of {len(urls)} addresses: "
+        f"{' '.join(map(str, failures))}"
     )
 
 

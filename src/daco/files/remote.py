@@ -105,8 +105,8 @@ def require_local(given: Location | str, what: str) -> Path:
     if isinstance(path, Path):
         return path
     raise InputError(
-        f"{what} is written to this computer only. Got {path}: choose a folder here, and copy it "
-        "there when all is done."
+        f"{what} can only be written to this computer. Got {path} instead: choose a local folder, "
+        "and copy it when the command has finished."
     )
 
 

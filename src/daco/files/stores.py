@@ -86,7 +86,7 @@ class RemotePath(ProxyUPath):
         parts = self.key.split("/") if self.key else []
         for name in names:
             if name == ".." and not parts:
-                raise InputError(f"{self}/{other} leads out of it. Correct the path.")
+                raise InputError(f"{self}/{other} leads out of the bucket. Correct the path.")
             if name == "..":
                 parts.pop()
             elif name not in ("", "."):
@@ -169,7 +169,7 @@ def explain_errors(path: object, action: str) -> Iterator[None]:
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     except ImportError as error:
-        raise MissingExtraError(f"{path} needs one more package: {error}.") from None
+        raise MissingExtraError(f"{path} needs another package: {error}.") from None
     except Exception as error:  # each file system of fsspec has kinds of its own
         raise store_error(str(path), error, action) from None
 
@@ -258,15 +258,15 @@ def remote_path(protocol: str, rest: str) -> RemotePath:
             if "nsupported" not in str(error):
                 raise
             raise InputError(
-                f"{protocol}:// is no file system that is known here. Those of pyarrow are "
-                f"{', '.join(BUILT_IN)}; fsspec has others."
+                f"{protocol}:// is not a known file system. pyarrow has {', '.join(BUILT_IN)}; "
+                "packages for fsspec add others."
             ) from None
     rest, mark, options = rest.partition("?")
     authority, _, key = rest.partition("/")
     if protocol == "s3" and ":" in authority and "@" not in authority:  # what follows is secret
         raise InputError(
-            "s3://...: a bucket's name has no colon, and a secret in an address no plain / or ?: "
-            "write %2F and %3F, or better, give credentials by the environment."
+            "s3://...: the name of a bucket cannot contain a colon. In a secret, write / as %2F "
+            "and ? as %3F, or better, set the credentials in the environment."
         )
     if not authority:
         raise InputError(f"{protocol}:///{key}: name a bucket, such as {protocol}://plant/clips.")
@@ -286,8 +286,8 @@ def store_error(where: str, error: BaseException, action: str) -> DataError:
 
     >>> error = OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body.")
     >>> print(store_error("gs://plant/a.wav", error, "read"))  # doctest: +NORMALIZE_WHITESPACE
-    gs://plant/a.wav: access denied, it cannot be read from here. Give this computer credentials
-    that may.
+    gs://plant/a.wav: access denied, so it cannot be read from here. Give this computer
+    credentials that allow it.
     """
     text = f"{type(error).__name__}: {error}"
     matches = (c for c, pattern in _CAUSES.items() if re.search(pattern, text, re.IGNORECASE))
@@ -305,10 +305,10 @@ def store_error(where: str, error: BaseException, action: str) -> DataError:
     messages = {
         "missing": f"{bucket}: there is no such bucket. Create it, or correct its name or the "
         "endpoint",
-        "unreachable": f"{bucket}: cannot be reached ({reason}). Check the network and the "
+        "unreachable": f"{bucket} cannot be reached ({reason}). Check the network and the "
         f"endpoint{endpoint}",
-        "denied": f"{where}: access denied, it cannot be {action} from here. Give this computer "
-        f"credentials that may{credentials}",
+        "denied": f"{where}: access denied, so it cannot be {action} from here. Give this "
+        f"computer credentials that allow it{credentials}",
     }
     return DataError(f"{messages.get(cause, f'{where}: cannot be {action} ({reason})')}.")
 

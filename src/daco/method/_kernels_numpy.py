@@ -83,7 +83,7 @@ def sort(array: Floats) -> Floats:
 
 
 def sorting_order(array: Floats) -> Indices:
-    """What sorts the last axis: `map_quantiles` walks along it."""
+    """Indices that sort the last axis, for `map_quantiles`."""
     return np.argsort(array, axis=-1)
 
 
@@ -169,7 +169,7 @@ class NearestLists:
         self.index = np.zeros((len(unit), length), np.int32)
 
     def see(self, rows: slice, block: Floats, first_index: int) -> None:
-        """Distances of some rows to clips numbered from ``first_index``; inf is no clip."""
+        """Distances of some rows to clips numbered from ``first_index``; inf marks no clip."""
         into, length = self.distance[rows], self.distance.shape[1]
         if not length or not block.size:
             return

@@ -167,7 +167,7 @@ class NearestLists:
         self.index = torch.zeros(self.distance.shape, dtype=torch.int64, device=unit.device)
 
     def see(self, rows: slice, block: Tensor, first_index: int) -> None:
-        """Distances of some rows to clips numbered from ``first_index``; inf is no clip."""
+        """Distances of some rows to clips numbered from ``first_index``; inf marks no clip."""
         length = self.distance.shape[-1]
         near, where = _smallest_of_rows(block, min(length, block.shape[-1]))
         where = where + first_index
@@ -208,7 +208,7 @@ def _smallest_of_rows(block: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _running_sums(near: Tensor, orders: Sequence[int]) -> Tensor:
-    """(M, len(orders), N) sums of the first so many values, added one after the other."""
+    """(M, len(orders), N) running sums of the values up to each order."""
     sums = near.new_empty((len(near), len(orders), near.shape[1]))
     running = torch.zeros_like(near[..., 0])
     for position in range(max(orders)):

@@ -31,7 +31,7 @@ MAX_FUSED = 8
 
 @dataclass(frozen=True)
 class Scorer:
-    """What is known of a scorer without running it.
+    """Properties of a scorer.
 
     ``letter`` stands before its number, empty where it has none; ``signed`` scores may be
     negative; ``local`` ones look at neighbours, in one band as well as in whole vectors.
@@ -192,7 +192,7 @@ class Base:
         return f"{text}, in each band by itself" if self.bandwise else text
 
     def parts(self) -> Iterator[Base]:
-        """The bases that have to be computed for it: itself, or what it fuses."""
+        """The bases to compute for it: itself, or those that it fuses."""
         yield from self.members or (self,)
 
     def __str__(self) -> str:

@@ -188,7 +188,7 @@ class BankBatch:
         hidden: Array | None,
         external: Mapping[Base, Array],
     ) -> tuple[CalibrationInput, tuple[Array, Array] | None]:
-        """What the calibration of new clips needs in one view, and their nearest normals."""
+        """Input of the calibration of new clips in one view, and their nearest normals."""
         bases = _bases(configs)
         expect(self._views[view], bases)
         calibrated, geometries = _calibrated(configs)
@@ -218,7 +218,7 @@ class BankBatch:
         return grid_scores(configs, given, votes)[0]
 
     def _own_input(self, view: int, configs: Sequence[ScoreConfig]) -> CalibrationInput:
-        """What the calibration of the bank's own clips, each left out, needs in one view."""
+        """Input of the calibration of the bank's own clips, each left out, in one view."""
         calibrated, geometries = _calibrated(configs)
         own = self._leave_one_out(view, [*_bases(configs), *calibrated], geometries)
         codes = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
@@ -233,7 +233,7 @@ class BankBatch:
         )
 
     def _fitted_votes(self, configs: Sequence[ScoreConfig]) -> dict[Base, Vote]:
-        """The votes among configurations; what they need of the bank is computed once."""
+        """The votes among configurations, fitted once."""
         bases = [base for base in _bases(configs) if base.is_vote]
         missing = {base: self.members(base) for base in bases if base not in self._votes}
         if missing:
@@ -259,7 +259,7 @@ class BankBatch:
     ) -> tuple[Array, Array | None]:
         """KS integers (C, M, S, P) of S splits, and the uniformity (C, M) of quantiles.
 
-        ``held`` are masks (S, N) of what is held out, equally many clips in each split.
+        ``held`` are masks (S, N) of held-out clips, equally many in each split.
         """
         K = self._kernels
         machines = K.machine_count(self._unit)
@@ -389,7 +389,7 @@ def _calibrated(configs: Iterable[ScoreConfig]) -> tuple[list[Base], list[str]]:
 def _with_members(
     configs: Sequence[ScoreConfig], votes: Mapping[Base, Sequence[Sequence[ScoreConfig]]], view: int
 ) -> list[ScoreConfig]:
-    """What has to be computed in one view: in the first one also configurations without a vote."""
+    """Configurations to compute in one view; the first view has those without a vote, too."""
     plain = [c for c in configs if not c.base.is_vote] if view == 0 else []
     if view == 0 and any(config.calibration and config.base.is_vote for config in configs):
         plain.append(ScoreConfig.parse(DEFAULT_CONFIG))  # has the domains' weights of votes

@@ -157,7 +157,7 @@ class CalibrationInput:
     supports: dict[Base, Support] = field(default_factory=dict)
 
     def support(self, base: Base) -> Support:
-        """What the calibrations of a base score need of the bank, computed once."""
+        """Sorted scores of the bank for the calibrations of a base, computed once."""
         if base not in self.supports:
             self.supports[base] = Support(self.calibration[base], self.domain_starts)
         return self.supports[base]

@@ -113,7 +113,7 @@ def ks_of_domains(scores: Array, domain_starts: Indices) -> Array:
 
 
 def ks_denominators(domain_starts: Indices) -> NDArray[np.int64]:
-    """(P,): what the KS integers of each pair of domains are divided by."""
+    """(P,): denominators of the KS integers of each pair of domains."""
     pairs = combinations(np.diff(domain_starts).tolist(), 2)
     return np.array([a * b for a, b in pairs], np.int64)
 

@@ -63,7 +63,7 @@ def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Array:
 def separability(domain_distance: Array, domain_codes: ArrayLike) -> Any:
     """Balanced accuracy of naming a training clip's domain by its nearest other clip.
 
-    0.5 for two domains means that they cannot be told apart, 1 that they never mix.
+    0.5 means that two domains look the same, 1 that they never mix.
 
     Parameters
     ----------

@@ -44,14 +44,14 @@ Work = Callable[[BankBatch, list[Array] | None], dict[str, Array]]
 
 @dataclass(frozen=True)
 class MachineEvaluation:
-    """Results of one machine; None is what was not asked for.
+    """Results of one machine; None where they were not requested.
 
     Attributes
     ----------
     own : (N, C)
         Leave-one-out scores of its normals.
     separability : float
-        Of its domains: 0.5 for two that cannot be told apart, 1 for two that never mix.
+        Of its domains: 0.5 if two look the same, 1 if they never mix.
     scores : (n, C) or None
         Of its test clips.
     balance : Balance or None
@@ -107,7 +107,7 @@ def evaluate_machines(
     bands, device
         As of ``NormalBank``; ``"cpu"`` is torch's, too.
     chunk : int, optional
-        Machines at a time; by default what a few GiB of free memory hold.
+        Machines at a time; by default as many as a few GiB of free memory hold.
     skip_errors : bool
         Results are None, instead of an error, for machines with too few clips for a configuration
         or the criterion, and for those that the device has no memory for.

@@ -48,7 +48,7 @@ class PseudoAnomalies:
     Attributes
     ----------
     basis : str
-        What they are: `INJECTED` or `EMBEDDED`.
+        `INJECTED` or `EMBEDDED`.
     clean : (h, D)
         The held-out clips.
     rows : (h,) int
@@ -60,7 +60,7 @@ class PseudoAnomalies:
     origin : (m,) int
         The clip each was made of, an index into `clean`.
     kinds : (m,) str
-        What was done to it.
+        The change, such as ``shuffled``.
     """
 
     basis: str
@@ -261,7 +261,7 @@ def _faults_of(table: EmbeddingTable) -> NDArray[np.str_]:
 
 
 def _found(clean: Floats, paths: Sequence[str], X: Floats, names: Sequence[str]) -> Indices:
-    """The row of each clean vector among the normals, by sound; -1 where it is not there."""
+    """The row of each clean vector among the normals, by sound; -1 if it is not one of them."""
     if len(X) != len(names) or X.shape[1] != clean.shape[1]:
         raise InputError(
             f"X must have one row for each of the {len(names)} names and, as the faults, "

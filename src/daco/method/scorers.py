@@ -220,7 +220,7 @@ def _add_derived(
 def genrep_scores(
     own_domain: Array, members: Bools, domain_starts: Indices, domain_distance: Array
 ) -> Array:
-    """Distance to the nearest domain, each standardised by what its own clips have: (S, n).
+    """Distance to the nearest domain, each standardised by its own clips: (S, n).
 
     A domain's distances are centred on the mean distance of its members to their nearest other
     member (of all members, if it has one only) and divided by the standard deviation of that
@@ -282,7 +282,7 @@ def fused(own: Sequence[Array], members: Bools, scores: Sequence[Array]) -> Arra
         Leave-one-out scores of the bank's clips; only those of members count.
     members : (S, N) bool
     scores : one (S, n) per scorer
-        What is fused.
+        The scores to fuse.
 
     Examples
     --------

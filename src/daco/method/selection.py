@@ -119,7 +119,7 @@ def guarded_selection(table: Table, veto: Veto = viable) -> str:
     table : mapping of columns
         ``config`` and ``crit_dev``, and ``dev_omega`` when `veto` is a function.
     veto : callable or array of bool
-        A function of the dev scores that says which configurations are viable. By default
+        A function of the dev scores that returns a mask of viable configurations. By default
         the bottom decile is out; ``lambda dev: viable_within(dev, 5)`` is the threshold
         form. Or such a mask itself, from a veto that needs no dev labels.
 

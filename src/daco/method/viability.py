@@ -50,7 +50,7 @@ class PseudoScores:
     ----------
     configs : tuple of str
     basis : str
-        What the pseudo-anomalies are.
+        The kind of pseudo-anomalies.
     domains : tuple of str
         The G domains with enough normals.
     auc : (C, G) float

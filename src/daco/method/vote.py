@@ -100,7 +100,7 @@ def _quantiles(n: int) -> Float64s:
 
 @dataclass(frozen=True)
 class Vote:
-    """A vote and what it needs of a bank: for each view its members and their normals' scores.
+    """A vote fitted to a bank: for each view its members and their normals' scores.
 
     Attributes
     ----------

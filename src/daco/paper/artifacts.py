@@ -105,7 +105,7 @@ class Clips:
 
 
 class Artifacts:
-    """A clone of the authors' repository, with a cache of what was read and computed."""
+    """A clone of the authors' repository, with a cache of files and results."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

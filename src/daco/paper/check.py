@@ -81,7 +81,7 @@ class Finding:
 
     @property
     def expected(self) -> bool:
-        """Whether it is as it should be: agreeing, or differing as an erratum says."""
+        """Whether it agrees, or differs as an erratum describes."""
         if self.figure.erratum is not None:
             return self.status is Status.DIFFERS
         return self.status not in (Status.DIFFERS, Status.MISSING)
@@ -102,7 +102,7 @@ class Finding:
 
     @property
     def status_text(self) -> str:
-        """The status, with the erratum that says so in brackets."""
+        """The status, with the number of the erratum in brackets."""
         erratum = self.figure.erratum
         return self.status.value if erratum is None else f"{self.status.value} [{erratum}]"
 
@@ -181,8 +181,8 @@ def check_paper(
     Returns
     -------
     list of Finding
-        In the order of the paper. A figure whose artifact is missing or damaged says so; the
-        others are not affected.
+        In the order of the paper. A figure whose artifact is missing or damaged has a status
+        of its own.
 
     Raises
     ------

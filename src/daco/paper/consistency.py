@@ -147,7 +147,7 @@ def contradicted_records(artifacts: Artifacts, file: str) -> Recomputed:
 def _records(
     artifacts: Artifacts, *, yearly: bool
 ) -> Iterator[tuple[tuple[str, ...], Recomputed, int]]:
-    """Keys of each record of the years or of 2026, what it should be, and its decimals."""
+    """Keys of each record of the years or of 2026, its expected value, and its decimals."""
     if yearly:
         settings = {"2023": "2023", "2024": "2024", "2025": "beats"}
         signals = {"criterion": "criterion", "dev_omega": "dev"}

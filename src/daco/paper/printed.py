@@ -25,7 +25,7 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 class Place:
     """A part of the paper, or of what came after it (not ``in_paper``).
 
-    A ``dense`` table is so long that only what is not ok is listed.
+    Of a ``dense`` table only differing figures are listed.
     """
 
     name: str

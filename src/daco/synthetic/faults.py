@@ -60,7 +60,7 @@ def inject(
         20 log10 of the RMS of the change over the RMS of the recording, both around their mean.
         Above -3 dB a modulation passes through zero.
     rng : numpy.random.Generator
-        What the fault is like (rates, frequencies, phases).
+        Draws the details of the fault (rates, frequencies, phases).
 
     Returns
     -------

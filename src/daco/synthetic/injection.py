@@ -1,6 +1,6 @@
 """Embeddings of normal recordings with injected faults.
 
-A fault is added at the recording's own sample rate, so that none lies above what was recorded.
+A fault is added at the recording's own sample rate, so that it stays within the recorded band.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 class Plan:
     """Which faults are injected, at which levels in decibels relative to each recording.
 
-    A recording has the same fault at every level; the seed decides what it is like.
+    A recording has the same fault at every level; the seed draws its details.
     """
 
     kinds: tuple[str, ...] = KINDS
@@ -112,7 +112,7 @@ def inject_recordings(
     channel : int or str
         As in :func:`daco.embedding.embed.embed_clips`. In a recording of several channels the fault
         is at the first, whose level counts, and leaks to the others
-        (:data:`daco.synthetic.faults.FAR_DB`), whichever of them the policy hears.
+        (:data:`daco.synthetic.faults.FAR_DB`), whichever of them the policy takes.
     progress : callable, optional
         Called with the recordings done and in all.
 
@@ -172,7 +172,7 @@ def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterat
 
 
 def _fault_origin(sound: Sound, policy: int | str) -> tuple[Float32s, np.float32]:
-    """The waveform a fault is derived from, and the fault's gain in what the policy takes.
+    """The waveform a fault is derived from, and the fault's gain under the policy.
 
     One channel and the mean of all are linear: a signal added to every channel adds to them.
     """

@@ -213,7 +213,7 @@ def measure_sensitivity(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Sensitivity:
-    """Inject faults into normal recordings and count what the model catches.
+    """Inject faults into normal recordings and count those that the model notices.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def measure_sensitivity(
     recordings : ClipTable
         Training normals of the machine; others in it are passed over.
     kinds, levels : sequences
-        What is injected; each recording gets the same fault at every level.
+        Faults to inject; each recording gets the same fault at every level.
     per_domain : int
         Recordings of each domain, drawn by `seed` where there are more.
     detect : float in (0, 1]
@@ -288,7 +288,7 @@ def detection_rates(
 def quick_sensitivity(
     model: MachineModel, listener: Listener, progress: Progress | None = None
 ) -> Sensitivity:
-    """What a model of recordings notices, by few of them and few faults: 2 s without a network."""
+    """A quick estimate from few recordings and few faults; it takes 2 s without a network."""
     named = zip(model.clip_names, model.clip_domains, strict=True)
     clips = tuple(Clip(name, model.machine, domain=model.domains[at]) for name, at in named)
     table = ClipTable(parse_location(model.provenance["root"]), clips)

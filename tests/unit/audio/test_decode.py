@@ -183,7 +183,7 @@ def test_what_is_no_recording_is_refused(tmp_path, name, content, word):
 def test_a_wrong_extension_is_named(tmp_path, stereo):
     path = tmp_path / "clip.flac"
     soundfile.write(path, stereo, RATE)
-    refused(path.rename(tmp_path / "clip.wav"), "name says wav", "holds FLAC")
+    refused(path.rename(tmp_path / "clip.wav"), "extension is .wav", "content is FLAC")
 
 
 def test_paths_that_are_no_files_are_refused(tmp_path):

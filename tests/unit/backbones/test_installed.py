@@ -192,7 +192,7 @@ def test_a_model_says_which_package_it_needs(model, installed, monkeypatch):
     with pytest.raises(ModelError, match=sentence):
         Listener(model.frontend)
     write_package(installed, NETWORKS, *POINTS, version="1.1")
-    with pytest.raises(ModelError, match=r"some-plugin 1\.0 .*\. Here is \w+ of some-plugin 1\.1"):
+    with pytest.raises(ModelError, match=r"some-plugin 1\.0 .*\. This is \w+ of some-plugin 1\.1"):
         Listener(model.frontend)
 
 
@@ -315,7 +315,7 @@ def test_two_packages_with_one_name_are_both_named(installed, tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(folder)
     with pytest.raises(
-        InputError, match=r"'grid' of second 1\.0 and some-plugin 1\.0 is there more"
+        InputError, match=r"'grid' of second 1\.0 and some-plugin 1\.0 is installed more"
     ):
         load("grid")
 

@@ -157,7 +157,7 @@ def test_it_is_said_which_folders_are_domains(tmp_path):
     assert read_clips(tmp_path / "flat").domain_note == ""
     make(tmp_path / "plant", *(f"machine{m}/{i}.wav" for m in range(6) for i in range(2)))
     assert (
-        "Folders of machines are to be read one by one"
+        "If they are machines, read each folder by itself"
         in read_clips(tmp_path / "plant").domain_note
     )
 
@@ -202,10 +202,10 @@ def test_folders_below_a_domain_belong_to_it_and_a_level_is_for_plain_folders(tm
     assert {clip.domain for clip in table} == {"old"}
     assert "2 clips in subfolders of a domain, read as clips of that domain" in table.oddities[0]
     make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
-    with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are given"):
+    with pytest.raises(InputError, match=r"domains of the DCASE clips in .* are known"):
         read_clips(tmp_path / "fan", domain_level=0)
     listed = manifest(tmp_path / "fan", "path\ntrain/section_00_source_train_normal_0000.wav\n")
-    with pytest.raises(InputError, match=r"domains of the manifest .* are given"):
+    with pytest.raises(InputError, match=r"domains of the manifest .* are known"):
         read_clips(listed, domain_level=1)
 
 
@@ -272,7 +272,7 @@ def test_nothing_to_read_is_an_error_that_helps(tmp_path):
     with pytest.raises(DataError, match="2 archives but no recording: unzip them first"):
         read_clips(tmp_path)
     make(tmp_path, "a.wav")
-    with pytest.raises(DataError, match=r"is no manifest: give a folder, or a \.csv"):
+    with pytest.raises(DataError, match=r"is not a manifest\. Give a folder, or a \.csv"):
         read_clips(tmp_path / "a.wav")
 
 
@@ -374,7 +374,7 @@ def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path)
         ("path,year\na.wav,soon\n", r"row 1, column 'year': 'soon' is not a whole number"),
         ("path,attributes\na.wav,x=1\n", r"row 1, column 'attributes': 'x=1' is not a JSON"),
         ("path,machine\na.wav\n", r"row 1 has 1 value, the header has 2"),
-        ("path\na.wav\nb.wav\n./a.wav\n", r"row 3, column 'path': 'a.wav' is row 1 already"),
+        ("path\na.wav\nb.wav\n./a.wav\n", r"row 3, column 'path': 'a.wav' is already in row 1"),
         ("path\na.wav\nx.wav\n../y.wav\n", r"2 files of .* not found .*: row 2 'x.wav', row 3 '.."),
         *(("path\n.\n", "1 file of .* not found"), ("path\na\0.wav\n", "1 file of .* not found")),
     ],

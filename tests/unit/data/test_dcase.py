@@ -215,7 +215,7 @@ def test_the_same_machine_in_two_years_stays_apart(tmp_path):
     table = read_clips(tmp_path)
     assert set(table.by_machine()) == {(2023, "ToyDrone"), (2026, "ToyDrone")}
     assert table.machines == ("ToyDrone",)
-    assert "ToyDrone is there of 2023 and 2026: other data under the same name." in table.oddities
+    assert "ToyDrone occurs in 2023 and 2026, with different data in each year." in table.oddities
     with pytest.raises(DataError, match="holds the years 2023, 2026, and year is 2023"):
         read_clips(tmp_path, year=2023)
 
@@ -237,7 +237,9 @@ def test_a_clip_in_the_folder_of_another_split_is_odd_and_its_name_counts(tmp_pa
     make(tmp_path, "fan/test/section_00_source_train_normal_0999.wav")
     table = read_clips(tmp_path)
     assert len(table.select(split="train")) == 6
-    assert any("1 clip in a folder of another split" in line for line in table.oddities)
+    assert any(
+        "1 clip whose folder and name disagree about the split" in line for line in table.oddities
+    )
 
 
 @pytest.mark.parametrize("layout", ["raw/grinder/test_rename", "raw/test_rename/grinder"])

@@ -185,8 +185,8 @@ def test_the_note_counts_sessions_by_machine_and_domain():
     assert notes == [
         "Recording sessions by folder:1: fan 2 in old (2 to 3 clips) and 1 in new (1 clip), pump 2 "
         "in x (1 to 2 clips).",
-        "Fewer than 6 sessions of a domain say little about the next one: record on more days, or "
-        "calibrate the model with new recordings.",
+        "Fewer than 6 sessions of a domain do not predict the next one well: record on more days, "
+        "or calibrate the model with new recordings.",
     ]
     six = {"fan": clips_of(*(f"{day}/{i}" for day in "abcdef" for i in "12"))}
     assert len(find_sessions(six, "folder:1")[1]) == 1

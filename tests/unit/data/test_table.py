@@ -491,7 +491,7 @@ def test_an_error_names_the_column_that_the_names_are_in(tmp_path):
 def test_other_names_among_test_names_need_a_split(tmp_path, read):
     mixed = [*TRAIN, "a.wav", TEST[1]]
     with pytest.raises(
-        (InputError, DataError), match=r"no column 'split', and 1 clip .*\(a\.wav\)"
+        (InputError, DataError), match=r"no column 'split'.* 1 clip with other names: a\.wav"
     ):
         read(tmp_path, path=mixed)
     assert read(tmp_path, path=mixed, split=["train"] * 5 + ["test"]).columns["domain"][4] is None

@@ -222,13 +222,13 @@ class Picky(FakeNet):
 def test_a_clip_the_network_refuses_spoils_no_other_of_its_batch(ten, tmp_path):
     report = embed_clips(ten, Picky(), tmp_path / "e.parquet", on_error="skip")
     assert dict(report.skipped) == {
-        "0000.wav": "the fake embedding of it has NaN or inf",
+        "0000.wav": "its fake embedding contains NaN or infinity",
         "0009.wav": "waveforms are too loud",
     }
     np.testing.assert_allclose(
         EmbeddingTable.read(report.out).matrix()[:, 0], levels(10)[1:9], rtol=1e-6
     )
-    with pytest.raises(AudioError, match=r"0009\.wav: waveforms are too loud|0000\.wav: the fake"):
+    with pytest.raises(AudioError, match=r"0009\.wav: waveforms are too loud|0000\.wav: its fake"):
         embed_clips(ten, Picky(), tmp_path / "f.parquet")
 
 
@@ -338,7 +338,7 @@ def test_only_a_parquet_file_is_ever_replaced(ten, tmp_path):
     manifest = tmp_path / "manifest.parquet"
     write_manifest(ten, manifest)
     before = manifest.read_bytes()
-    with pytest.raises(DataError, match="was not made by this command"):
+    with pytest.raises(DataError, match="was not written by this command"):
         embed_clips(ten, FakeNet(), manifest)
     assert manifest.read_bytes() == before
     for _ in range(2):  # its own table is replaced

@@ -134,7 +134,7 @@ def test_models_of_many_machines_share_a_network(listener):
     assert other.embed_waveform(noise(10), RATE).reasons == (
         "long: 10 s, the normals have 2 s; cut it into windows",
     )
-    with pytest.raises(ModelError, match=r"needs mn04 in fp32 .*\. Here is logmel"):
+    with pytest.raises(ModelError, match=r"needs mn04 in fp32 .*\. This is logmel"):
         Listener(dataclasses.replace(LOGMEL, backbone="mn04"), net=listener.net)
     with pytest.raises(ModelError, match="8000 Hz"):
         Listener(dataclasses.replace(LOGMEL, sample_rate=8000), net=listener.net)
@@ -144,7 +144,7 @@ def test_logmel_at_another_rate():
     listener = Listener(dataclasses.replace(LOGMEL, sample_rate=8000))
     assert listener.net.sample_rate == 8000
     assert listener.embed_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
-    with pytest.raises(InputError, match="takes 8000 Hz"):
+    with pytest.raises(InputError, match="needs 8000 Hz"):
         listener.embed_waveform(noise(1), 16000)
     with pytest.raises(InputError, match="one row of samples"):
         listener.embed_waveform(np.zeros((2, 8000)), 8000)

@@ -131,7 +131,7 @@ def test_recordings_that_have_not_changed_are_not_fetched_again(store, tmp_path,
 
 def test_what_is_no_table_of_ours_is_not_replaced(store, tmp_path):
     store.put("other.parquet", b"somebody else's")
-    with pytest.raises(DataError, match="was not made by this command"):
+    with pytest.raises(DataError, match="was not written by this command"):
         embed_clips(make_clips(tmp_path / "clips", 3), FakeNet(), store.uri("other.parquet"))
     assert store.get("other.parquet") == b"somebody else's"
 
@@ -153,7 +153,7 @@ def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
     gone = f"?endpoint_override=127.0.0.1:{closed_port()}&scheme=http&region=us-east-1"
     source = ClipTable(parse_location(f"s3://plant/clips{gone}"), table.clips)
     started = time.monotonic()
-    with pytest.raises(DataError, match=r"plant: cannot be reached \(Failed to connect .*\)\. Che"):
+    with pytest.raises(DataError, match=r"plant cannot be reached \(Failed to connect .*\)\. Che"):
         embed_clips(source, FakeNet(), tmp_path / "e.parquet", on_error="skip", workers=1)
     assert time.monotonic() - started < 30
     assert not (tmp_path / "e.parquet").exists()
@@ -167,7 +167,7 @@ def test_shards_of_other_settings_are_noticed(store, tmp_path, monkeypatch):
 
     monkeypatch.setattr("daco.embedding.embed.write_shard", overtaken)
     table = make_clips(tmp_path / "clips", 8)
-    with pytest.raises(DataError, match="another run has changed or removed"):
+    with pytest.raises(DataError, match="another run changed or deleted"):
         embed_clips(table, FakeNet(), store.uri("e.parquet"), shard_size=4)
     assert store.keys("e.parquet")[0] != "e.parquet"
 

@@ -142,7 +142,7 @@ def test_wrong_rows_are_named(tmp_path, changes, message):
         ("a.csv", "", "is empty"),
         ("a.csv", "path,score\na,1,2\n", "row 1 has 3 values"),
         ("a.parquet", "no Parquet", "Parquet"),
-        ("a.txt", "path,score\na,1\n", "give a folder, or a .csv or .parquet file"),
+        ("a.txt", "path,score\na,1\n", "Give a folder, or a .csv or .parquet file"),
         ("anomaly_score_fan_section_00_train.csv", "a.wav,1\n", "Give its folder"),
     ],
 )
@@ -177,10 +177,10 @@ def test_a_machine_needs_normals_and_test_clips(tmp_path):
 def test_an_anomaly_by_name_is_no_normal(tmp_path):
     rows = {"path": ["section_00_source_test_anomaly_0001"], "split": ["train"], "score": [1]}
     rows |= {"label": [0], "domain": ["source"]}
-    with pytest.raises(DataError, match="anomalies by name"):
+    with pytest.raises(DataError, match="the name an anomaly"):
         read_score_table(written(tmp_path / "own.csv", rows))
     rows["path"] = ["section_00_source_test_normal_0001"]
-    assert "test clips by name" in read_score_table(written(tmp_path / "own.csv", rows)).notes[0]
+    assert "name of a test clip" in read_score_table(written(tmp_path / "own.csv", rows)).notes[0]
 
 
 def test_names_are_matched_by_path_or_by_stem():

@@ -94,7 +94,7 @@ class TestOneFile:
         assert file.read_bytes() == BODY
         file.unlink()
         with pytest.raises(
-            DownloadError, match=r"None of 2 addresses.*Cannot reach.*answered 404"
+            DownloadError, match=r"from any of 2 addresses.*Cannot reach.*answered 404"
         ) as caught:
             fetch([dead, server.url + "/absent"], file, MD5)
         assert not isinstance(caught.value, HostUnreachableError)
