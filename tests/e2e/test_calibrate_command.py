@@ -161,7 +161,7 @@ def test_one_clip_cannot_be_halved(model, tmp_path):
         "update", model, new / "day", "--domain", "day", "--and-calibrate", "--keep-suspicious"
     )
     assert isinstance(result.exception, InputError)
-    assert "two clips or more" in str(result.exception)
+    assert "at least two clips" in str(result.exception)
 
 
 def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_path):

@@ -62,7 +62,7 @@ def test_weights_of_the_table_calibrate_its_scores(tables):
     printed = said("calibrate-scores", "own.csv", "--out", "out")
     assert re.search(r"criterion as given m0 .* own \d\.\d+ \d\.\d+", printed)
     assert "Choice without labels: conf-soft-m" in printed
-    assert "Official scores, of labels that the choice did not see" in printed
+    assert "Official scores, from labels that the choice did not use" in printed
     assert "2 machines are too few" in printed
     assert "Written: 4 files in out" in printed
     files = read_score_files("out")
@@ -133,7 +133,7 @@ def test_a_configuration_can_be_named(tables):
 def test_true_domains_are_a_diagnostic(tables):
     tables.filter(regex="^(?!weight)").to_csv("own.csv", index=False)
     printed = run("calibrate-scores", "own.csv", "--true-domains").stderr
-    assert "which nobody knows of new ones" in " ".join(printed.split())
+    assert "New clips have none." in " ".join(printed.split())
     error = refused("calibrate-scores", "own.csv")
     assert "Give --embeddings, or columns weight_source, weight_target" in str(error)
 
@@ -205,7 +205,7 @@ def test_systems_of_one_name_are_told_apart_by_their_folders(tables, tmp_path):
     for name in ("1st", "s1st"):
         tables.to_csv(f"{name}.csv", index=False)
     printed = said("calibrate-scores", "1st.csv", "s1st.csv", "--config", "vote")
-    assert "says: vote" in printed  # there are two
+    assert "because of --config: vote" in printed  # there are two
     error = refused("calibrate-scores", "own.csv", "own.csv")
     assert "Give each system once" in str(error)
 

@@ -234,7 +234,7 @@ def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
     [
         (["dataset", "x"], "Which year"),
         (["dataset", "x", "--year", "2022"], "2022"),
-        (["dataset", "x", "--year", "2026", "--weights", "f"], "belongs to"),
+        (["dataset", "x", "--year", "2026", "--weights", "f"], "Use --weights FILE"),
         (["dataset", "x", "--year", "2026", "--machine", "toycar"], "Did you mean 'ToyCar'"),
         (["weights", "beast"], "Did you mean 'beats'"),
         (["weights", "logmel"], "has no weights"),

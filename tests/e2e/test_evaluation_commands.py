@@ -182,4 +182,4 @@ def test_what_was_frozen_is_not_overwritten_and_known_scores_are_said(after, tmp
     result = run("verify", "p.json")
     assert "Evaluation scores were known when this was frozen." in result
     result = run("freeze", after / "run", "--out", "p.json", code=2)
-    assert "exists already" in result
+    assert "already exists" in result

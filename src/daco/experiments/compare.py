@@ -52,7 +52,7 @@ HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibratio
 
 CAPTIONS = {
     "selection": "Evaluation score (percent) of what each rule selects, and rank correlations",
-    "rules": "What each rule selects, and its evaluation score (percent)",
+    "rules": "The selection of each rule, and its evaluation score (percent)",
     "correlations": "Rank correlation with the evaluation score; intervals over method families",
     "deltas": "Differences of evaluation scores (points) with a jackknife over machines",
     "means": "Mean evaluation score (percent) of each rule over the runs",

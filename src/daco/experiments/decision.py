@@ -74,7 +74,7 @@ def decide(
     dev = None if dev_omega is None else numbers("dev_omega", dev_omega, len(names))
     asked = guard != "dev" and viability is not None and not viability.abstains
     if guard == "faults":
-        dev, why = None, "" if asked else "The label-free veto says nothing about these machines. "
+        dev, why = None, "" if asked else "The label-free veto does not apply to these machines. "
     elif dev is None:
         why = "Without dev labels there is no dev veto. "
     else:

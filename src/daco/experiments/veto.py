@@ -149,7 +149,7 @@ def study_veto(
     by_role = {role: viability_veto(mine) for role, mine in of_role.items()}
     counting = [role for role in roles if by_role[role].basis == INJECTED] or roles
     notes += [
-        f"The label-free veto rests on the {ROLES[counting[0]]} machines alone: faults "
+        f"The label-free veto uses the {ROLES[counting[0]]} machines alone: faults "
         f"were not injected into all {ROLES[role]} machines."
         for role in roles
         if role not in counting

@@ -353,7 +353,11 @@ def test_a_warning_is_on_the_first_screen_and_both_vetoes_are_side_by_side(small
     assert set(rows) == {chosen, *result.selection["veto"]["removed"]}
     page = page_of(result).text
     assert page.index("It is excluded.") < page.index("What predicts the evaluation score")
-    for words in ("a veto and not a ranker", "A note of the veto.", "with synthetic faults"):
+    for words in (
+        "The veto does not rank configurations",
+        "A note of the veto.",
+        "with synthetic faults",
+    ):
         assert words in page
 
 

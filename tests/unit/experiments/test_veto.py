@@ -111,7 +111,7 @@ def test_injected_faults_count_before_moved_clips():
     assert found.machines == (("eval", "saw"),)
     assert set(found.by_role) == {"dev", "eval"}
     assert notes == [
-        "The label-free veto rests on the evaluation machines alone: faults were not injected "
+        "The label-free veto uses the evaluation machines alone: faults were not injected "
         "into all development machines."
     ]
 
@@ -210,7 +210,7 @@ def test_an_abstaining_veto_guards_nothing_and_says_so():
     assert veto.viability.abstains
     found = chosen(veto=veto, guard="faults")
     assert found["chosen"]["config"] == "ldn-ratio-K1"  # of the pool
-    assert "says nothing" in found["chosen"]["reason"]
+    assert "does not apply" in found["chosen"]["reason"]
     assert found["label_free_veto"]["chosen_passes"] is None
     assert "abstains" in found["warnings"][0]
     assert not any("label-free" in row["rule"] for row in found["rows"])
