@@ -103,12 +103,12 @@ class TestFit:
     def test_it_says_why_and_what_it_will_do(self, models):
         _, result = models
         text = " ".join(result.stdout.split())
-        assert "configuration conf-soft-m0-k1: the fixed default: its balance criterion" in text
+        assert "Configuration conf-soft-m0-k1: the fixed default: its balance criterion" in text
         floor = choice_floor([40, 10])
         assert f"floor {floor.mean:.3f}, noise {floor.sd:.3f}" in text
         rests = "from the training recordings only, so it may be far off"
         assert text.count(f"The false-alarm rate is 0.1 in each domain, estimated {rests}.") == 2
-        assert text.count("25 new normal recordings of each domain and daco calibrate") == 2
+        assert text.count("Run daco calibrate with 25 new normal recordings of each domain") == 2
         assert text.count("false alarms on new recordings") == 2  # a table for each machine
         fan = MachineModel.load(models[0] / "fan.daco")
         for name, (low, high) in fan.expected_rates().items():
@@ -648,7 +648,7 @@ class TestInspect:
             "logmel (no weights), 16,000 Hz, fp32, readout mod; 112 values",
             "clips of 10 s",
             "cosine distance to the most similar normal, turned into its quantile",
-            "for a false-alarm rate of 0.1 in each domain",
+            "false-alarm rate 0.1 in each domain",
             "updates none",
             "by daco",
             MachineModel.load(folder / "fan.daco").sha256,
@@ -684,7 +684,7 @@ class TestInspect:
     def test_another_ending_or_file_is_a_mistake(self, models, tmp_path):
         folder, _ = models
         result = run("inspect", folder / "fan.daco", "--picture", tmp_path / "maps.gif")
-        assert "must end in .svg or .png" in str(result.exception)
+        assert "a picture is .svg or .png" in str(result.exception)
         (tmp_path / "x.daco").write_bytes(b"hello world, hello")
         assert isinstance(run("inspect", tmp_path / "x.daco").exception, ModelError)
         assert isinstance(run("inspect", tmp_path).exception, ModelError)
