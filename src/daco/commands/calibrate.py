@@ -92,7 +92,8 @@ def calibrate(
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
     how = "" if domains else ", each assigned to the domain that it fits best"
     done = f"Calibrated with {quantity(len(clips), 'new recording')}: {found}{how}. "
-    done += f"Before, {anomalous} of them were anomalous. Make sure that the machine was healthy."
+    were = "was" if anomalous == 1 else "were"
+    done += f"Before, {anomalous} of them {were} anomalous. Make sure that the machine was healthy."
     save_model(console, before, after, target, done)
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 

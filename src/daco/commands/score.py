@@ -182,8 +182,9 @@ def _show(
             table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
         console.print(table)
         alarms = sum(verdict.alarm for verdict in verdicts)
+        one = 1 in (alarms, len(verdicts))
         console.write(
-            f"{alarms} of {quantity(verdicts, 'clip')} {'is' if alarms == 1 else 'are'} anomalous: "
+            f"{alarms} of {quantity(verdicts, 'clip')} {'is' if one else 'are'} anomalous: "
             f"p is at most {model.false_alarm_rate:g}. This false-alarm rate is estimated "
             f"{model.basis_sentence()}."
         )

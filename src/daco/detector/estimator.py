@@ -134,30 +134,30 @@ class DACo(_Detector):
     Parameters
     ----------
     config : str or ScoreConfig
-        How clips are scored. The default, full equalisation of domains, is the paper's
-        recommendation when nothing else is known.
+        How clips are scored. The default, which calibrates each domain by itself, is that of
+        the paper; ``"vote"`` is that of ``daco fit``.
     false_alarm_rate : float in (0, 1)
         The share of normal clips of each domain that may be called anomalous.
     bands : int, or {view: int}
-        Each row of X is that many bands of equal length, one after the other; only ``beam``
-        configurations see them. By view where X is a mapping with an array for each view.
+        Number of frequency bands in each row of X, which have equal lengths and follow each
+        other; only ``beam`` configurations use them. A mapping if X is one of views.
     scorer : detector, optional
-        Of scikit-learn, PyOD or your own, in the place of the base score of `config`; beside a
-        vote it has a part in it. It has ``fit`` and ``score_samples`` or, with PyOD's sign,
-        ``decision_function``. Scores of the normals come from cross-fitting
-        (:mod:`daco.method.external`).
+        A detector of scikit-learn, PyOD or your own that replaces the base score of `config`, or
+        joins its vote. It needs ``fit`` and ``score_samples``, or ``decision_function`` with
+        PyOD's sign. Scores of the normals come from cross-fitting (:mod:`daco.method.external`).
 
     Attributes
     ----------
     reference_ : ReferenceScores
-        Scores of normals that clips are judged against. After `fit` those of the clips of the
-        bank, each with its recording session or its likely siblings hidden: on new recordings
-        the rate is approximate. After `calibrate` those of new clips.
+        Scores of normals with which clips are compared. After `fit` they are those of the bank,
+        each with its recording session or its likely siblings hidden, and the rate on new
+        recordings is approximate. After `calibrate` they are those of the new clips.
     thresholds_ : dict
         The anomaly score above which a clip of one domain alone is anomalous.
     domains_ : tuple
         Domain names in the order of ``domain_weights``.
     bank_ : NormalBank
+        The normal clips.
 
     Examples
     --------
@@ -279,11 +279,11 @@ class LabelFreeSearch(_Detector):
         held-out scores of the N normals, is calibrated in several ways
         (:func:`daco.method.config.calibrations_of`).
     n_splits, seed
-        Of the criterion.
+        Number and seed of the random splits of the criterion.
     false_alarm_rate : float
-        Of ``best_detector_``.
+        The rate of ``best_detector_``.
     bands : int, or {view: int}
-        Of the rows of X, as for :class:`DACo`.
+        As for :class:`DACo`.
     veto : bool
         Whether configurations that do not detect pseudo-anomalies are excluded from the choice.
 

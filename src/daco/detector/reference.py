@@ -345,7 +345,7 @@ def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:
             NEW: f"from {quantity(clips, 'new recording')}{day}",
             SESSIONS: f"from {quantity(clips, 'recording')}{day}, each judged without its "
             + ("half of them" if day else "session"),
-            TRAINING: "from the training recordings only, so expect more false alarms",
+            TRAINING: "from the training recordings only, so it may be far off",
         }[kind]
         sentences.append(sentence if len(alike) == 1 else f"for {name_list(names)} {sentence}")
     return "; ".join(sentences)

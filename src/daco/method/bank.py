@@ -68,21 +68,21 @@ class NormalBank:
     ----------
     X : (N, D) float32 or float64, or {name: such an array}
         One embedding per normal clip. Distances are computed in this precision.
-        An array (N, F, D) has F bands. Of several views votes use all; all other configurations,
-        nearest normals and domain weights use the first, but weights beside a vote use all.
+        An array (N, F, D) has F bands. Votes and their domain weights use all views; all other
+        configurations and the nearest normals use the first.
     domains : N labels, optional
         The domain of each clip, ``"source"`` or ``"target"`` in the paper; any number of
         domains, any hashable labels. None: one domain, the pooled map calibrates.
     bands : int or Views
-        Vectors are that many bands of equal length, one after the other, which only ``beam``
-        configurations see. A :class:`daco.data.views.Views` divides an array into views; a mapping
-        has the bands of each view.
+        Number of frequency bands in each vector, which have equal lengths and follow each other;
+        only ``beam`` configurations use them. A :class:`daco.data.views.Views` divides an array
+        into views; a mapping has the bands of each view.
     memory_budget : int
         Bytes the N x N distances may take; a larger bank computes them block by block, more than
         once. On a GPU at least a quarter of the free memory may be taken.
     device : str
-        ``"cpu"``, or a torch device with float64 such as ``"cuda"``: everything is then computed
-        there. It needs the extra ``torch``.
+        ``"cpu"``, or a torch device with float64 such as ``"cuda"``, which then computes
+        everything. It needs the extra ``torch``.
     scorers : {label: detector or (N,) scores}, optional
         External scorers: configurations ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on
         use them, and votes count them as views (:class:`daco.method.external.ExternalScorers`).

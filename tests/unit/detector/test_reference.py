@@ -193,7 +193,7 @@ class TestTheBasis:
             (NEW, "2026-05-02", "from 25 new recordings of 2 May 2026"),
             (NEW, None, "from 25 new recordings"),
             (NEW, "soon", "from 25 new recordings"),
-            (TRAINING, None, "from the training recordings only, so expect more false alarms"),
+            (TRAINING, None, "from the training recordings only, so it may be far off"),
         ],
     )
     def test_one_sentence_for_all_domains(self, kind, when, sentence):
@@ -207,7 +207,7 @@ class TestTheBasis:
         old = {"kind": TRAINING, "clips": 40, "when": None}
         sentence = basis_in_words({"day": old, "late": old, "night": new})
         assert sentence == (
-            "for day, late from the training recordings only, so expect more false alarms; "
+            "for day, late from the training recordings only, so it may be far off; "
             "for night from 1 new recording"
         )
 

@@ -237,7 +237,7 @@ class TestCalibrating:
         }
         assert calibrated.basis["source"] == model.basis["source"]
         assert calibrated.basis_sentence() == (
-            "for source from the training recordings only, so expect more false alarms; "
+            "for source from the training recordings only, so it may be far off; "
             "for target from 12 new recordings of 12 May 2026"
         )
         (record,) = calibrated.provenance["updates"]

@@ -72,7 +72,7 @@ def test_one_window_is_the_score_of_the_model(model):
     assert (verdict.name, verdict.machine) == ("today.wav", "press")
     assert verdict.threshold == model.reference.thresholds(scored.weights, 0.1)[0]
     assert verdict.state == "normal"
-    assert verdict.basis == "from the training recordings only, so expect more false alarms"
+    assert verdict.basis == "from the training recordings only, so it may be far off"
     assert verdict.model_sha256 == model.sha256
 
 
