@@ -54,8 +54,7 @@ def clips(
     for each in dict.fromkeys(year for year, *_ in groups):
         console.print(_year_table(each, groups, infos))
     if not probe and len(infos) + len(unreadable) < len(table):
-        rows = f"{SAMPLE} clips of each row"
-        console.write(f"Length, rate and channels come from {rows}. --probe opens all clips.")
+        console.write(f"daco opened {SAMPLE} clips of each row. --probe opens all clips.")
     console.print()
     for note in (table.domain_note, *sessions):
         if note:
