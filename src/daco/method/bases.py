@@ -15,9 +15,10 @@ A base is a scorer with its number, taken on whole vectors or band by band::
     beam-<one of ldn-, varmin-, dldn->    that score in every band, averaged over bands
     genrep                       nearest normal per domain, standardised
     zmin-<base>+<base>+...       smallest of two to eight scores, each standardised
-    vote, vote-paper             mean over all configurations of the frontier grid, or the paper's,
-                                 each on the scale of its normals (:mod:`daco.method.vote`)
-    ext-<label>                  a detector or scores from elsewhere (:mod:`daco.method.external`)
+    vote, vote-paper             mean over the frontier grid, or the paper's 51, each on
+                                 the scale of its normals (``daco.method.vote``)
+    ext-<label>                  a detector or scores from elsewhere
+                                 (``daco.method.external``)
 """
 
 from __future__ import annotations
