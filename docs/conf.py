@@ -39,6 +39,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True  # as in the source: values may tell of the computer, as os.environ
 autodoc_typehints = "none"  # the docstrings tell types in words, shorter than the annotations do
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False

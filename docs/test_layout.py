@@ -35,6 +35,13 @@ def test_text_and_code_fit(name, browser):
             assert not [request for request in requests if request.startswith("http")]
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_tells_of_the_computer_that_built_it(name):
+    text = (MANUAL / name).read_text(encoding="utf-8")
+    assert str(MANUAL.parents[2]) not in text
+    assert "environ({" not in text
+
+
 def test_the_search_works_without_a_network(browser):
     address = (MANUAL / "search.html").as_uri() + "?q=calibrate"
     with watched_page(browser, address) as (page, _, requests):
