@@ -135,7 +135,7 @@ def agrees(stated: str, printed: str) -> bool:
 
     Processors round differently: scores of the vote differ by up to 0.7 % with and without AVX-512.
     A number with decimals may therefore differ by 2 % or by two of its last digit, a percentage
-    by 1, and the widths of columns follow from the digits.
+    by 1, and the widths of columns and lines follow from the digits.
 
     >>> agrees("0.466 of ... clips, 74%", "0.467  of 12 clips, 75%"), agrees("0.466", "0.479")
     (True, False)
@@ -154,8 +154,8 @@ _NUMBER = r"\d+\.\d+"
 
 
 def _narrow(text: str) -> str:
-    """The text without the width of its columns."""
-    return re.sub(r"([ ─━])\1+", r"\1", text)
+    """The text without the widths of its columns and lines."""
+    return re.sub(r"([─━])\1+", r"\1", re.sub(r"\s+", " ", text))
 
 
 def _close(stated: str, printed: str) -> bool:
@@ -222,7 +222,9 @@ def _run_python(code: str, names: dict[str, Any]) -> str:
 
 
 def _told(kind: str, message: object) -> str:
-    return textwrap.fill(f"{kind}: {message}", WIDTH, break_on_hyphens=False)
+    return textwrap.fill(
+        f"{kind}: {message}", WIDTH, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _run_sh(code: str, background: contextlib.ExitStack) -> str:

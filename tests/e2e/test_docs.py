@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -117,25 +114,6 @@ def _remembering(run, kept):
         return printed
 
     return run_and_keep
-
-
-@pytest.mark.parametrize(("folder", "compared"), [("start", True), ("guides", False)])
-def test_building_the_manual_compares_the_pages_for_newcomers(folder, compared, tmp_path):
-    pytest.importorskip("sphinx")
-    pytest.importorskip("myst_parser")
-    (tmp_path / folder).mkdir()
-    page(tmp_path / folder, python("1 + 1"), text("2"), python("1 + 2"), text("4"))
-    options = ["-q", "-C", "-b", "dummy", "-D", "extensions=myst_parser,notebook"]
-    options += ["-D", f"root_doc={folder}/page"]
-    built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, str(tmp_path), str(tmp_path / "out")],
-        env={**os.environ, "PYTHONPATH": str(DOCS)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ("page.md:11: WARNING: line 11: the page states" in built.stderr) == compared
-    assert built.stderr.count("WARNING") == compared
 
 
 def test_a_mistake_in_the_code_of_a_page_is_no_output(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,21 @@ def test_the_search_works_without_a_network(browser):
         titles = page.locator("#search-results li > a").all_inner_texts()
     assert any("alarm" in title.lower() for title in titles), titles
     assert not [request for request in requests if request.startswith("http")]
+
+
+@pytest.mark.parametrize(("folder", "compared"), [("start", True), ("guides", False)])
+def test_a_build_compares_the_pages_for_newcomers(folder, compared, tmp_path):
+    (tmp_path / folder).mkdir()
+    text = "# Page\n\n```python\n1 + 1\n```\n\n```text\n3\n```\n"
+    (tmp_path / folder / "page.md").write_text(text, encoding="utf-8")
+    options = ["-q", "-C", "-b", "dummy", "-D", "extensions=myst_parser,notebook"]
+    options += ["-D", f"root_doc={folder}/page"]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(tmp_path), str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("page.md:3: WARNING: line 3: the page states" in built.stderr) == compared
+    assert built.stderr.count("WARNING") == compared
