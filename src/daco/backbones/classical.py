@@ -60,7 +60,7 @@ class Framing(NamedTuple):
     fft_length: int
 
     def count(self, samples: int) -> int:
-        """Frames in so many samples."""
+        """Number of frames in a number of samples."""
         return 1 + (samples - len(self.window)) // self.hop
 
     def powers(self, waveform: Float32s) -> Iterator[tuple[slice, NDArray[Any]]]:

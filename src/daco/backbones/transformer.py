@@ -56,7 +56,7 @@ def fbank(waveforms: Tensor, window: str) -> Tensor:
 
 
 def samples_for(frames: int) -> int:
-    """The fewest samples that give so many frames."""
+    """The smallest number of samples that gives this number of frames."""
     return FRAME + (frames - 1) * HOP
 
 

@@ -76,7 +76,7 @@ class ClipTable:
     clips: tuple[Clip, ...]
     oddities: tuple[str, ...] = ()
     domain_note: str = ""
-    """Which folders name the domains, where only their position says so."""
+    """Which folders name the domains, if this follows from their position only."""
 
     def __len__(self) -> int:
         return len(self.clips)

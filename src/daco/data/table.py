@@ -12,7 +12,7 @@ On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
   and how loud it is, in tables that ``daco embed`` made;
 - metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
   ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
-  apart: a vector is then so many equal parts, one after the other), precision, channel,
+  apart: a vector then consists of this number of equal parts), precision, channel,
   sample_rate, version, skipped, and package, for a network of another package. A table of
   several networks, whose readouts are named as views, has views instead (JSON: its version, and
   network, weights, readout, precision, rate and resampler of each view).

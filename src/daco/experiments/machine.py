@@ -105,7 +105,7 @@ def score_machine(
 ) -> Arrays:
     """Scores, metrics and criterion of every configuration; arrays as they are filed.
 
-    ``evaluated`` is what a device computed in so many seconds; without it, it is computed here.
+    ``evaluated`` is the result of a device, which took ``seconds``; by default it is computed here.
     """
     started = time.perf_counter()
     configs = parse_grid(settings.configs)

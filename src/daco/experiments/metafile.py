@@ -130,7 +130,7 @@ def _scalar(value: Any) -> str:
 
 
 def _authors(authors: Sequence[Author]) -> list[dict[str, Any]]:
-    """The authors with all fields; the first corresponds where none is said to."""
+    """The authors with all fields; by default the first is the corresponding author."""
     stated = any("corresponding" in author for author in authors)
     return [
         {

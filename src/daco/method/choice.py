@@ -54,7 +54,7 @@ class Choice:
     pseudo : PseudoScores or None
         How well the candidates detect pseudo-anomalies.
     balance : Balance or None
-        The criterion split by split, of the candidates and then of a default that is none.
+        The criterion split by split, first of the candidates, then of another default.
     n_splits, seed : int
     """
 
@@ -218,7 +218,7 @@ def choose_config(
     bank : NormalBank, optional
         Of `X` and the scorers of the pool, where there is one already.
     balance : Balance, optional
-        The criterion, where it is known: of the candidates, then of a default that is none.
+        The criterion, if it is known: first of the candidates, then of another default.
 
     Examples
     --------

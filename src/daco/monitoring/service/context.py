@@ -176,7 +176,7 @@ class Service:
         self._store_failed, self._checked_at = failed, time.monotonic()
 
     async def prune(self, days: float) -> None:
-        """Remove clips and recordings that are older than so many days, again and again."""
+        """Remove clips and recordings that are older than `days`, periodically."""
         while True:
             try:
                 oldest = time.time() - days * 86400

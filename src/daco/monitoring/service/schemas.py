@@ -214,7 +214,7 @@ class GivenAnswer(Acknowledgement):
 
 
 class Declaration(_Said):
-    """That the next clips of a machine are those of a healthy one, and who says so."""
+    """Declares that the next clips of a machine are healthy, with the name of the person."""
 
     clips: int = Field(default=100, ge=FEWEST, le=MOST)
 

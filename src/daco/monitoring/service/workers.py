@@ -125,7 +125,7 @@ class ModelServer:
             self._channel.send({"do": "drop", "machine": machine})
 
     def fork(self, seconds: float) -> _Channel:
-        """A channel to a new worker whose jobs may take so many seconds."""
+        """A channel to a new worker whose jobs may take `seconds`."""
         ours, theirs = socket.socketpair()
         with theirs, ours, self._requesting():
             self._channel.send({"do": "fork"})
