@@ -289,10 +289,10 @@ def run_machines(
             if earlier is not None:
                 found[index] = shorten(earlier)
     filed_before = len(found)
-    todo = [index for index in range(len(machines)) if index not in found]
+    missing = [index for index in range(len(machines)) if index not in found]
 
     def loaded() -> Loaded:
-        for index in todo:
+        for index in missing:
             data = machines[index].loaded()
             if files[index] is not None:
                 keys[index] = _key(data, settings)

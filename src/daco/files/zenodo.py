@@ -205,20 +205,22 @@ def download_dataset(
     call continues where the first ended. `progress` is called with the archive, ``"fetch"`` or
     ``"unpack"``, bytes so far and bytes in all.
     """
-    todo = [archive for archive in plan if archive.state != "complete"]
+    incomplete = [archive for archive in plan if archive.state != "complete"]
     present = tuple(archive.name for archive in plan if archive.state == "complete")
-    if todo:
-        root = todo[0].root
+    if incomplete:
+        root = incomplete[0].root
         with explain_write_errors(root):
             root.mkdir(parents=True, exist_ok=True)
             # Recordings hardly compress: unpacked they take at least what the archives do.
-            unpacked = sum(archive.size for archive in todo)
-            beside = unpacked if keep_archives else max(archive.size for archive in todo)
-            here = sum(archive.bytes_here for archive in todo)
-            require_space(root, unpacked + beside - here, f"The data set ({len(todo)} archives)")
+            unpacked = sum(archive.size for archive in incomplete)
+            beside = unpacked if keep_archives else max(archive.size for archive in incomplete)
+            here = sum(archive.bytes_here for archive in incomplete)
+            require_space(
+                root, unpacked + beside - here, f"The data set ({len(incomplete)} archives)"
+            )
     done: list[str] = []
     failed: list[tuple[str, str]] = []
-    for archive in todo:
+    for archive in incomplete:
         try:
             _download(archive, keep_archives, overwrite, progress)
         except HostUnreachableError:
