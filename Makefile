@@ -39,7 +39,8 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.docs  ## the manual, in docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	rm -rf docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python -m pytest -q docs/test_manual.py
 	@echo docs/_build/html/index.html
 

@@ -48,7 +48,7 @@ def test_no_page_tells_of_the_computer_that_built_it(name):
 def test_the_search_works_without_a_network(browser):
     address = (MANUAL / "search.html").as_uri() + "?q=calibrate"
     with watched_page(browser, address) as (page, _, requests):
-        page.wait_for_selector("#search-results li a")
+        page.get_by_text("Search finished").wait_for()
         titles = page.locator("#search-results li > a").all_inner_texts()
     assert any("alarm" in title.lower() for title in titles), titles
     assert not [request for request in requests if request.startswith("http")]
