@@ -7,13 +7,13 @@ an unknown seed; their tolerance is four standard deviations of that error.
 
 from __future__ import annotations
 
-import json
 import re
 from math import factorial
 
 import numpy as np
 import pandas as pd
 import pytest
+from published_runs import read, results, statistics, tables
 from shared_data import shared
 
 from daco.evaluation.intervals import (
@@ -24,6 +24,7 @@ from daco.evaluation.intervals import (
 )
 from daco.evaluation.metrics import QUANTITIES
 from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
+from daco.experiments.choose import study_choice
 from daco.method.config import ScoreConfig, blind_pool
 from daco.method.grid_table import composed_score, pivot_machines
 from daco.method.selection import (
@@ -33,7 +34,6 @@ from daco.method.selection import (
     random_expectation,
     select_by_criterion,
     select_by_dev_score,
-    selection_table,
     viable,
     viable_within,
 )
@@ -41,40 +41,15 @@ from daco.method.selection import (
 DEFAULT = "conf-soft-m0-k1"
 STACK = "conf-soft-m0-ldnK1"
 
-SETTINGS = {  # name: grid file, per-machine file
-    "45": ("e3_config_grid.csv", "e3_per_machine.csv"),
-    "beats": ("e45_beats_grid.csv", "e45_beats_per_machine.csv"),
-    "eat": ("e45_eat_grid.csv", "e45_eat_per_machine.csv"),
-    "panns": ("e45_panns_grid.csv", "e45_panns_per_machine.csv"),
-    "2023": ("rep_2023_grid.csv", "rep_2023_per_machine.csv"),
-    "2024": ("rep_2024_grid.csv", "rep_2024_per_machine.csv"),
-    "2025": ("e45_beats_grid.csv", "e45_beats_per_machine.csv"),
-    "ch0": ("e8_2026_grid.csv", "e8_2026_per_machine_ch0.csv"),
-    "mix": ("e8_2026_grid.csv", "e8_2026_per_machine_mix.csv"),
-}
-
-
-def results(name):
-    return shared("published", "daco-experiments", "results", name)
-
-
-def read(name, policy=None):
-    table = pd.read_csv(results(name))
-    return table if policy is None else table[table["policy"] == policy].reset_index(drop=True)
-
 
 def grid_of(setting):
-    return read(SETTINGS[setting][0], setting if setting in ("ch0", "mix") else None)
+    return tables(setting)[0]
 
 
 def machines_of(setting):
-    """The evaluation machines; the 2026 files hold no others."""
-    table = read(SETTINGS[setting][1])
-    return table[table["split"] == "eval"] if "split" in table else table
-
-
-def statistics(name):
-    return json.loads(results(name).read_text())
+    """The evaluation machines."""
+    table = tables(setting)[1]
+    return table[table["split"] == "eval"]
 
 
 def families(grid):
@@ -384,12 +359,12 @@ def test_guarded_picks_in_the_published_statistics():
 def test_the_frozen_2026_pick_from_a_table_without_evaluation_scores(
     policy, config, dev, criterion
 ):
-    grid = read("prereg2026_grid.csv", policy)
+    grid = read("prereg2026_grid.csv").query("policy == @policy").reset_index(drop=True)
     assert "eval_omega" not in grid
     assert guarded_selection(grid) == config
-    row = next(row for row in selection_table(grid) if row.rule == "guarded criterion")
-    assert row.dev_omega == pytest.approx(dev, abs=0.005)
-    assert row.crit_dev == criterion
+    row = grid.set_index("config").loc[config]
+    assert row["dev_omega"] == pytest.approx(dev, abs=0.005)
+    assert row["crit_dev"] == criterion
 
 
 def test_the_threshold_veto_at_every_published_delta():
@@ -416,13 +391,12 @@ TABLES = {
 
 @pytest.mark.parametrize("setting", TABLES)
 def test_selection_tables(setting):
-    grid, machines = grid_of(setting), machines_of(setting)
-    rows = selection_table(grid)
-    scores = {row.config if row.rule == "fixed" else row.rule: row.eval_omega for row in rows}
+    grid = grid_of(setting)
+    rows = study_choice(*tables(setting))["rows"]
+    scores = {row["rule"]: row["eval_omega"] for row in rows}
     scores["raw-k1"] = eval_omega(grid, "raw-k1")
-    scores["per-machine blind"] = composed_score(machines, per_machine_blind(machines))
     rules = (
-        *("raw-k1", DEFAULT, "dev score", "criterion"),
+        *("raw-k1", "fixed", "dev score", "criterion"),
         *("guarded criterion", "per-machine blind", "oracle"),
     )
     for rule, printed in zip(rules, TABLES[setting], strict=True):
@@ -442,16 +416,6 @@ def test_the_transfer_studys_selections():
     printed = {"raw-k1": 55.83, DEFAULT: 59.34, "conf-soft-m0-k2": 59.27, "conf-hard-m0-k2": 59.55}
     for config, omega in printed.items():
         assert eval_omega(grid, config) == pytest.approx(omega, abs=0.005)
-
-
-@pytest.mark.parametrize("year", ["2023", "2024", "2025"])
-def test_per_machine_choices(year):
-    published = statistics("stats_yearly.json")[year]["per_machine_blind"]
-    table = machines_of(year)
-    choices = per_machine_blind(table)
-    assert choices == published["choices"]
-    # from metrics of two decimals
-    assert composed_score(table, choices) == pytest.approx(published["omega"], abs=0.01)
 
 
 @pytest.mark.parametrize(
