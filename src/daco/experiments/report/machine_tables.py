@@ -99,8 +99,7 @@ def baselines_table(result: StudyTables) -> ReportTable:
     table, texts = result.baselines, TEXTS["baselines"]
     rows, quantities = [], quantities_in(table)
     sources = result.provenance.get("baselines") or ()
-    # Runs of older versions list the systems of a file.
-    others = {str(name) for each in sources for name in each.get("systems", [each.get("system")])}
+    others = {str(each["system"]) for each in sources}
     for key, part in table.groupby(["split", "backend"], sort=False) if len(table) else ():
         split, backend = map(str, key)
         values = part[quantities].to_numpy(dtype=float)
