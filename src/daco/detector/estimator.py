@@ -141,10 +141,11 @@ class DACo(_Detector):
     bands : int, or {view: int}
         Number of frequency bands in each row of X, which have equal lengths and follow each
         other; only ``beam`` configurations use them. A mapping if X is one of views.
-    scorer : detector, optional
+    scorer : detector or {label: detector}, optional
         A detector of scikit-learn, PyOD or your own that replaces the base score of `config`, or
         joins its vote. It needs ``fit`` and ``score_samples``, or ``decision_function`` with
         PyOD's sign. Scores of the normals come from cross-fitting (:mod:`daco.method.external`).
+        Several by label all join a vote.
 
     Attributes
     ----------
@@ -375,7 +376,7 @@ class LabelFreeSearch(_Detector):
         )
         self.best_config_, self.reason_ = choice.config, choice.reason
         best = ScoreConfig.parse(self.best_config_)
-        scorer = scorers.get(best.base.label)
+        scorer = scorers or None if best.base.is_vote else scorers.get(best.base.label)
         detector = DACo(best.name, self.false_alarm_rate, self.bands, scorer)
         self.best_detector_ = detector._fit_bank(bank, best, parse_sessions(groups, len(rows)))
         as_given = rows if is_by_view(X) else X

@@ -118,6 +118,15 @@ def test_a_chosen_detector_can_be_fitted_again():
     np.testing.assert_allclose(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
 
 
+def test_a_chosen_vote_can_be_fitted_again_with_all_its_scorers():
+    pool = ["conf-soft-m0-vote", OneClassSVM(), {"trees": IsolationForest(n_estimators=10)}]
+    search = LabelFreeSearch(pool, n_splits=3).fit(X, domains=DOMAINS)
+    assert search.best_config_ == "conf-soft-m0-vote"
+    again = clone(search.best_detector_).fit(X, domains=DOMAINS)
+    assert again.bank_.members() == search.best_detector_.bank_.members()
+    np.testing.assert_array_equal(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
+
+
 def test_a_chosen_table_needs_the_scores_of_new_clips():
     search = LabelFreeSearch([{"mine": RNG.random(180)}], n_splits=5).fit(X, domains=DOMAINS)
     with pytest.raises(InputError, match="scores="):
@@ -133,6 +142,8 @@ def test_what_is_no_detector_and_no_calibration_of_one_is_refused():
         DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
     with pytest.raises(ConfigError, match="pool"):
         LabelFreeSearch([3]).fit(X, domains=DOMAINS)
-    for scorer in ("forest", np.zeros(180), {"mine": OneClassSVM()}):
+    with pytest.raises(ConfigError, match="'raw-k1' uses none of the scorers mine"):
+        DACo("raw-k1", scorer={"mine": OneClassSVM()}).fit(X, domains=DOMAINS)
+    for scorer in ("forest", np.zeros(180), {}):
         with pytest.raises(ConfigError, match="'scorer' parameter must be a detector"):
             DACo(scorer=scorer).fit(X, domains=DOMAINS)
