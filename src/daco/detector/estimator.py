@@ -222,7 +222,7 @@ class DACo(_Detector):
         self.reference_ = reference
         self._sessions = tuple(sessions)
         self._new = np.zeros((0, bank.dim)), np.zeros(0, np.int32)
-        self._warn_of_floor()
+        self._warn_of_rate()
         return self
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
@@ -246,24 +246,16 @@ class DACo(_Detector):
         new_codes = np.concatenate([self._new[1][kept], codes]).astype(np.int32)
         self._new = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype), new_codes
         self.reference_ = reference_for(self.bank_, self.config_, self._sessions, self._new)
-        self._warn_of_floor()
+        self._warn_of_rate()
         return self
 
     def _fitted(self) -> DACo:
         check_is_fitted(self, "bank_")
         return self
 
-    def _warn_of_floor(self) -> None:
-        smallest = self.reference_.smallest_rates()
-        name, floor = max(smallest.items(), key=lambda item: item[1])
-        if self.false_alarm_rate < floor * (1 - 1e-9):
-            warnings.warn(
-                f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
-                f"rate that the {self.reference_.sizes[name]} clips of domain {name!r} support; "
-                "the threshold there is extrapolated. Calibrate with more new normals.",
-                DacoWarning,
-                stacklevel=4,
-            )
+    def _warn_of_rate(self) -> None:
+        for caution in self.reference_.cautions(self.false_alarm_rate):
+            warnings.warn(caution, DacoWarning, stacklevel=4)
 
 
 class LabelFreeSearch(_Detector):

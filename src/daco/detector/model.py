@@ -6,7 +6,6 @@ removing normals, calibrating with new ones, or changing the rate makes another 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,6 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import RECOMMENDED_CONFIG, WHY_RECOMMENDED, ScoreConfig
-from daco.text import quantity
 from daco.validation import Float64s, as_float32
 from daco.version import __version__
 
@@ -322,14 +320,7 @@ class MachineModel:
 
     def cautions(self) -> tuple[str, ...]:
         """A sentence for each domain whose reference scores are too few for the rate."""
-        rate, needed = self.false_alarm_rate, math.ceil(1 / self.false_alarm_rate - 1 - 1e-9)
-        return tuple(
-            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
-            f"{quantity(self.reference.sizes[name], 'clip')} of {name} can support: the threshold "
-            f"is extrapolated. Calibrate with {needed} new normals of {name} or more."
-            for name, smallest in self.reference.smallest_rates().items()
-            if rate < smallest * (1 - 1e-9)
-        )
+        return self.reference.cautions(self.false_alarm_rate)
 
     def basis_sentence(self) -> str:
         """The origin of the reference scores in words."""

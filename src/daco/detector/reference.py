@@ -6,6 +6,7 @@ p-value is at most the false-alarm rate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -174,6 +175,17 @@ class ReferenceScores:
             pooled = PRIOR_CLIPS / (sizes.sum() + 1)
             floors = (sizes * floors + pooled) / (sizes + PRIOR_CLIPS)
         return dict(zip(self.domains, floors.tolist(), strict=True))
+
+    def cautions(self, rate: float) -> tuple[str, ...]:
+        """A sentence for each domain whose scores are too few for the rate."""
+        needed = math.ceil(1 / rate - 1 - 1e-9)
+        return tuple(
+            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
+            f"{quantity(self.sizes[name], 'clip')} of {name} can support: the threshold is "
+            f"extrapolated. Calibrate with {needed} new normals of {name} or more."
+            for name, smallest in self.smallest_rates().items()
+            if rate < smallest * (1 - 1e-9)
+        )
 
     def shifted(self, shifts: Mapping[Any, float]) -> ReferenceScores:
         """Scores of each domain moved up by a number of its standard deviations."""

@@ -76,7 +76,7 @@ MACHINES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:false_alarm_rate")
+@pytest.mark.filterwarnings("ignore:A false-alarm rate")
 @pytest.mark.parametrize("name", MACHINES)
 def test_fit_select_study_and_search_agree_on_identical_clips(name):
     X, domains = MACHINES[name]()
