@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -251,6 +251,16 @@ def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str
     if not config.base.is_vote:
         config = replace(config, base=base)
     return config, {base.label: scorer}
+
+
+def without_tables(configs: Sequence[ScoreConfig], tables: Collection[str]) -> list[ScoreConfig]:
+    """The configurations that can score any clip: no table of scores, and no vote that counts one.
+
+    >>> [each.name for each in without_tables(parse_grid(["raw-k1", "vote", "ext-a"]), {"a"})]
+    ['raw-k1']
+    """
+    able = (c for c in configs if c.base.label not in tables)
+    return [config for config in able if not (tables and config.base.is_vote)]
 
 
 def _class_name(scorer: Any) -> str:

@@ -95,19 +95,20 @@ def test_sessions_are_scored_by_detectors_that_have_not_seen_them():
 
 def test_a_search_compares_names_detectors_and_tables():
     own = np.linalg.norm(X - X.mean(axis=0), axis=1)
-    pool = ["raw-k1", "conf-soft-m0-k1", OneClassSVM(), {"mine": own}]
+    pool = ["raw-k1", "conf-soft-m0-k1", "vote", OneClassSVM(), {"mine": own}]
     search = LabelFreeSearch(pool, n_splits=20).fit(X, domains=DOMAINS)
     results = search.results_.set_index("config")
-    assert len(results) == 16
+    assert len(results) == 17
     # a score whose domains differ is balanced by its quantile maps
     for base in ("ext-OneClassSVM", "ext-mine"):
         assert (
             results.loc[f"conf-soft-m0-{base}", "criterion"] < results.loc[base, "criterion"] - 0.1
         )
-    # the veto judges detectors, and not tables, which cannot score pseudo-anomalies
+    # the veto judges detectors; tables, and votes that count them, cannot score pseudo-anomalies
     assert np.isfinite(results.loc["ext-OneClassSVM", "pseudo_score"])
-    assert np.isnan(results.loc["ext-mine", "pseudo_score"])
-    assert not results.loc["ext-mine", "vetoed"]
+    for name in ("ext-mine", "vote"):
+        assert np.isnan(results.loc[name, "pseudo_score"])
+        assert not results.loc[name, "vetoed"]
     assert search.predict(FAULTS).shape == (40,)
 
 
