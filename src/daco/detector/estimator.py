@@ -328,7 +328,8 @@ class LabelFreeSearch(_Detector):
     ) -> Self:
         """Compare the pool on the normal clips ``X``; ``y`` is ignored.
 
-        ``groups`` are the recording sessions of the clips, for ``best_detector_``.
+        ``groups`` are the recording sessions of the clips: the criterion holds them out as a whole,
+        and ``best_detector_`` uses them as :meth:`DACo.fit` does.
         """
         import pandas as pd
 
@@ -336,6 +337,7 @@ class LabelFreeSearch(_Detector):
         require_rate(self.false_alarm_rate)
         pool, scorers = parse_pool(blind_pool() if self.configs is None else self.configs)
         rows, views = self._joined(X)
+        sessions = parse_sessions(groups, len(rows))
         bank = NormalBank(rows, domains, bands=views, scorers=scorers)
         choice = choose_config(
             rows,
@@ -346,6 +348,7 @@ class LabelFreeSearch(_Detector):
             seed=self.seed,
             veto=self.veto,
             bank=bank,
+            sessions=sessions,
         )
         criterion = spread = rank = pseudo = np.full(len(pool), np.nan)
         if choice.balance is not None:
@@ -370,7 +373,7 @@ class LabelFreeSearch(_Detector):
         best = ScoreConfig.parse(self.best_config_)
         scorer = scorers or None if best.base.is_vote else scorers.get(best.base.label)
         detector = DACo(best.name, self.false_alarm_rate, self.bands, scorer)
-        self.best_detector_ = detector._fit_bank(bank, best, parse_sessions(groups, len(rows)))
+        self.best_detector_ = detector._fit_bank(bank, best, sessions)
         as_given = rows if is_by_view(X) else X
         validate_data(self.best_detector_, as_given, reset=True, skip_check_array=True)
         self.domains_ = bank.domains

@@ -203,16 +203,18 @@ class MachineModel:
         embeddings = as_float32(rows, "X")
         require_bank_size(len(embeddings))
         bank = NormalBank(embeddings, domains, bands=views)
+        sessions = parse_sessions(groups, len(embeddings))
         selection = None
         if config == AUTO and len(bank.views) == 1:
-            choice = choose_config(embeddings, domains, bands=bank.bands, bank=bank)
+            choice = choose_config(
+                embeddings, domains, bands=bank.bands, bank=bank, sessions=sessions
+            )
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config in (AUTO, RECOMMENDED):
             name, reason = RECOMMENDED_CONFIG, WHY_RECOMMENDED
         else:
             name, reason = require_usable(config), "named by the user"
         given = dict(provenance or {})
-        sessions = parse_sessions(groups, len(embeddings))
         model = cls(
             machine=machine,
             config=name,
