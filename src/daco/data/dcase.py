@@ -113,7 +113,7 @@ class FolderMeaning:
 
 
 def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
-    """Machines and their sections, or ids, in the development and evaluation sets of a year.
+    """List the machines of a year and their sections, or ids, in both sets.
 
     >>> sorted(machine_sections(2020)["eval"])[:4]
     [('ToyCar', '05'), ('ToyCar', '06'), ('ToyCar', '07'), ('ToyConveyor', '04')]
@@ -133,7 +133,7 @@ def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
 
 
 def parse_name(name: str) -> ClipName | None:
-    """The fields of a DCASE file name, or None where it is no such name.
+    """Parse a DCASE file name; return None for any other name.
 
     >>> parse_name("section_00_source_normal_0035_weight15_BckgF.wav").domain
     'source'

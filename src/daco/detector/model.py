@@ -171,7 +171,7 @@ class MachineModel:
         groups: Sequence[str] | None = None,
         ranges: Mapping[str, Any] | None = None,
     ) -> MachineModel:
-        """The model of normal clips.
+        """Fit a model to normal clips.
 
         Parameters
         ----------
@@ -317,11 +317,11 @@ class MachineModel:
         )
 
     def expected_rates(self) -> dict[str, tuple[float, float]]:
-        """The false-alarm rates between which new recordings are expected, by domain."""
+        """Estimate the range of false-alarm rates on new recordings, by domain."""
         return expected_rates(self.bank, self.config, self.reference, self.false_alarm_rate)
 
     def cautions(self) -> tuple[str, ...]:
-        """A sentence for each domain whose reference scores are too few for the rate."""
+        """Warn, in a sentence each, about domains with too few reference scores."""
         rate, needed = self.false_alarm_rate, math.ceil(1 / self.false_alarm_rate - 1 - 1e-9)
         return tuple(
             f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
@@ -332,26 +332,26 @@ class MachineModel:
         )
 
     def basis_sentence(self) -> str:
-        """The origin of the reference scores in words."""
+        """Describe where the reference scores come from."""
         return basis_in_words(self.basis)
 
     def at_rate(self, rate: float) -> MachineModel:
-        """The same detector with another false-alarm rate; no refit."""
+        """Return the same detector with another false-alarm rate, without a refit."""
         require_rate(rate)
         return replace(self, false_alarm_rate=float(rate)).with_bank(self.bank)
 
     def with_bank(self, bank: NormalBank) -> MachineModel:
-        """The model itself, with a bank of its normals that is already computed."""
+        """Use a bank of the normals that is already computed; return the model itself."""
         self.__dict__["bank"] = bank  # where cached_property looks: distances are kept
         return self
 
     def to_bytes(self) -> bytes:
-        """The content of a model file."""
+        """Return the content of a model file."""
         return modelfile.encode(vars(self))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> MachineModel:
-        """The model in the content of a file, checked."""
+        """Check the content of a model file and return its model."""
         values, sha256 = modelfile.decode(content)
         model = cls(**values)
         model.__dict__["sha256"] = sha256

@@ -81,7 +81,7 @@ def evaluate_scores(
     year: int | None = None,
     partial: bool = False,
 ) -> Evaluation:
-    """Official metrics of the score files in a folder.
+    """Compute the official metrics of the score files in a folder.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ class LabelFreeSelection:
     basis: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return {"schema": 1, "default": DEFAULT_CONFIG, **asdict(self)}
 
 

@@ -76,7 +76,7 @@ class Choice:
         return None if self.floor is None else self.floor.sd
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON, as a model file keeps it."""
+        """Return plain JSON, as a model file keeps it."""
         return {
             "pool": [{"config": name, "criterion": c} for name, c in self.criterion.items()],
             "floor": None if self.floor is None else self.floor.mean,

@@ -91,7 +91,7 @@ class Balance:
         return np.array([total / whole for total in self.exact()])
 
     def exact(self) -> list[int]:
-        """The criterion as integers over one common denominator, for comparisons."""
+        """Return the criterion as integers over one common denominator, for comparisons."""
         factors = [self._common // int(d) for d in self.denominators]
         totals = self.counts.sum(axis=1)
         return [sum(int(t) * f for t, f in zip(row, factors, strict=True)) for row in totals]
@@ -101,7 +101,7 @@ class Balance:
         return lcm(*(int(d) for d in self.denominators))
 
     def best(self) -> int:
-        """Index of the smallest criterion; an exact tie falls to the first in the grid."""
+        """Find the smallest criterion; an exact tie goes to the first in the grid."""
         exact = self.exact()
         return exact.index(min(exact))
 
@@ -119,7 +119,16 @@ def ks_denominators(domain_starts: Indices) -> NDArray[np.int64]:
 
 
 def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
-    """Two-sample Kolmogorov-Smirnov distance of two score samples.
+    """Compute the two-sample Kolmogorov-Smirnov distance of two score samples.
+
+    Parameters
+    ----------
+    a, b : array-like of shape (n,) and (m,)
+        Scores.
+
+    Returns
+    -------
+    float between 0 and 1
 
     Examples
     --------
@@ -159,9 +168,18 @@ def ks_counts(a: Array, b: Array) -> Array:
 
 
 def uniformity_ks(scores: Array) -> Array:
-    """KS distance to the uniform distribution on [0, 1] along the last axis.
+    """Compute the KS distance to the uniform distribution on [0, 1], last axis.
 
     It measures how far calibrated normal scores of one domain are from uniform.
+
+    Parameters
+    ----------
+    scores : array-like of shape (..., n)
+        Calibrated scores, between 0 and 1.
+
+    Returns
+    -------
+    array of shape (...)
     """
     scores = as_array(scores)
     K, n = kernels(scores), scores.shape[-1]
@@ -191,7 +209,7 @@ def h0_floor(
     *,
     reuse_clips: bool = False,
 ) -> Floor:
-    """The criterion's floor for held-out sample sizes, by simulation.
+    """Simulate the criterion of domains that do not differ, for held-out sample sizes.
 
     With 495 source and 5 target clips held out the mean is 0.36: a criterion near that
     cannot be improved, and differences much below ``sd`` are noise.

@@ -103,7 +103,7 @@ class Adaptation:
         return cls(**{**state, "healthy": tuple(HealthyClip(*each) for each in state["healthy"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return asdict(self)
 
     def reference(self, model: ReferenceScores) -> ReferenceScores:
