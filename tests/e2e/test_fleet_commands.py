@@ -110,8 +110,10 @@ def test_many_machines_take_a_line_each(tmp_path):
     words = " ".join(text.split())
     assert f"{MACHINES} models, " in words
     assert "caution" not in words
-    few = run("fit", fleet(tmp_path / "f.parquet", 2), "--out", tmp_path / "few").stdout
-    assert few.count("false alarms on new recordings") == 2
+    few = [fleet(tmp_path / "f.parquet", 2), "--out", tmp_path / "few"]
+    assert run("fit", *few).stdout.count("false alarms on new recordings") == 2
+    assert "2 models were replaced." in run("fit", *few).stdout
+    assert len(list((tmp_path / "few").glob("*.daco.previous"))) == 2
 
 
 def test_a_caution_about_many_machines_is_one_sentence(tmp_path):
@@ -140,12 +142,12 @@ def test_one_machine_alone_says_what_is_wrong_with_it(tmp_path):
 
 
 def test_models_are_written_while_others_are_being_fitted(tmp_path, monkeypatch):
-    def full_from_the_third_on(self, path):
+    def full_from_the_third_on(path, content):
         if path.name == "machine-02.daco":
             raise DataError("full")
         path.write_bytes(b"")
 
-    monkeypatch.setattr(MachineModel, "save", full_from_the_third_on)
+    monkeypatch.setattr("daco.files.atomic.replace_file", full_from_the_third_on)
     table = fleet(tmp_path / "e.parquet", 5)
     assert str(refused("fit", table, "--out", tmp_path / "models")) == "full"
     assert len(bytes_of(tmp_path / "models")) == 2
