@@ -41,7 +41,7 @@ format: $(READY)
 docs: $(VENV)/.docs  ## the manual, in docs/_build/html
 	rm -rf docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
-	$(BIN)/python -m pytest -q docs/test_manual.py
+	$(BIN)/python -m pytest -q docs/test_built_manual.py
 	@echo docs/_build/html/index.html
 
 dist: $(VENV)/.dist  ## wheel and source archive in dist/, checked in a new environment

@@ -74,10 +74,23 @@ def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     text = " ".join(result.stdout.split())
     assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
     assert "from 21 new recordings of" in text
+    assert "caution" not in text
     assert all(len(line) <= 80 for line in result.stdout.replace(str(tmp_path), "").splitlines())
     assert "from 21 new recordings of" in " ".join(ok("inspect", model).stdout.split())
     scored = ok("score", model, tmp_path / "new", "--json").stdout
     assert '"basis": "from 21 new recordings of' in scored
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_many_recordings_unlike_the_normals_are_a_caution(model, tmp_path, count):
+    """Two are too few: of a healthy machine, both may be anomalous."""
+    for index in range(count):
+        hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, wobble=12.0)
+    text = " ".join(ok("calibrate", model, tmp_path / "other", "--domain", "day").stdout.split())
+    assert f"Before, {count} of them were anomalous." in text
+    caution = f"{count} of {count} recordings were anomalous before, where 20 % would be usual."
+    assert (caution in text) == ("Check that they are recordings of this machine" in text)
+    assert (caution in text) == (count == 12)
 
 
 def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):

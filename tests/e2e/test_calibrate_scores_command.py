@@ -88,6 +88,13 @@ def test_weights_of_the_table_calibrate_its_scores(tables):
         np.testing.assert_allclose(file.values, expected.scores[:, 0], rtol=1e-12)
 
 
+def test_the_columns_of_the_criterion_are_the_candidates(tables, monkeypatch):
+    monkeypatch.setattr("daco.method.config._STRENGTHS", (0, 5))
+    printed = said("calibrate-scores", "own.csv", "other.parquet")
+    value = r" \d\.\d+" * 4
+    assert re.search(f"criterion as given m0 m5 zscore .* own{value} other{value} ", printed)
+
+
 def test_embeddings_give_the_domain_weights(tables):
     printed = said("calibrate-scores", "own.csv", "--embeddings", "emb.parquet", "--out", "out")
     vectors = EmbeddingTable.read("emb.parquet").select(machine="pump").matrix()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections import Counter
@@ -57,6 +58,50 @@ def test_a_page_of_the_interface_starts_with_an_example(page):
     first = re.search(r"^(```.*|## .*)$", page.read_text(encoding="utf-8"), re.M)
     assert first is not None
     assert first[0] == "```python"
+
+
+def interface():
+    """The functions and classes that the pages of the interface document, as (module, name)."""
+    for page in PAGES:
+        module = ""
+        text = page.read_text(encoding="utf-8")
+        for kind, name in re.findall(r"^\.\. auto(\w+):: ([\w.]+)$", text, re.M):
+            if kind == "module":
+                module = name
+            else:
+                yield module, name
+
+
+def described(module, name):
+    """What is documented at a name: itself, and the methods of a class."""
+    found = getattr(importlib.import_module(module), name)
+    yield found
+    if inspect.isclass(found):
+        for method, value in vars(found).items():
+            if not method.startswith("_") and callable(getattr(value, "__func__", value)):
+                yield getattr(found, method)
+
+
+def test_the_interface_has_no_constants():
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    whole = re.findall(r"automodule:: ([\w.]+)\n   :members:", pages)
+    assert set(whole) == {"daco.detector.estimator", "daco.errors"}  # classes, and nothing else
+    for module, name in interface():
+        assert callable(getattr(importlib.import_module(module), name)), name
+
+
+NO_VERB = (
+    r"(The|An?|What|Whether|How|Which|For|Where|Plain|One|Some|Every|Everything|Names?|`+|\d)\b"
+)
+
+
+@pytest.mark.parametrize(("module", "name"), [*interface()])
+def test_the_first_line_of_a_function_starts_with_a_verb(module, name):
+    for function in described(module, name):
+        first = (inspect.getdoc(function) or "").partition("\n")[0]
+        assert first.endswith("."), function
+        if not inspect.isclass(function):
+            assert not re.match(NO_VERB, first), first
 
 
 def test_every_term_of_the_glossary_is_used_in_the_manual():

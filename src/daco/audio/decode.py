@@ -188,7 +188,7 @@ def read_audio(
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
 ) -> Float32s:
-    """The waveform of a recording that a network is given, at its native length.
+    """Read a recording as the waveform that a network gets, at its full length.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def read_audio(
 
 
 def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
-    """What the header of a recording declares, after the checks that need no decoding."""
+    """Read the header of a recording and check size, length, rate and channels."""
     path = parse_location(path)
     with naming(path), _open(path, b"", limits) as file:
         seconds = file.frames / file.samplerate
@@ -214,7 +214,15 @@ def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
 
 
 def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr") -> Float32s:
-    """Waveforms, (n,) or (channels, n), at another rate; `resampler` as of `Decoder`."""
+    """Resample waveforms.
+
+    Parameters
+    ----------
+    waves : float32 array of shape (n,) or (channels, n)
+    rate, new_rate : int
+        Sample rates in Hz, before and after.
+    resampler : {"soxr", "polyphase"}
+    """
     if resampler not in ("soxr", "polyphase"):
         raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")
     if rate == new_rate:

@@ -30,7 +30,7 @@ _FAR_POWER_FLOOR = 1e-12
 
 
 def parse_channel(text: str | int) -> int | str:
-    """The channel policy a user typed, in its one spelling.
+    """Check a channel policy and return it in its standard spelling.
 
     ``0``, ``1``, ...
         That channel; ``near`` is 0 and ``far`` is 1.
@@ -92,7 +92,7 @@ def require_channels(policy: int | str, channels: int) -> None:
 
 
 def apply_channel(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
-    """What the network is given of one clip: a waveform, or both where embeddings are subtracted.
+    """Apply a channel policy to one clip; return one waveform, or near and far ones.
 
     `waves` is the channel that the policy asks for, (n,), or near and far microphone, (2, n), if
     it `needs_both`. A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, which at 16 kHz

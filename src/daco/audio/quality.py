@@ -67,7 +67,7 @@ class Quality(TypedDict):
 
 
 def quality_of(sound: Sound) -> Quality:
-    """Rate, length and problems of a recording, as decoded."""
+    """Measure rate, length and problems of a recording, as decoded."""
     near, *far = sound.native if sound.native.ndim == 2 else [sound.native]
     reasons = [
         *sound_reasons(near, *loudness(near)),

@@ -32,7 +32,7 @@ _KEPT = 1024  # frames whose spectra are kept, 8 MiB
 
 
 def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Float32s:
-    """The near microphone without the part that is coherent with the far one over the clip.
+    """Remove what is coherent with the far microphone from the near one.
 
     Both are divided by their joint peak / 0.9. Each frequency of the far one is weighted by the
     complex gain of `far_gain` and subtracted; the result has the level of the input. Both have
@@ -65,7 +65,7 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
 
 
 def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WINDOW) -> Float32s:
-    """The near microphone with the magnitudes of the far one subtracted from its own.
+    """Subtract the magnitudes of the far microphone from those of the near one.
 
     ``|Y| = |C| - |F|`` where the near spectrum C is the larger, else ``0.1 |C|``, frame by frame
     and frequency by frequency, with the phase of C. Parameters and errors as `least_squares`.

@@ -31,7 +31,7 @@ def load(
     precision: str = "fp32",
     sample_rate: int | None = None,
 ) -> Backbone:
-    """A frozen network, ready to embed.
+    """Load a frozen network that embeds waveforms.
 
     Parameters
     ----------

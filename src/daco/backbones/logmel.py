@@ -86,7 +86,7 @@ class LogMel(Backbone):
         return RECOMMENDED_VIEWS
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Several readouts of the same clips; the bands are computed once."""
+        """Compute several readouts of the same clips; the bands are computed once."""
         for readout in readouts:
             self.check_readout(readout)
         checked = self.float_waveforms(waveforms)
@@ -108,7 +108,7 @@ class LogMel(Backbone):
         return np.asarray(pool(grid.reshape(shape), readout, frame_rate=self.frame_rate))
 
     def grid(self, waveforms: Any) -> Float32s:
-        """Log-mel bands in decibels, (B, frames, 128, 1) float32."""
+        """Compute log-mel bands in decibels, (B, frames, 128, 1) float32."""
         return np.ascontiguousarray(self._bands(self.float_waveforms(waveforms)))
 
     def _bands(self, waveforms: Float32s) -> Float32s:

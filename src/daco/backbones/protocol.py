@@ -83,24 +83,24 @@ class Backbone:
         return (self.default_readout,)
 
     def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
-        """The readouts that are meant by these names; the default one by none."""
+        """Return the readouts that these names stand for; no name stands for the default."""
         return tuple(readouts or (self.default_readout,))
 
     def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
-        """For each of `networks`, its own readout of each of these."""
+        """Return, for each of `networks`, its own readout of each of these."""
         return [{name: name for name in readouts}]
 
     def embed(self, waveforms: Any, readout: str | None = None) -> Float32s:
-        """One vector per clip, (clips, dim)."""
+        """Embed clips into one vector each, (clips, dim)."""
         name = self.default_readout if readout is None else readout
         return self.embed_many(waveforms, [name])[name]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Several readouts of one forward pass."""
+        """Compute several readouts in one forward pass."""
         raise NotImplementedError
 
     def grid(self, waveforms: Any) -> Float32s:
-        """Features before any pooling, (clips, time, frequency, dim)."""
+        """Compute the features before pooling, (clips, time, frequency, dim)."""
         raise NotImplementedError
 
     def check_readout(self, name: str) -> None:
@@ -112,7 +112,7 @@ class Backbone:
             )
 
     def bands(self, readout: str) -> int:
-        """Equal parts, one per frequency band, of the vectors of a readout; 1 for none."""
+        """Count the frequency bands that a readout keeps apart; 1 if it keeps none."""
         return 1
 
     def check_waveforms(self, shape: Sequence[int], dtype: Any, *, allowed: bool) -> None:
@@ -132,7 +132,7 @@ class Backbone:
             )
 
     def float_waveforms(self, waveforms: Any) -> Float32s:
-        """Checked waveforms as finite float32 of NumPy, whatever they came as."""
+        """Check waveforms and return them as finite float32 arrays of NumPy."""
         if hasattr(waveforms, "detach"):
             waveforms = waveforms.detach().cpu().numpy()
         array = np.asarray(waveforms)

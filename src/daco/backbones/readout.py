@@ -78,7 +78,7 @@ class Readout:
 def parse_readout(
     name: str, names: Sequence[str] = READOUTS, *, depth: int | None = None, owner: str = "A grid"
 ) -> Readout:
-    """The readout of that name; every name has one spelling.
+    """Parse the name of a readout; every readout has one name.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _nearest(name: str, names: Sequence[str], depth: int | None) -> str | None:
 
 
 def pool(grid: Any, name: str, *, frame_rate: float | None = None) -> Any:
-    """One float32 vector per clip, from a grid of NumPy or torch, returned as the same kind.
+    """Pool a grid of features, of NumPy or torch, into one float32 vector per clip.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ class Networks(Backbone):
         return self._networks
 
     def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
-        """Names of views; a network that none of them names has its default views."""
+        """Return names of views; a network that none of them names has its default views."""
         named: dict[Backbone, list[str]] = {network: [] for network in self.networks}
         for name in readouts:
             network, readout = self._parsed(name)
@@ -55,7 +55,7 @@ class Networks(Backbone):
         )
 
     def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
-        """For each network, its own readout of each of its views."""
+        """Return, for each network, its own readout of each of its views."""
         parsed = {name: self._parsed(name) for name in readouts}
         return [
             {name: readout for name, (owner, readout) in parsed.items() if owner is network}
@@ -63,7 +63,7 @@ class Networks(Backbone):
         ]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Views of the same clips; `waveforms` has an array for each network, at its rate."""
+        """Compute views of the same clips; `waveforms` has an array per network."""
         vectors: dict[str, Float32s] = {}
         for network, waves, share in zip(
             self.networks, waveforms, self.shares(readouts), strict=True
@@ -78,7 +78,7 @@ class Networks(Backbone):
         self._parsed(name)
 
     def bands(self, readout: str) -> int:
-        """Equal parts, one per frequency band, of the vectors of a view; 1 for none."""
+        """Count the frequency bands that a view keeps apart; 1 if it keeps none."""
         network, own = self._parsed(readout)
         return network.bands(own)
 

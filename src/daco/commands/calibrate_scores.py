@@ -74,7 +74,7 @@ def calibrate_scores(
     configs = results[keys[0]][2].configs
     if use not in (None, *configs):
         raise InputError(f"{use!r} is not among the candidates: {name_list(configs, 50)}.")
-    _show(console, systems, choice)
+    _show(console, choice)
     if use is not None:
         console.write(f"Used instead, because of --config: {use}.")
     use = use or choice.config
@@ -154,12 +154,19 @@ def _choose(results: Sequence[CalibratedScores]) -> Choice:
     return choose(known[0].criterion, criterion, floor, default=results[0].configs[1])
 
 
-def _show(console: Output, systems: Iterable[str], choice: Choice) -> None:
-    if choice.criterion:
-        table = new_table(["criterion"], ["as given", "m0", "m10", "m30", "m100", "m300", "zscore"])
-        values = [f"{value:.3f}" for value in choice.criterion.values()]
-        for row, name in enumerate(systems):
-            table.add_row(Text(name), *values[7 * row : 7 * row + 7])
+def _show(console: Output, choice: Choice) -> None:
+    from daco.method.config import ScoreConfig
+
+    rows: dict[str, dict[str, str]] = {}
+    for name, value in choice.criterion.items():
+        config = ScoreConfig.parse(name)
+        strength = f"m{config.prior_strength:g}" if config.calibration == "conf" else None
+        heading = strength or config.calibration or "as given"
+        rows.setdefault(config.base.label, {})[heading] = f"{value:.3f}"
+    if rows:
+        table = new_table(["criterion"], [*next(iter(rows.values()))])
+        for label, values in rows.items():
+            table.add_row(Text(label), *values.values())
         console.print(table)
     console.write(f"Choice without labels: {choice.config}; {choice.reason}.")
 

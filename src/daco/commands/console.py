@@ -24,6 +24,7 @@ from daco.text import quantity
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.normals import Skipped
+    from daco.files.remote import Location
 
 _UNLIMITED = 1_000_000
 _SHOWN = 20
@@ -159,6 +160,18 @@ def show_basis(console: Output, model: MachineModel) -> None:
     console.write(f"{rate}, estimated {model.basis_sentence()}.")
     if any(each["kind"] == "training" for each in model.basis.values()):
         console.write("Run daco calibrate with 25 new normal recordings of each domain to fix it.")
+
+
+def show_replaced(console: Output, kept: Sequence[Location]) -> None:
+    """Print where replaced models are kept."""
+    if len(kept) == 1:
+        console.write(
+            f"The previous model is kept as {kept[0].name}. daco update --undo restores it."
+        )
+    elif kept:
+        console.write(
+            f"{len(kept)} models were replaced. The previous ones are kept as *{kept[0].suffix}."
+        )
 
 
 def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 0) -> None:

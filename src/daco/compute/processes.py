@@ -38,11 +38,26 @@ def worker_pool(
     address: str | None = None,
     modules: Sequence[str] = (),
 ) -> Iterator[Executor | None]:
-    """Worker processes, one per core by default; None for one worker: work in this process.
+    """Start worker processes, one per core by default; None for one worker.
 
     With the engine ``ray``, tasks on the cluster at `address`. Local processes are joblib's,
     because Python's own would run the caller's script again. They import `modules` at once, while
     the caller reads its data.
+
+    Parameters
+    ----------
+    workers : int or None
+        Number of processes; None is one per core.
+    engine : {"local", "ray"}
+    address : str, optional
+        Of the Ray cluster.
+    modules : sequence of str
+        Imported by each process when it starts.
+
+    Yields
+    ------
+    executor : Executor or None
+        None if there is one worker: `outcomes` then works in this process.
     """
     if workers is not None and workers < 1:
         raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
@@ -84,12 +99,27 @@ def workers_for(machines: int, workers: int | None, engine: str) -> int | None:
 def outcomes(
     pool: Executor | None, work: Callable[..., Result], items: Iterable[tuple[Key, tuple[Any, ...]]]
 ) -> Iterator[tuple[Key, Result | DacoError]]:
-    """The result of `work` for each item's arguments, or the DacoError it raises, as they finish.
+    """Yield the result of `work`, or the DacoError that it raises, for each item.
 
     Items are taken one after the other as workers become free, so that those of all machines need
     not be in memory at once. A killed process ends the whole work: what killed it, such as a lack
     of memory, would do so again.
 
+    Parameters
+    ----------
+    pool : Executor or None
+        As of `worker_pool`.
+    work : callable
+    items : iterable of (key, arguments)
+
+    Yields
+    ------
+    key : object
+    result : object or DacoError
+        Pairs come in the order in which they finish.
+
+    Examples
+    --------
     >>> list(outcomes(None, divmod, [("a", (7, 2)), ("b", (9, 4))]))
     [('a', (3, 1)), ('b', (2, 1))]
     """

@@ -245,7 +245,7 @@ def cluster_error(error: BaseException) -> BaseException:
 
 @contextmanager
 def ray_pool(workers: int | None, address: str | None) -> Iterator[RayExecutor]:
-    """An executor on the cluster at an address, see `connection`."""
+    """Return an executor on the Ray cluster at an address, see `connection`."""
     with connection(address) as ray:
         require_node(ray, 1)
         with RayExecutor(ray, workers) as pool:

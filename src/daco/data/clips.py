@@ -95,19 +95,19 @@ class ClipTable:
         return tuple(dict.fromkeys(clip.machine for clip in self.clips))
 
     def by_machine(self) -> dict[tuple[int | None, str], ClipTable]:
-        """One table per year and machine: a name used in two years is two machines."""
+        """Split into one table per year and machine."""
         return {key: ClipTable(self.root, clips) for key, clips in group_clips(self).items()}
 
     def paths(self) -> list[Location]:
-        """Paths of the recordings."""
+        """List the paths of the recordings."""
         return [self.root / clip.path for clip in self.clips]
 
     def columns(self) -> dict[str, list[Any]]:
-        """The table as one list per column of :data:`COLUMNS`."""
+        """Return the table as one list per column of :data:`COLUMNS`."""
         return {name: [getattr(clip, name) for clip in self.clips] for name in COLUMNS}
 
     def select(self, **equal: Any) -> ClipTable:
-        """The clips whose columns have these values, such as ``select(machine="fan")``."""
+        """Select clips by the values of columns, such as ``select(machine="fan")``."""
         for name in equal:
             if name not in COLUMNS:
                 raise InputError(f"A clip has no column {name!r}.{suggestion(name, COLUMNS)}")
@@ -116,7 +116,7 @@ class ClipTable:
         return ClipTable(self.root, tuple(chosen))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The table as a DataFrame; unknown years and labels are ``<NA>``."""
+        """Return the table as a DataFrame; unknown years and labels are ``<NA>``."""
         import pandas as pd
 
         return pd.DataFrame(self.columns()).astype({"year": "Int64", "label": "Int64"})
@@ -147,7 +147,7 @@ def machine_title(year: int | None, machine: str) -> str:
 
 
 def find_oddities(clips: Sequence[Clip]) -> list[str]:
-    """The problems that any table can have, machine by machine."""
+    """Describe problems of a table in sentences, machine by machine."""
     groups = group_clips(clips)
     years: dict[str, list[str]] = defaultdict(list)
     for year, machine in groups:

@@ -113,7 +113,7 @@ class FolderMeaning:
 
 
 def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
-    """Machines and their sections, or ids, in the development and evaluation sets of a year.
+    """List the machines of a year and their sections, or ids, in both sets.
 
     >>> sorted(machine_sections(2020)["eval"])[:4]
     [('ToyCar', '05'), ('ToyCar', '06'), ('ToyCar', '07'), ('ToyConveyor', '04')]
@@ -133,7 +133,7 @@ def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
 
 
 def parse_name(name: str) -> ClipName | None:
-    """The fields of a DCASE file name, or None where it is no such name.
+    """Parse a DCASE file name; return None for any other name.
 
     >>> parse_name("section_00_source_normal_0035_weight15_BckgF.wav").domain
     'source'
@@ -182,6 +182,15 @@ def year_of_names(paths: Iterable[str]) -> int | None:
         if name.label is None or folder in ("source_test", "target_test"):
             return 2021
     return None
+
+
+def year_of_folders(parts: Sequence[str]) -> int | None:
+    """The year of the nearest folder that names one; the last part is the nearest.
+
+    >>> year_of_folders(("data", "dcase2021", "dev_data", "fan"))
+    2021
+    """
+    return next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
 
 
 def clip_years(
@@ -301,7 +310,7 @@ def named_clip(path: str, name: ClipName, where: FolderMeaning, year: int | None
 def folder_meaning(root: Location, folder: str) -> FolderMeaning:
     """Split and machine of the nearest folders, the year of any above."""
     parts = [*root.parts, *PurePosixPath(folder).parts]
-    year = next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
+    year = year_of_folders(parts)
     split = machine = None
     last = len(parts) - 1
     if parts[last] in _SPLIT_FOLDERS:

@@ -62,7 +62,7 @@ class _Truth(NamedTuple):
 
 
 def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str]) -> list[Clip]:
-    """The clips, with labels, domains and attributes for the test clips that have no label.
+    """Add labels, domains and attributes to the test clips that have no label.
 
     `truth` is a checkout of the official evaluator, with ``ground_truth_data``,
     ``ground_truth_domain`` (from 2022 on) and, if wanted, ``ground_truth_attributes``; or a list

@@ -72,19 +72,19 @@ class StoredTable:
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
     def bands(self, readout: str | None = None) -> Bands:
-        """Equal parts of a readout's vectors, one per frequency band; views of several."""
+        """Count the frequency bands of a readout; for several views, return how they divide."""
         return self.first.bands(readout)
 
     def origin(self, readout: str | None = None) -> dict[str, str]:
-        """Network, weights, readout and so on that vectors were made with, where it is known."""
+        """Return network, weights and readout of the vectors, as far as they are known."""
         return self.first.origin(readout)
 
     def dim(self, readout: str | None = None) -> int:
-        """Values of a vector."""
+        """Count the values of a vector."""
         return int(self.first.matrix(readout).shape[1])
 
     def require_unchanged(self) -> None:
-        """An error where the file is not the one that was opened any more."""
+        """Raise a `DataError` if the file has changed since it was opened."""
         with naming_file(self.path):
             now = _stamp(self.path)
         if now != self.stamp:
@@ -94,7 +94,7 @@ class StoredTable:
             )
 
     def rows(self, wanted: Indices, readout: str | None = None) -> Float32s:
-        """Vectors of some clips, (len(wanted), D) float32, in the order asked for, and checked.
+        """Read and check the vectors of some clips, (len(wanted), D) float32, in that order.
 
         Row groups without such clips are passed over; of the others, a part is in memory at a
         time.
@@ -127,11 +127,10 @@ class StoredTable:
 
 
 def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
-    """A Parquet file as a table of its clip columns; vectors are read when asked for.
+    """Open a Parquet file and read its clips; vectors are read on request.
 
-    Attributes and sessions of clips are left out: nothing that reads machines one by one needs
-    them, and attributes take more memory than all other columns. ``further`` are columns of one's
-    own to keep.
+    Attributes and sessions of clips are left out, because attributes take more memory than all
+    other columns; ``further`` are columns to keep.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -148,9 +147,11 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
         stamp = _stamp(path)
         require_table(file)
         names = file.schema_arrow.names
-        wanted = [name for name in COLUMNS if name not in ("attributes", "session")]
+        left_out = {"attributes", "session"} - set(further)
+        wanted = [name for name in COLUMNS if name not in left_out]
         own = () if "path" in names else ("file_name",)
-        content = file.read([name for name in (*wanted, *own, *further) if name in names])
+        asked = dict.fromkeys((*wanted, *own, *further))
+        content = file.read([name for name in asked if name in names])
         columns = clip_columns(content.to_pydict(), len(content), wanted)
         metadata = own_metadata(file.schema_arrow)
         vectors = {

@@ -30,7 +30,7 @@ _NOTHING = {"", "nan", "none", "null", "<na>"}  # what spreadsheets and pandas l
 def read_manifest(
     path: Location, *, year: int | None = None, oddities: list[str]
 ) -> tuple[Location, list[Clip], dict[str, int]]:
-    """The root of a manifest's clips, the clips in its order, and the bytes of each.
+    """Read a manifest: the root of its clips, the clips, and the bytes of each.
 
     Oddities are appended. The root is the manifest's folder, or the bucket of URIs.
     """

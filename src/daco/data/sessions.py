@@ -42,7 +42,7 @@ def find_sessions(
     *,
     several: bool = True,
 ) -> tuple[dict[str, list[Clip]], list[str]]:
-    """The clips of each machine with their sessions, and notes about these.
+    """Find the recording sessions of the clips of each machine, with notes.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def read_clips(
     year: int | None = None,
     domain_level: int | None = None,
 ) -> ClipTable:
-    """The clips of a manifest or a folder, whichever `source` is.
+    """List the clips of a manifest or a folder.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def unreadable_note(paths: Sequence[str]) -> list[str]:
 
 
 def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
-    """Recordings below a folder as {path relative to it: bytes}, sorted, and the oddities."""
+    """List recordings below a folder as {relative path: bytes}, and the oddities."""
     scan = scan_folder(root)
     sizes = {path: getattr(file, "st_size", file) for path, file in sorted(scan.files.items())}
     return sizes, scan.problems()
@@ -210,7 +210,7 @@ def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
 def read_folder(
     root: Location, paths: Sequence[str], year: int | None, domain_level: int | None
 ) -> tuple[list[Clip], list[str], str]:
-    """Clips of plain folders, the oddities, and the note about domains.
+    """List the clips of plain folders, with oddities and the note about domains.
 
     Folders named ``train``, ``normal`` and the like say split and label; of the others, those at
     `domain_level` name the domains.

@@ -96,7 +96,7 @@ class EmbeddingTable:
         metadata: Mapping[str, str] | None = None,
         **columns: Any,
     ) -> EmbeddingTable:
-        """A table of your own vectors.
+        """Make a table from your own vectors.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class EmbeddingTable:
 
     @classmethod
     def read(cls, path: Location | str) -> EmbeddingTable:
-        """The table in a Parquet or ``.npz`` file, checked; errors name column and row.
+        """Read and check a Parquet or ``.npz`` file; errors name column and row.
 
         The file may be remote, such as ``s3://plant/emb.parquet``.
         """
@@ -140,7 +140,7 @@ class EmbeddingTable:
             return cls(*(_read_npz if path.suffix.lower() == ".npz" else read_parquet)(path))
 
     def write(self, path: Location | str) -> None:
-        """Write Parquet, here or to a remote file system, whole or not at all."""
+        """Write a Parquet file, local or remote, in one step."""
         from daco.data.parquet import write_parquet
 
         write_parquet(self.columns, self.matrices, self.metadata, parse_location(path))
@@ -176,7 +176,7 @@ class EmbeddingTable:
         return dict(self.matrices)
 
     def origin(self, readout: str | None = None) -> dict[str, str]:
-        """Network, weights, readout and so on that vectors were made with, where it is known.
+        """Return network, weights and readout of the vectors, as far as they are known.
 
         Examples
         --------
@@ -194,9 +194,10 @@ class EmbeddingTable:
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
     def matrix(self, readout: str | None = None) -> Float32s:
-        """Vectors of one readout, (n, D) float32, not copied; None is the default readout.
+        """Return the vectors of a readout, (n, D) float32; None is the default readout.
 
-        Those of several views, such as ``"mod+env"``, are side by side, and copied.
+        The vectors of one readout are not copied. Those of several, such as ``"mod+env"``, are
+        copied side by side.
         """
         if readout is not None and "+" in readout and readout not in self.matrices:
             return np.hstack([self.matrix(name) for name in readout.split("+")])
@@ -209,7 +210,7 @@ class EmbeddingTable:
         return self.matrices[readout]
 
     def bands(self, readout: str | None = None) -> Bands:
-        """Equal parts of a readout's vectors, one per frequency band; 1 where there are none.
+        """Count the frequency bands that a readout keeps apart; 1 if it keeps none.
 
         Several readouts, such as ``"mod+env"``, are :class:`daco.data.views.Views`.
 
@@ -231,7 +232,7 @@ class EmbeddingTable:
         return int(stored.get(self.readouts[0] if readout is None else readout, 1))
 
     def column(self, name: str) -> NDArray[Any]:
-        """One value per clip: an int array where all are known, else objects with None."""
+        """Return one value per clip: integers if all are known, else objects with None."""
         if name not in self.columns:
             raise InputError(
                 f"The table has no column {name!r}. It has {', '.join(self.columns)}."
@@ -243,7 +244,7 @@ class EmbeddingTable:
         return values
 
     def select(self, **equal: Any) -> EmbeddingTable:
-        """The clips whose columns equal the given values, or one of a list of values.
+        """Select the clips whose columns equal the given values, or one of a list.
 
         None asks for a missing value.
         """

@@ -55,7 +55,7 @@ _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances
 
 
 def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
-    """Normals that should not be used, by row, with a reason each.
+    """Find normals that should not be used, by row, with a reason each.
 
     Parameters
     ----------

@@ -6,7 +6,6 @@ removing normals, calibrating with new ones, or changing the rate makes another 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,6 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import RECOMMENDED_CONFIG, WHY_RECOMMENDED, ScoreConfig
-from daco.text import quantity
 from daco.validation import Float64s, as_float32
 from daco.version import __version__
 
@@ -171,7 +169,7 @@ class MachineModel:
         groups: Sequence[str] | None = None,
         ranges: Mapping[str, Any] | None = None,
     ) -> MachineModel:
-        """The model of normal clips.
+        """Fit a model to normal clips.
 
         Parameters
         ----------
@@ -205,16 +203,18 @@ class MachineModel:
         embeddings = as_float32(rows, "X")
         require_bank_size(len(embeddings))
         bank = NormalBank(embeddings, domains, bands=views)
+        sessions = parse_sessions(groups, len(embeddings))
         selection = None
         if config == AUTO and len(bank.views) == 1:
-            choice = choose_config(embeddings, domains, bands=bank.bands, bank=bank)
+            choice = choose_config(
+                embeddings, domains, bands=bank.bands, bank=bank, sessions=sessions
+            )
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config in (AUTO, RECOMMENDED):
             name, reason = RECOMMENDED_CONFIG, WHY_RECOMMENDED
         else:
             name, reason = require_usable(config), "named by the user"
         given = dict(provenance or {})
-        sessions = parse_sessions(groups, len(embeddings))
         model = cls(
             machine=machine,
             config=name,
@@ -317,41 +317,34 @@ class MachineModel:
         )
 
     def expected_rates(self) -> dict[str, tuple[float, float]]:
-        """The false-alarm rates between which new recordings are expected, by domain."""
+        """Estimate the range of false-alarm rates on new recordings, by domain."""
         return expected_rates(self.bank, self.config, self.reference, self.false_alarm_rate)
 
     def cautions(self) -> tuple[str, ...]:
-        """A sentence for each domain whose reference scores are too few for the rate."""
-        rate, needed = self.false_alarm_rate, math.ceil(1 / self.false_alarm_rate - 1 - 1e-9)
-        return tuple(
-            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
-            f"{quantity(self.reference.sizes[name], 'clip')} of {name} can support: the threshold "
-            f"is extrapolated. Calibrate with {needed} new normals of {name} or more."
-            for name, smallest in self.reference.smallest_rates().items()
-            if rate < smallest * (1 - 1e-9)
-        )
+        """Warn, in a sentence each, about domains with too few reference scores."""
+        return self.reference.cautions(self.false_alarm_rate)
 
     def basis_sentence(self) -> str:
-        """The origin of the reference scores in words."""
+        """Describe where the reference scores come from."""
         return basis_in_words(self.basis)
 
     def at_rate(self, rate: float) -> MachineModel:
-        """The same detector with another false-alarm rate; no refit."""
+        """Return the same detector with another false-alarm rate, without a refit."""
         require_rate(rate)
         return replace(self, false_alarm_rate=float(rate)).with_bank(self.bank)
 
     def with_bank(self, bank: NormalBank) -> MachineModel:
-        """The model itself, with a bank of its normals that is already computed."""
+        """Use a bank of the normals that is already computed; return the model itself."""
         self.__dict__["bank"] = bank  # where cached_property looks: distances are kept
         return self
 
     def to_bytes(self) -> bytes:
-        """The content of a model file."""
+        """Return the content of a model file."""
         return modelfile.encode(vars(self))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> MachineModel:
-        """The model in the content of a file, checked."""
+        """Check the content of a model file and return its model."""
         values, sha256 = modelfile.decode(content)
         model = cls(**values)
         model.__dict__["sha256"] = sha256

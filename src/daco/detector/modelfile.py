@@ -81,7 +81,7 @@ Fields = dict[str, Any]
 
 
 def encode(model: Mapping[str, Any]) -> bytes:
-    """The bytes of a file with the fields of a model; the same fields give the same bytes."""
+    """Encode the fields of a model; the same fields give the same bytes."""
     document, tensors = _document(model), _pack(model)
     metadata = {
         "format": FORMAT,
@@ -103,7 +103,7 @@ def encode(model: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes) -> tuple[Fields, str]:
-    """The fields of the model in a file, and its hash, or a `ModelError`.
+    """Decode and check a model file: its fields and its hash, or a `ModelError`.
 
     The fields have the right types; :func:`daco.detector.modelcheck.check_fields` checks values.
     """
@@ -146,12 +146,12 @@ def _as_schema_5(fields: Fields) -> Fields:
 
 
 def content_hash(model: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical document and the tensors: the same in memory and on disk."""
+    """Compute the SHA-256 of a model's content, the same in memory and on disk."""
     return _hash(SCHEMA, _document(model), _pack(model))
 
 
 def is_model(path: Location) -> bool:
-    """Whether a file looks like a model, of this schema or a newer one; nothing is checked."""
+    """Tell whether a file looks like a model, without checking its content."""
     try:
         with path.open("rb") as file:
             length = _LENGTH.unpack(file.read(_LENGTH.size))[0]

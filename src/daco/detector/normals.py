@@ -82,7 +82,7 @@ class Normals:
         return len(self.embeddings)
 
     def take(self, rows: Sequence[int] | Indices) -> Normals:
-        """Some of the clips."""
+        """Take some of the clips."""
         listed: dict[str, Any] = {
             name: tuple(values[row] for row in rows)
             for name in ("domains", "names", "sha256s", "sessions", "qualities")
@@ -92,7 +92,7 @@ class Normals:
         return replace(self, embeddings=self.embeddings[rows], levels=levels, **listed)
 
     def ranges(self) -> dict[str, Any] | None:
-        """The ranges of their levels, where these are known."""
+        """Return the ranges of their levels, if these are known."""
         rates = {quality["sample_rate"] for quality in self.qualities if quality is not None}
         return None if self.levels is None else learn_ranges(self.levels, rates)
 

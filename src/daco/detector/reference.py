@@ -6,6 +6,7 @@ p-value is at most the false-alarm rate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -101,7 +102,7 @@ class ReferenceScores:
         return {name: len(part) for name, part in zip(self.domains, self._parts, strict=False)}
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
-        """P-values of clips: those of the domains, weighted by how well each fits.
+        """Compute p-values of clips: those of the domains, weighted by how well each fits.
 
         A domain's is the conformal ``(1 + references as high) / (n + 1)``, above its largest
         reference that of an exponential tail. It is drawn toward the p-value of all domains
@@ -133,7 +134,7 @@ class ReferenceScores:
         return scores, self._by_domain(scores), self._by_domain(np.nextafter(scores, np.inf))
 
     def thresholds(self, weights: ArrayLike, rate: float) -> Float64s:
-        """For each clip the score above which its p-value is at most `rate`.
+        """Compute, for each clip, the score above which its p-value is at most `rate`.
 
         Parameters
         ----------
@@ -162,12 +163,12 @@ class ReferenceScores:
         return low
 
     def domain_thresholds(self, rate: float) -> dict[Any, float]:
-        """The threshold of clips that belong to one domain alone, by domain."""
+        """Compute the threshold of clips of one domain alone, by domain."""
         values = self.thresholds(np.eye(len(self.domains)), rate)
         return dict(zip(self.domains, values.tolist(), strict=True))
 
     def smallest_rates(self) -> dict[Any, float]:
-        """For each domain the smallest p-value with clips behind it: others are extrapolated."""
+        """Compute the smallest p-value of each domain that is not extrapolated."""
         sizes = np.array(list(self.sizes.values()))
         floors = 1 / (sizes + 1)
         if len(sizes) > 1:
@@ -175,8 +176,19 @@ class ReferenceScores:
             floors = (sizes * floors + pooled) / (sizes + PRIOR_CLIPS)
         return dict(zip(self.domains, floors.tolist(), strict=True))
 
+    def cautions(self, rate: float) -> tuple[str, ...]:
+        """Warn, in a sentence each, about domains with too few scores for the rate."""
+        needed = math.ceil(1 / rate - 1 - 1e-9)
+        return tuple(
+            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
+            f"{quantity(self.sizes[name], 'clip')} of {name} can support: the threshold is "
+            f"extrapolated. Calibrate with {needed} new normals of {name} or more."
+            for name, smallest in self.smallest_rates().items()
+            if rate < smallest * (1 - 1e-9)
+        )
+
     def shifted(self, shifts: Mapping[Any, float]) -> ReferenceScores:
-        """Scores of each domain moved up by a number of its standard deviations."""
+        """Move the scores of each domain up by a number of its standard deviations."""
         scores = self._scale(self.scores)
         for code, name in enumerate(self.domains):
             rows = self.clip_domains == code
@@ -211,7 +223,7 @@ def reference_for(
     sessions: Sequence[str] = (),
     new: tuple[Clips, NDArray[np.int32]] | None = None,
 ) -> ReferenceScores:
-    """The best reference scores that each domain has.
+    """Choose the best reference scores that each domain has.
 
     Parameters
     ----------
@@ -267,7 +279,7 @@ def sessions_that_count(bank: NormalBank, sessions: Sequence[str]) -> NDArray[An
 def expected_rates(
     bank: NormalBank, config: str | ScoreConfig, reference: ReferenceScores, rate: float
 ) -> dict[Any, tuple[float, float]]:
-    """The false-alarm rates between which new recordings are expected, by domain.
+    """Estimate the range of false-alarm rates on new recordings, by domain.
 
     They are 90 % limits for the number of reference scores or sessions. For the bank's own clips
     the limits also hold the shares that are anomalous when only the clip is hidden from the bank,

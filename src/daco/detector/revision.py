@@ -40,7 +40,7 @@ def add_normals(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """The model with more normals of one domain, known or new.
+    """Add normals of one domain, known or new, to a model.
 
     Parameters
     ----------
@@ -91,7 +91,15 @@ def add_normals(
 def remove_normals(
     model: MachineModel, names: Sequence[str], *, note: Mapping[str, Any] | None = None
 ) -> MachineModel:
-    """The model without some normals, given by name.
+    """Remove normals from a model by name.
+
+    Parameters
+    ----------
+    model : MachineModel
+    names : sequence of str
+        Names of the normals to remove, as `daco inspect` lists them.
+    note : mapping, optional
+        Added to the provenance of the model.
 
     Examples
     --------
@@ -135,7 +143,7 @@ def calibrate_with(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """The model with reference scores of new normals, which do not enter its bank.
+    """Take reference scores from new normals, which do not enter the bank.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ SMALLEST_RATE = 1e-9
 def threshold_for(
     config: str | ScoreConfig, own_scores: ArrayLike, clip_domains: ArrayLike, rate: float
 ) -> float:
-    """One threshold that is safe in every domain, for score files, which have no domain weights.
+    """Compute one threshold that is safe in every domain, for score files.
 
     It is the largest of the domains' thresholds (:class:`daco.detector.reference.ReferenceScores`).
     Detectors judge each clip by its own weights, which finds more.
@@ -55,10 +55,18 @@ def threshold_for(
 
 
 def paper_threshold(config: str | ScoreConfig, own_scores: ArrayLike, rate: float) -> float:
-    """The threshold of the paper's coverage table; decisions use :func:`threshold_for`.
+    """Compute the threshold of the paper's coverage table, for comparison only.
 
     It is the same for all domains: ``1 - rate`` for ``conf`` configurations, for others that
     quantile of all leave-one-out scores together.
+
+    Parameters
+    ----------
+    config : str or ScoreConfig
+    own_scores : array-like of shape (N,)
+        Leave-one-out scores of the normals.
+    rate : float
+        False-alarm rate, between 0 and 1.
 
     Examples
     --------
@@ -73,7 +81,12 @@ def paper_threshold(config: str | ScoreConfig, own_scores: ArrayLike, rate: floa
 
 
 def supported_rate(clip_domains: Iterable[Any]) -> float:
-    """The smallest false-alarm rate that the smallest domain supports, 1 / (n + 1).
+    """Compute the smallest rate that the smallest domain supports, 1 / (n + 1).
+
+    Parameters
+    ----------
+    clip_domains : sequence of N labels
+        The domain of each normal.
 
     Examples
     --------

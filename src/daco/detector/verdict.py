@@ -105,7 +105,7 @@ class Verdict:
         return html_table(title, ["", ""], facts.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON, as the command line, the webhook and the service write it."""
+        """Return plain JSON, as the command line, the webhook and the service write it."""
         return {**asdict(self), "reasons": list(self.reasons)}
 
 
@@ -193,7 +193,7 @@ def verdict_of(
 def judge_embeddings(
     model: MachineModel, X: ArrayLike, names: Sequence[str], levels: Float32s | None = None
 ) -> Iterator[Verdict]:
-    """The verdicts on embeddings of clips, one row each, and their levels where known."""
+    """Judge embeddings of clips, one row each, and their levels if known."""
     scored = model.score(X)
     for row, name in enumerate(names):
         own = None if levels is None else levels[row : row + 1]

@@ -99,7 +99,7 @@ class RayEmbedding:
         self._threads = threads
 
     def shards(self, job: Job, table: ClipTable, spans: list[Span]) -> Iterator[Shard]:
-        """The shards in the order in which they are finished."""
+        """Yield the shards in the order in which they are finished."""
         local = isinstance(table.root, Path)
         usual = (4 if self.device == "cuda" else 1) if local else REMOTE_THREADS
         job = replace(job, workers=self._threads or usual)

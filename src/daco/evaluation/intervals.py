@@ -30,7 +30,17 @@ FEWEST_MACHINES = 5
 
 
 def share_interval(count: int, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's exact 95 % interval of a share ``count / n``; (0, 1) where n is 0.
+    """Compute the exact 95 % interval of a share ``count / n``; (0, 1) if n is 0.
+
+    Parameters
+    ----------
+    count, n : int
+        Successes and trials.
+
+    Returns
+    -------
+    tuple of two floats
+        Limits between 0 and 1.
 
     Examples
     --------
@@ -92,7 +102,7 @@ class Interval:
 def machine_jackknife(
     first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False
 ) -> Jackknife:
-    """Official score of `first` minus `second`, with a leave-one-machine-out error.
+    """Compute the official score of `first` minus `second`, and its jackknife error.
 
     Parameters
     ----------
@@ -129,10 +139,23 @@ def machine_jackknife(
 
 
 def score_interval(metrics: ArrayLike, *, arithmetic: bool = False) -> tuple[float, float] | None:
-    """95 % interval over machines of an official score in percent; None for one machine.
+    """Compute the 95 % interval over machines of an official score (%); None for one.
 
     The interval is that of `machine_jackknife` on metrics in percent, cut at 0 and 100.
 
+    Parameters
+    ----------
+    metrics : array-like of shape (machines, metrics)
+        In percent.
+    arithmetic : bool
+        Whether the score is the arithmetic mean, as in 2020.
+
+    Returns
+    -------
+    tuple of two floats, or None
+
+    Examples
+    --------
     >>> low, high = score_interval([[70, 60, 55], [80, 50, 52], [66, 61, 58]])
     >>> round(low, 1), round(high, 1)
     (55.3, 65.0)
@@ -174,7 +197,7 @@ def family_block_bootstrap(
     n_draws: int = 5000,
     seed: int | np.random.Generator = 0,
 ) -> Interval:
-    """Spearman's correlation over configurations, resampling whole method families.
+    """Resample whole method families: Spearman's correlation over configurations.
 
     Configurations of one family are near copies of each other and are drawn together.
 
@@ -218,7 +241,7 @@ def machine_bootstrap(
     n_draws: int = 5000,
     seed: int | np.random.Generator = 0,
 ) -> Interval:
-    """Rank correlation of ``-criterion`` and official score, resampling machines.
+    """Resample machines: rank correlation of ``-criterion`` and official score.
 
     Dev machines are drawn for the criterion (their mean), evaluation machines independently
     for the official score (harmonic mean over the drawn machines and their quantities).
@@ -272,7 +295,7 @@ def clip_bootstrap(
     n_draws: int = 2000,
     seed: int | np.random.Generator = 0,
 ) -> Interval:
-    """Official score of `first` minus `second` in percent, resampling test clips.
+    """Resample test clips: official score of `first` minus `second`, in percent.
 
     Clips are drawn with replacement within each machine, label and domain, and the same
     draw is used for both systems.

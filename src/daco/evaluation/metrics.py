@@ -69,7 +69,7 @@ def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]
 def machine_metrics(
     scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> dict[str, float]:
-    """Official AUC per domain and partial AUC of one machine.
+    """Compute the official AUC of each domain and the partial AUC of one machine.
 
     The AUC of a domain compares its normal clips with the anomalies of *all* domains; ties count
     half. The partial AUC covers false-positive rates up to 0.1 on all clips (McClish; chance is
@@ -102,7 +102,7 @@ def machine_metrics(
 def grid_metrics(
     score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> GridMetrics:
-    """`machine_metrics` of many configurations at once, one in each column of ``score_matrix``.
+    """Compute `machine_metrics` of many configurations, one per column.
 
     `quantities` are as :func:`quantities_of` gives them: ``auc`` and ``pauc`` are of all clips;
     beside ``pauc_<domain>`` an ``auc_<domain>`` is of that domain's clips only.
@@ -139,7 +139,7 @@ def grid_metrics(
 
 
 def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
-    """Harmonic mean with every value clamped from below by `EPSILON`, as the evaluator does."""
+    """Compute a harmonic mean; values below `EPSILON` count as `EPSILON`."""
     clamped = np.maximum(finite_array(values, "values", None), EPSILON)
     if clamped.size == 0:
         raise InputError("There is nothing to average. Give the metrics of at least one machine.")
@@ -149,7 +149,7 @@ def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
 def official_score(
     metrics: Mapping[str, Mapping[str, float]] | Iterable[Mapping[str, float]],
 ) -> float:
-    """The official score of the challenge: the harmonic mean over machines and metrics.
+    """Compute the official score: the harmonic mean over machines and metrics.
 
     Parameters
     ----------
@@ -187,9 +187,10 @@ def official_score(
 def decision_metrics(
     decisions: ArrayLike, labels: ArrayLike, domains: ArrayLike
 ) -> dict[str, float]:
-    """Precision, recall and F1 of the alarms, per domain on that domain's own clips.
+    """Compute precision, recall and F1 in each domain, on its own clips.
 
-    A decision is 1 for an anomalous clip, and 0/0 counts as 0. Where half of the clips are
+    A decision is 1 for an anomalous clip; labels and domains are those of `machine_metrics`. The
+    metrics are between 0 and 1, and 0/0 counts as 0. Where half of the clips are
     anomalies, a system that always decides 1 has F1 = 0.667.
 
     >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
@@ -211,7 +212,8 @@ def decision_metrics(
 def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
     """Compute the expected F1 of a threshold drawn uniformly between lowest and highest score.
 
-    Unlike an AUC it changes under monotone maps of the scores. Equal scores give 0.
+    Scores and labels have one entry per clip. The result is between 0 and 1; unlike an AUC it
+    changes under monotone maps of the scores. Equal scores give 0.
 
     >>> f1_ev([0, 1, 2, 3], [0, 0, 1, 1])
     0.8222222222222223
@@ -221,7 +223,7 @@ def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
-    """`f1_ev` over the thresholds that an estimate from normal clips could plausibly hit.
+    """Compute `f1_ev` over the thresholds that an estimate from normal clips could hit.
 
     From 0.2 standard deviations of the normal scores below their mean to as much above the
     (first) threshold with the best F1; 0 where that interval is empty.
@@ -240,7 +242,8 @@ def false_positive_rates(
 ) -> dict[str, Float64s]:
     """Count, as a share, each domain's normal clips whose score is above each threshold.
 
-    Only normal clips count, so that there need not be an anomaly.
+    The arguments have one entry per clip, except `thresholds` of shape (T,). The result has T
+    shares for each domain. Only normal clips count, so that there need not be an anomaly.
 
     >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
     {'a': array([0.5]), 'b': array([1.])}
@@ -257,7 +260,7 @@ def false_positive_rates(
 
 
 def fpr_coverage(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> list[FprCoverage]:
-    """Realised against nominal false-alarm rates: one row per level of `NOMINAL_LEVELS`.
+    """Compare realised and nominal false-alarm rates at each of `NOMINAL_LEVELS`.
 
     The threshold of a level is ``1 - level``, which is right for quantile-calibrated scores
     (``conf-*``) and for no others.

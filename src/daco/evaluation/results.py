@@ -69,7 +69,7 @@ class Evaluation:
         return bool(self.missing)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values for JSON."""
         machines = [
             {"machine": each.machine, "section": each.section, "clips": each.clips, **each.metrics}
             for each in self.machines
@@ -77,7 +77,7 @@ class Evaluation:
         return {**asdict(self), "partial": self.partial, "machines": machines}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The metrics of each machine by column."""
+        """Return the metrics of each machine by column."""
         return [{"system": self.system, **machine} for machine in self.to_dict()["machines"]]
 
 

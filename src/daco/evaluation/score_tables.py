@@ -62,7 +62,7 @@ class ScoreTable:
         return tuple(dict.fromkeys(keys))
 
     def machine(self, machine: str, section: str = "00") -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The rows of a machine's normals, and those of its test clips."""
+        """Return the rows of a machine's normals, and those of its test clips."""
         own = self.clips[(self.clips["machine"] == machine) & (self.clips["section"] == section)]
         parts = own[own["split"] == "train"], own[own["split"] == "test"]
         for part, what in zip(parts, _WHAT, strict=True):

@@ -154,7 +154,7 @@ def write_decisions(
 
 
 def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
-    """The score and decision files of a folder, sorted by name; other files are passed over.
+    """Read the score and decision files of a folder, sorted by name; skip other files.
 
     Problems are appended to `problems`, one sentence each, and the file is left out. Without it,
     all problems are raised together as a `DataError`.

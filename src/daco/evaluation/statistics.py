@@ -61,8 +61,18 @@ class PermutationTest:
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
-    """Spearman's rank correlation; nan when either side is constant.
+    """Compute Spearman's rank correlation; nan if either side is constant.
 
+    Parameters
+    ----------
+    x, y : array-like of shape (n,)
+
+    Returns
+    -------
+    float between -1 and 1
+
+    Examples
+    --------
     >>> round(spearman([1, 2, 3, 4], [10, 20, 40, 30]), 3), spearman([1, 1, 1], [1, 2, 3])
     (0.8, nan)
     """
@@ -77,7 +87,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 def partial_spearman(
     x: ArrayLike, y: ArrayLike, covariates: Sequence[ArrayLike]
 ) -> PartialCorrelation:
-    """Rank correlation of the residuals of `x` and `y` after a regression on covariates.
+    """Correlate the ranks of `x` and `y` after a regression on covariates.
 
     The published convention: least squares on the *values* (not on ranks) with a constant,
     then Spearman of the residuals.
@@ -118,7 +128,7 @@ def family_mean_permutation(
     n_permutations: int = 200_000,
     seed: int | np.random.Generator = 0,
 ) -> PermutationTest:
-    """Permutation test of the rank correlation between the means of the method families.
+    """Test the rank correlation between the means of method families by permutation.
 
     Parameters
     ----------
@@ -167,7 +177,7 @@ def family_mean_permutation(
 
 
 def paired_p_value(first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False) -> float:
-    """Two-sided p-value of a difference of official scores on the same machines.
+    """Compute the two-sided p-value of a difference on the same machines.
 
     The two systems change places on each machine: all 2^n exchanges are counted for up to 13
     machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``. The arguments

@@ -98,12 +98,12 @@ class Comparison:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers as plain values, for JSON."""
+        """Return the numbers as plain values for JSON."""
         tables = {name: plain_rows(getattr(self, name)) for name in COLUMNS}
         return {"runs": list(self.selection.columns[1:]), **tables, "notes": list(self.notes)}
 
     def write(self, folder: Path | str) -> list[Path]:
-        """Every table as CSV, Markdown and LaTeX, and all numbers in ``compare.json``."""
+        """Write every table as CSV, Markdown and LaTeX, and all numbers to ``compare.json``."""
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file. Choose a folder for the tables.")

@@ -150,7 +150,7 @@ def document_hash(document: Mapping[str, Any]) -> str:
 
 
 def read_preregistration(path: Path | str) -> dict[str, Any]:
-    """A preregistration; whether its hash holds is :func:`is_intact`."""
+    """Read a preregistration; :func:`is_intact` checks its hash."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -165,7 +165,7 @@ def read_preregistration(path: Path | str) -> dict[str, Any]:
 
 
 def is_intact(document: Mapping[str, Any]) -> bool:
-    """Whether the document is as it was frozen."""
+    """Tell whether the document is as it was frozen."""
     return document.get("sha256") == document_hash(document)
 
 

@@ -91,7 +91,7 @@ class MachineScores:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """A machine's scores from its arrays."""
+        """Make the scores of a machine from its arrays."""
         values: dict[str, Any] = {name: str(arrays[name]) for name in MACHINE_KEY}
         values |= {name: arrays[name] for name in CLIP_ARRAYS}
         configs = tuple(arrays["configs"].tolist())
@@ -109,11 +109,11 @@ class MachineScores:
         )
 
     def of(self, config: str) -> Float64s:
-        """Scores of the test clips under one configuration."""
+        """Return the scores of the test clips under one configuration."""
         return self.scores[:, self._column(config)]
 
     def own_of(self, config: str) -> Float64s:
-        """Leave-one-out scores of the training normals under one configuration."""
+        """Return the leave-one-out scores of the training normals under one configuration."""
         return self.own[:, self._column(config)]
 
     def _column(self, config: str) -> int:
@@ -196,7 +196,7 @@ class StudyTables:
 
     @classmethod
     def read(cls, folder: Path | str) -> Self:
-        """The study in a run's folder.
+        """Read the study in the folder of a run.
 
         Nothing is chosen here: without ``selection.json`` the result has no choice.
         """
@@ -240,7 +240,7 @@ class StudyTables:
     def machine_scores(
         self, keys: Collection[tuple[str, str]] | None = None
     ) -> Sequence[MachineScores]:
-        """The scores of all machines, in the tables' order; empty when the folder has none.
+        """Return the scores of all machines, in the order of the tables; may be empty.
 
         Scores in a folder are read on access, again each time. ``keys`` are the splits and titles
         of some machines, to have only those.

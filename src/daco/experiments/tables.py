@@ -45,11 +45,21 @@ _LATEX = {
 def to_markdown(
     frame: Table, *, titles: Titles | None = None, formats: Titles | None = None
 ) -> str:
-    """A Markdown table; numbers are right-aligned.
+    """Format a Markdown table; numbers are right-aligned.
 
     ``titles`` are headings of columns that should not be headed by their own name, ``formats``
     format specifications of Python, such as ``"+.2f"``, by column.
 
+    Parameters
+    ----------
+    frame : DataFrame, or dict of lists by column
+    titles : dict of str, optional
+        Headings that differ from the names of the columns.
+    formats : dict of str, optional
+        Format specifications of Python by column, such as ``"+.2f"``.
+
+    Examples
+    --------
     >>> print(to_markdown({"rule": ["dev score"], "eval": [55.829]}))
     | rule | eval |
     |---|---:|
@@ -72,7 +82,7 @@ def to_latex(
     titles: Titles | None = None,
     formats: Titles | None = None,
 ) -> str:
-    r"""A LaTeX table that needs the package booktabs; texts are escaped, `label` is not.
+    r"""Format a LaTeX table for the package booktabs; texts are escaped, `label` is not.
 
     `titles` and `formats` are those of :func:`to_markdown`.
 
@@ -103,7 +113,7 @@ def to_latex(
 
 
 def to_csv(frame: Table) -> str:
-    r"""CSV with the columns' own names and ten significant digits; missing values are empty.
+    r"""Format CSV with ten significant digits; missing values are empty.
 
     >>> to_csv({"rule": ["dev, score"], "eval": [55.829]})
     'rule,eval\n"dev, score",55.829\n'

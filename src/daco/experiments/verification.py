@@ -65,7 +65,7 @@ class Verification:
         return all(check.status != CHANGED for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values for JSON."""
         return {"ok": self.ok, **asdict(self)}
 
 

@@ -28,7 +28,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Path]:
-    """A temporary path to write to; when the block ends, it becomes `path` in one step.
+    """Give a temporary path, which becomes `path` in one step when the block ends.
 
     Until then an older file stays as it is. The temporary one is in `folder`, on the same file
     system, by default that of `path`; of a remote file it is local. A file that cannot be written

@@ -82,7 +82,7 @@ class WeightSource:
 
 
 def weights_dir() -> Path:
-    """The folder of downloaded checkpoints: ``$DACO_WEIGHTS_DIR``, else in the user's cache."""
+    """Return the folder of checkpoints: ``$DACO_WEIGHTS_DIR``, or in the user's cache."""
     chosen = os.environ.get(WEIGHTS_DIR_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()

@@ -34,7 +34,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)  # one letter 
 
 
 def parse_location(given: str | os.PathLike[str] | Location) -> Location:
-    """A local path, or the remote one that a URL names.
+    """Turn a text into a local path, or a URL into a remote one.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def is_url(text: str) -> bool:
 
 
 def is_remote(value: object) -> TypeIs[RemotePath]:
-    """Whether a value is a remote path."""
+    """Tell whether a value is a remote path."""
     return hasattr(value, "storage_options")
 
 
@@ -112,7 +112,7 @@ def require_local(given: Location | str, what: str) -> Path:
 
 @contextlib.contextmanager
 def open_location(path: Location) -> Iterator[Any]:
-    """What functions that read files take: a local path as it is, a remote file opened."""
+    """Return a local path as it is, and a remote file opened for reading."""
     if isinstance(path, Path):
         yield path
         return

@@ -98,7 +98,7 @@ class DatasetReport:
 
 
 def list_record(year: int, split: str) -> list[Archive]:
-    """The archives of one record, as its API lists them; of a machine only the last revision."""
+    """List the archives of one record; of each machine the last revision only."""
     if year not in RECORDS:
         known = ", ".join(map(str, RECORDS))
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
@@ -150,7 +150,7 @@ def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
 def plan_dataset(
     year: int, folder: Path | str, machines: Sequence[str] = (), splits: Sequence[str] = SPLITS
 ) -> list[Archive]:
-    """The archives of a year and what is there of each; nothing is fetched but the lists.
+    """List the archives of a year and what is there of each; fetch only the lists.
 
     The data set goes to ``<folder>/dcase<year>t2``, so years do not mix; a folder of that name is
     taken itself. No `machines` are all of them.

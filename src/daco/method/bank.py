@@ -204,11 +204,11 @@ class NormalBank:
             return on_host(computed.scores)[:, 0].T
 
     def members(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
-        """The configurations that take part in a vote, for each view."""
+        """List the configurations that take part in a vote, for each view."""
         return self._members(config, 0)
 
     def left_out(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
-        """The configurations that the bank has too few clips for, for each view."""
+        """List the configurations that the bank has too few clips for, for each view."""
         return self._members(config, 1)
 
     def _members(self, config: str | ScoreConfig, part: int) -> dict[str, tuple[str, ...]]:
@@ -233,7 +233,7 @@ class NormalBank:
     def examine(
         self, X: Clips, grid: Grid, weights_by: str | ScoreConfig | None = None
     ) -> Examination:
-        """Scores, domain weights and the nearest normal of clips, from one block of distances.
+        """Compute scores, domain weights and the nearest normal of clips in one pass.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ class NormalBank:
             )
 
     def leave_one_out(self, grid: Grid) -> Float64s:
-        """Scores of the bank's own clips, each scored by all the others: (N, len(grid))."""
+        """Score the bank's own clips, each by all the others: (N, len(grid))."""
         configs = parse_grid(grid)
         require_clips(configs, len(self), spare=1)
         with self._batch.exact_products():
@@ -273,7 +273,7 @@ class NormalBank:
         return scores
 
     def balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
-        """The label-free criterion of each configuration: small is balanced.
+        """Compute the label-free criterion of each configuration; small is balanced.
 
         In each split half of every domain is held out and scored with the other half; the
         KS distance between the domains' held-out scores is averaged over splits and pairs
@@ -282,15 +282,25 @@ class NormalBank:
         return self.exact_balance(grid, n_splits, seed).values
 
     def balance_splits(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
-        """The criterion's KS distance in each split: (len(grid), n_splits)."""
+        """Compute the KS distance of the criterion in each split: (len(grid), n_splits)."""
         return self.exact_balance(grid, n_splits, seed).splits
 
-    def exact_balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Balance:
-        """The criterion as integers, for comparisons that must not depend on rounding."""
-        return self._criterion(grid, n_splits, seed)[0]
+    def exact_balance(
+        self,
+        grid: Grid,
+        n_splits: int = CHOICE_SPLITS,
+        seed: Seed = 0,
+        sessions: Sequence[str] = (),
+    ) -> Balance:
+        """Compute the criterion in integers, for comparisons without rounding.
+
+        Where the recording session of each clip is known, "" where it is not, clips of one session
+        are held out together (:func:`daco.method.criterion.held_out_halves`).
+        """
+        return self._criterion(grid, n_splits, seed, sessions)[0]
 
     def uniformity(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
-        """How far held-out calibrated scores are from uniform: mean KS over domains, splits.
+        """Measure how far held-out calibrated scores are from uniform (mean KS distance).
 
         NaN for configurations whose scores are not quantiles.
         """
@@ -299,13 +309,13 @@ class NormalBank:
     def balance_and_uniformity(
         self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
     ) -> tuple[Balance, Float64s]:
-        """What `exact_balance` and `uniformity` return, from one pass over the splits."""
-        balance, uniformity = self._criterion(grid, n_splits, seed, with_uniformity=True)
+        """Compute `exact_balance` and `uniformity` in one pass over the splits."""
+        balance, uniformity = self._criterion(grid, n_splits, seed, (), with_uniformity=True)
         assert uniformity is not None
         return balance, uniformity
 
     def domain_weights(self, X: Clips, config: str | ScoreConfig = DEFAULT_CONFIG) -> Float64s:
-        """How strongly each clip is assigned to each of ``bank.domains``: (n, G)."""
+        """Compute how strongly each clip belongs to each of ``bank.domains``: (n, G)."""
         by = _assigning(config)
         require_clips([by], len(self))
         query = self._on_device(self._query(X))
@@ -313,23 +323,29 @@ class NormalBank:
             return on_host(self._batch.examine(query, [], by).weights)[0].T
 
     def nearest(self, X: Clips) -> tuple[Indices, Float64s]:
-        """The most similar normal of each clip: its row in the bank, and its cosine distance."""
+        """Find the most similar normal of each clip: its row and its cosine distance."""
         query = self._on_device(self._query(X))
         with self._batch.exact_products():
             return self._rows_of(self._batch.examine(query, [], with_nearest=True))
 
     def separability(self) -> float:
-        """Balanced accuracy of the 1-NN domain of the bank's clips, each left out."""
+        """Compute the balanced accuracy of the domain of each clip's nearest other clip."""
         if len(self) < 2:
             raise NotEnoughClipsError("Separability needs 2 clips. The bank has 1.")
         with self._batch.exact_products():
             return float(self._batch.separability()[0])
 
     def _criterion(
-        self, grid: Grid, n_splits: int, seed: Seed, with_uniformity: bool = False
+        self,
+        grid: Grid,
+        n_splits: int,
+        seed: Seed,
+        sessions: Sequence[str],
+        with_uniformity: bool = False,
     ) -> tuple[Balance, Float64s | None]:
         configs = parse_grid(grid)
-        held, denominators = halves(configs, self.domains, self._starts, n_splits, seed)
+        ordered = [sessions[row] for row in self._order] if len(sessions) else ()
+        held, denominators = halves(configs, self.domains, self._starts, n_splits, seed, ordered)
         with self._batch.exact_products():
             counts, uniformity = self._batch.criterion(configs, held, with_uniformity)
             balance = Balance(on_host(counts)[:, 0], denominators)

@@ -193,7 +193,7 @@ class Base:
         return f"{text}, in each band by itself" if self.bandwise else text
 
     def parts(self) -> Iterator[Base]:
-        """The bases to compute for it: itself, or those that it fuses."""
+        """List the bases to compute for it: itself, or those that it fuses."""
         yield from self.members or (self,)
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ class Base:
 
 
 def parse_base(code: str) -> Base | None:
-    """The base of that code, or None; codes that are not written the one way count too."""
+    """Parse the code of a base score in any accepted spelling; return None for others."""
     if code == BANDWISE:
         return Base("knn", 1, bandwise=True)
     if match := _KNN.fullmatch(code):

@@ -51,7 +51,7 @@ class QuantileMap:
 
     @classmethod
     def fit(cls, scores: ArrayLike, *, signed: bool = False) -> QuantileMap:
-        """The map of some normal clips' leave-one-out scores."""
+        """Fit the map to leave-one-out scores of normal clips."""
         support = np.sort(np.asarray(scores, np.float64).ravel())
         if not support.size or not np.isfinite(support).all():
             raise InputError(
@@ -84,7 +84,7 @@ class QuantileMap:
         return float(max(np.median(self.support) - self.support[0], _TAIL_FLOOR))
 
     def inverse(self, quantiles: ArrayLike) -> Float64s:
-        """The smallest score with a given quantile."""
+        """Find the smallest score with a given quantile."""
         q = np.asarray(quantiles, np.float64)
         if ((q < 0) | (q >= 1) | np.isnan(q)).any():
             raise InputError(f"Quantiles must lie in [0, 1). Got {quantiles!r} instead.")
@@ -106,7 +106,7 @@ class QuantileMap:
 def quantile_maps(
     support: Array, scores: Array, order: Array = None, *, signed: bool = False
 ) -> Array:
-    """Row b of ``scores`` through the map of row b of the sorted ``support``.
+    """Map row b of ``scores`` by the quantile map of row b of the sorted ``support``.
 
     ``order`` sorts the rows of ``scores``: the map walks the support in that order.
     """

@@ -156,7 +156,7 @@ class ScoreConfig:
 
     @classmethod
     def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
-        """The configuration a name stands for; ``recommended`` is `RECOMMENDED_CONFIG`."""
+        """Parse the name of a configuration; ``recommended`` is `RECOMMENDED_CONFIG`."""
         if isinstance(name, ScoreConfig):
             return name
         if not isinstance(name, str):
@@ -172,7 +172,7 @@ class ScoreConfig:
 
 
 def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list[ScoreConfig]:
-    """Configurations from names, in order; a repeated one is an error.
+    """Parse the names of configurations, in order; a repeated one is an error.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
 
 
 def paper_grid(size: int = 51) -> list[ScoreConfig]:
-    """The paper's configurations in published order.
+    """List the configurations of the paper in published order.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
 
 
 def blind_pool(size: int = 9) -> list[ScoreConfig]:
-    """The paper's pools for choosing per machine without labels: k=1, soft assignment.
+    """List the paper's pool for choosing without labels: k=1, soft assignment.
 
     Nine configurations, or seven without local density normalisation.
     """
@@ -235,7 +235,7 @@ def blind_pool(size: int = 9) -> list[ScoreConfig]:
 
 
 def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
-    """The paper's 51 configurations, then the scorers published since with their calibrations.
+    """List the paper's 51 configurations, then newer scorers with their calibrations.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
 
 
 def calibrations_of(base: Base) -> list[ScoreConfig]:
-    """Candidates of one base score: as it is, and with soft assignment under calibrations.
+    """List the candidates of a base score: as it is, and calibrated with soft weights.
 
     Examples
     --------

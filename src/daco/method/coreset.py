@@ -19,7 +19,7 @@ _LEAST = 2  # clips of a domain: fewer have no leave-one-out score
 
 
 def choose_normals(X: ArrayLike, domains: Domains | None, max_normals: int) -> Indices:
-    """The rows of at most ``max_normals`` normals that cover the others of their domain.
+    """Choose the rows of at most ``max_normals`` normals that cover the others of their domain.
 
     Large domains are thinned to one common size; a domain that has no more clips than that keeps
     all of them, so that the few clips of a new condition stay. The choice is deterministic.

@@ -15,7 +15,7 @@ TEMPERATURE_FLOOR = 1e-12
 
 
 def soft_weights(domain_distance: Array, temperature: Array) -> Array:
-    """Softmax of ``-distance / temperature`` over the domains.
+    """Compute the softmax of ``-distance / temperature`` over the domains.
 
     Parameters
     ----------
@@ -42,7 +42,16 @@ def soft_weights(domain_distance: Array, temperature: Array) -> Array:
 
 
 def hard_weights(domain_distance: Array) -> Array:
-    """1 for the nearest domain, 0 for the others; a tie falls to the first in name order.
+    """Give weight 1 to the nearest domain; a tie goes to the first in name order.
+
+    Parameters
+    ----------
+    domain_distance : array-like of shape (G, n)
+        Distance of each clip to the nearest normal of each domain.
+
+    Returns
+    -------
+    array of shape (G, n)
 
     Examples
     --------
@@ -56,12 +65,23 @@ def hard_weights(domain_distance: Array) -> Array:
 
 
 def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Array:
-    """1 for the true domain: a diagnostic, never available for a clip of unknown domain."""
+    """Give weight 1 to the true domain, which is a diagnostic: new clips have none.
+
+    Parameters
+    ----------
+    domain_codes : integer array of shape (n,)
+        Index of each clip's domain.
+    n_domains : int
+
+    Returns
+    -------
+    array of shape (G, n)
+    """
     return _one_hot(np.asarray(domain_codes), n_domains)
 
 
 def separability(domain_distance: Array, domain_codes: ArrayLike) -> Any:
-    """Balanced accuracy of naming a training clip's domain by its nearest other clip.
+    """Compute the balanced accuracy of the domain of each clip's nearest other clip.
 
     0.5 means that two domains look the same, 1 that they never mix.
 

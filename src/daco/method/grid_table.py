@@ -35,7 +35,7 @@ def pivot_machines(
     configs: Iterable[str | ScoreConfig] | None = None,
     split: str | None = None,
 ) -> tuple[list[str], list[str], Float64s]:
-    """A per-machine table as an array of shape (machines, configurations, columns).
+    """Turn a per-machine table into an array (machines, configurations, columns).
 
     Parameters
     ----------
@@ -72,9 +72,21 @@ def pivot_machines(
 
 
 def composed_score(table: Table, choices: Mapping[str, str]) -> float:
-    """Official score when each machine runs its own choice, in the table's unit.
+    """Compute the official score if each machine runs its own choice.
 
     Reads the metric columns, so it comes after a label-free choice and apart from it.
+
+    Parameters
+    ----------
+    table : DataFrame, or dict of arrays by column
+        Metrics of each machine and configuration, as in ``per_machine.csv``.
+    choices : dict of str to str
+        The configuration of each machine.
+
+    Returns
+    -------
+    float
+        In the unit of the table.
 
     Examples
     --------

@@ -92,7 +92,7 @@ def evaluate_machines(
     chunk: int | None = None,
     skip_errors: bool = False,
 ) -> list[MachineEvaluation]:
-    """Everything that a study asks of a machine, for machines of any shapes.
+    """Compute everything that a study needs of each machine, of any shapes.
 
     Results agree with :class:`daco.NormalBank` to the rounding of products.
 

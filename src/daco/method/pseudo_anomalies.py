@@ -83,7 +83,7 @@ def injected(
     readout: str | None = None,
     X: ArrayLike | None = None,
 ) -> PseudoAnomalies:
-    """Injected faults as pseudo-anomalies of a machine.
+    """Use injected faults as pseudo-anomalies of a machine.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def moved_normals(
     repeats: int = REPEATS,
     seed: int = 0,
 ) -> PseudoAnomalies:
-    """Normal clips that were moved away from the others in the embedding space.
+    """Move normals away from the others in the embedding space.
 
     A clip is turned towards a mixture with other normal clips of its domain until its cosine
     distance from itself is a strength times the median distance between nearest neighbours.

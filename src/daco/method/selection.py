@@ -85,7 +85,14 @@ def viable_within(dev_omega: ArrayLike, delta: float) -> Bools:
 
 
 def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLike) -> str:
-    """The configuration of largest dev score: standard practice, reads dev labels.
+    """Pick the configuration with the largest dev score; this reads dev labels.
+
+    Parameters
+    ----------
+    configs : sequence of str
+        Names of C configurations.
+    dev_omega : array-like of shape (C,)
+        Official scores of the development machines.
 
     Examples
     --------
@@ -98,7 +105,14 @@ def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLi
 
 
 def select_by_criterion(configs: Iterable[str | ScoreConfig], criterion: ArrayLike) -> str:
-    """The configuration of smallest criterion: label-free, and blind to detection power.
+    """Pick the configuration with the smallest criterion, without labels.
+
+    Parameters
+    ----------
+    configs : sequence of str
+        Names of C configurations.
+    criterion : array-like of shape (C,)
+        Mean criterion over machines.
 
     Examples
     --------
@@ -112,7 +126,7 @@ def select_by_criterion(configs: Iterable[str | ScoreConfig], criterion: ArrayLi
 
 
 def guarded_selection(table: Table, veto: Veto = viable) -> str:
-    """Smallest criterion among the viable configurations (the paper's Algorithm 1).
+    """Pick the smallest criterion among viable configurations (the paper's Algorithm 1).
 
     Parameters
     ----------
@@ -154,7 +168,14 @@ def guarded_selection(table: Table, veto: Veto = viable) -> str:
 
 
 def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
-    """The best configuration in hindsight. Reads evaluation labels: an upper bound, not a rule.
+    """Pick the best configuration in hindsight: an upper bound that reads evaluation labels.
+
+    Parameters
+    ----------
+    configs : sequence of str
+        Names of C configurations.
+    eval_omega : array-like of shape (C,)
+        Official scores of the evaluation machines.
 
     Examples
     --------
@@ -167,7 +188,12 @@ def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
 
 
 def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
-    """Mean score of a configuration drawn at random; sd with ``n - 1``, nan for one value.
+    """Average the scores of all configurations; sd with ``n - 1``, nan for one value.
+
+    Parameters
+    ----------
+    eval_omega : array-like of shape (C,)
+        Official scores of the evaluation machines.
 
     Examples
     --------
@@ -183,7 +209,7 @@ def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
 def per_machine_blind(
     table: Table, pool: Iterable[str | ScoreConfig] | None = None
 ) -> dict[str, str]:
-    """The paper's blind rule: for each machine the smallest criterion in the pool, as it is.
+    """Pick the smallest criterion of the pool for each machine (the paper's blind rule).
 
     Parameters
     ----------
@@ -211,7 +237,7 @@ def per_machine_blind(
 
 
 def selection_table(table: Table, veto: Veto = viable) -> list[SelectionRow]:
-    """Every rule on one grid, from the least informed to the oracle.
+    """Apply every rule to one grid, from the least informed to the oracle.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ TAIL_LIMIT = 9.0
 
 @lru_cache(maxsize=32)
 def members_of(base: Base, bands: int, clips: int) -> tuple[Members, Members]:
-    """The members of a vote, and those that are left out because a bank has too few clips.
+    """List the members of a vote, and those that need more clips than the bank has.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def members_of(base: Base, bands: int, clips: int) -> tuple[Members, Members]:
 
 
 def normal_scores(own: Array, scores: Array) -> Array:
-    """Each member's scores on the scale of its normals: 0 is their median, 1 a standard deviation.
+    """Scale each member's scores: 0 is the median of its normals, 1 a standard deviation.
 
     Parameters
     ----------

@@ -122,7 +122,20 @@ def counts_for(kind: str, state: str) -> bool:
 def advance(
     rule: AlarmRule, state: AlarmState, decision: Decision
 ) -> tuple[AlarmState, Opening | Recovery | None]:
-    """The state after one more clip, and the alarm that it opened or closed.
+    """Return the state after one more clip, and the alarm that it opened or closed.
+
+    Parameters
+    ----------
+    rule : AlarmRule
+    state : AlarmState
+        The state after the previous clip; ``AlarmState()`` before the first one.
+    decision : Decision
+        The next clip.
+
+    Returns
+    -------
+    state : AlarmState
+    event : Opening, Recovery or None
 
     Examples
     --------

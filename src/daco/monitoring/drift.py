@@ -75,7 +75,7 @@ class Drift:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return asdict(self)
 
 

@@ -40,7 +40,7 @@ class Rates:
 
     @classmethod
     def from_counts(cls, counts: Mapping[tuple[str, str | None], int]) -> Rates:
-        """The rates of clips counted by state and answer."""
+        """Compute the rates of clips counted by state and answer."""
         judged = Counter({key: n for key, n in counts.items() if key[0] in JUDGED})
         found = judged[ANOMALOUS, "fault"]
         faults = found + judged[NORMAL, "fault"]
@@ -59,7 +59,7 @@ class Rates:
         return share_interval(self.found, self.faults)
 
     def sentences(self) -> list[str]:
-        """Both rates in words, or that there is nothing to compute them from."""
+        """Describe both rates, or that there are no answers to compute them from."""
         if not (self.false_alarms or self.faults):
             waiting = f"Without an answer: {quantity(self.unanswered, 'anomalous clip')}."
             return [f"No rate is known yet, because nobody has answered. {waiting}"]

@@ -71,7 +71,7 @@ class ModelInUse:
         return Listener(model.frontend, weights=self.options.weights, device=self.options.device)
 
     def refresh(self) -> str | None:
-        """Use the file as it is now; a sentence if it changed or cannot be used."""
+        """Load the file again if it changed; return a sentence if it did or is unusable."""
         stamp = _present_stamp(self.path)
         if stamp in (self._stamp, None):  # None: removed, or just being replaced
             return None
@@ -89,7 +89,7 @@ class ModelInUse:
         return f"The model has changed: {normals}, threshold {model.basis_sentence()}."
 
     def judge(self, path: Path, name: str) -> Verdict:
-        """The verdict of the model in use on one recording."""
+        """Judge one recording with the model in use."""
         return judge(self.model, self.listener, path, name=name, options=self.options)
 
 

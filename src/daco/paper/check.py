@@ -107,7 +107,7 @@ class Finding:
         return self.status.value if erratum is None else f"{self.status.value} [{erratum}]"
 
     def record(self) -> dict[str, Any]:
-        """The finding as JSON has it."""
+        """Return the finding as plain JSON."""
         figure, recomputed = self.figure, self.recomputed
         return {
             "id": figure.id,

@@ -113,7 +113,7 @@ def figures() -> tuple[Figure, ...]:
 
 @cache
 def errata() -> tuple[Erratum, ...]:
-    """Every erratum, by number.
+    """List every erratum, by number.
 
     Examples
     --------

@@ -47,7 +47,7 @@ LOUDEST_DB = 60.0
 def inject(
     wave: ArrayLike, sample_rate: int, kind: str, level_db: float, rng: np.random.Generator
 ) -> Float32s:
-    """The waveform with a fault whose RMS is `level_db` decibels relative to its own.
+    """Add a fault whose RMS is `level_db` decibels relative to that of the waveform.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ def inject(
         Of channels, the first is the near microphone, whose RMS counts; all others are far.
     sample_rate : int
     kind : str
-        One of `ALL_KINDS`.
+        ``impacts``, ``tones``, ``noise``, ``rub``, ``modulation``, ``resonance``, ``level``,
+        ``off``, ``white`` or ``speed``.
     level_db : float
         20 log10 of the RMS of the change over the RMS of the recording, both around their mean.
         Above -3 dB a modulation passes through zero.

@@ -67,7 +67,7 @@ class Rate(NamedTuple):
         return share_interval(self.caught, self.clips)
 
     def to_row(self) -> dict[str, Any]:
-        """Counts, share and interval by column."""
+        """Return counts, share and interval by column."""
         low, high = self.interval
         counts = {"caught": self.caught, "clips": self.clips}
         return {**counts, "rate": self.share, "low": low, "high": high}
@@ -103,7 +103,7 @@ class Sensitivity:
     recorded: tuple[str, ...] = ()
 
     def noticed_by(self, kind: str) -> str:
-        """``score``, ``ranges`` or ``both``: what notices most at the highest level."""
+        """Tell what notices most at the highest level: ``score``, ``ranges`` or ``both``."""
         at = self.kinds.index(kind)
         most = max(1, self.caught[at, :, -1].sum()) / 2
         ways = {"score": self.by_score, "ranges": self.by_ranges}
@@ -111,17 +111,17 @@ class Sensitivity:
         return "both" if len(names) > 1 else names[0] if names else "-"
 
     def rate(self, kind: str, domain: str, level: float) -> Rate:
-        """The detection rate of one fault, domain and level."""
+        """Return the detection rate of one fault, domain and level."""
         at = self.kinds.index(kind), self.domains.index(domain), self.levels.index(level)
         return Rate(int(self.caught[at]), int(self.clips[at[1]]))
 
     def false_alarm(self, domain: str) -> Rate:
-        """The share of the same recordings that the model flags without a fault."""
+        """Return the share of the same recordings that are flagged without a fault."""
         at = self.domains.index(domain)
         return Rate(int(self.false_alarms[at]), int(self.clips[at]))
 
     def caught_from(self, kind: str, domain: str) -> float | None:
-        """The lowest level from which on the fault is caught at every level; None if at none."""
+        """Find the lowest level from which on the fault is always caught; None if there is none."""
         lowest = None
         for level in reversed(self.levels):
             if self.rate(kind, domain, level).share < self.detect:
@@ -130,7 +130,7 @@ class Sensitivity:
         return lowest
 
     def sentences(self) -> Iterator[str]:
-        """``impacts are caught from -12 dB in source, from -6 dB in target.``, and so on."""
+        """Describe in sentences from which level on each kind of fault is caught."""
         top = self.levels[-1]
         for kind in self.kinds:
             verb = "are" if kind in ("impacts", "tones") else "is"
@@ -149,7 +149,7 @@ class Sensitivity:
             yield f"{text}{how.get(self.noticed_by(kind), '') if caught else ''}."
 
     def cautions(self) -> Iterator[str]:
-        """Sentences about the limits of the numbers."""
+        """Warn about the limits of the numbers, in sentences."""
         if self.recorded and not self.in_model:
             yield (
                 f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
@@ -173,7 +173,7 @@ class Sensitivity:
                 )
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per fault, domain and level; the clean recordings come first, without a fault."""
+        """List one row per fault, domain and level; clean recordings come first."""
         for domain in self.domains:
             row = self.false_alarm(domain).to_row()
             yield {"fault": "", "domain": domain, "level_db": None, **row, "by_ranges": None}
@@ -183,7 +183,7 @@ class Sensitivity:
             yield {"fault": kind, "domain": domain, "level_db": level, **row}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         names = ("machine", "config", "model_sha256", "thresholds", "false_alarm_rate", "detect")
         return {
             **{name: getattr(self, name) for name in names},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import daco
+from daco.detector.model import MachineModel
 from daco.errors import ConfigError, DacoWarning, InputError
 
 
@@ -202,8 +204,11 @@ def test_other_numbers_of_features_are_refused(data):
 
 def test_a_rate_so_few_clips_cannot_support_is_answered_with_the_smallest(data):
     X, domains = data
-    with pytest.warns(DacoWarning, match=r"below 0.0333.*20 clips of domain 'target' support.*Cal"):
-        daco.DACo(false_alarm_rate=0.01).fit(X, domains=domains)
+    model = MachineModel.fit(X, domains, machine="fan", config="raw-k1", false_alarm_rate=0.01)
+    (caution,) = model.cautions()
+    assert "0.01 is below 0.0333, the smallest that 20 clips of target can support" in caution
+    with pytest.warns(DacoWarning, match=f"^{re.escape(caution)}$"):
+        daco.DACo("raw-k1", false_alarm_rate=0.01).fit(X, domains=domains)
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 2, 1e-17, "0.1", None, True, float("nan"), 0.1 + 0j])

@@ -65,7 +65,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def render_html(summary: Mapping[str, Any], figures: Mapping[str, str]) -> str:
-    """The report as one HTML file that needs no network, fonts or scripts.
+    """Render the report as one HTML file that needs no network, fonts or scripts.
 
     Parameters
     ----------

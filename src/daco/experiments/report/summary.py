@@ -58,7 +58,7 @@ def tables_of(result: StudyTables) -> dict[str, ReportTable]:
 def summarise(
     result: StudyTables, tables: Mapping[str, ReportTable] | None = None
 ) -> dict[str, Any]:
-    """What the report shows, as plain JSON without nan: the content of ``report.json``.
+    """Return what the report shows as plain JSON: the content of ``report.json``.
 
     Parameters
     ----------

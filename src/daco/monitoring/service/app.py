@@ -43,7 +43,7 @@ session with `POST /login`. Every failure is `{"detail": "a sentence"}`. Times a
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The service for some settings; its workers start and end with the application."""
+    """Create the service; its workers start and end with the application."""
     metrics = Metrics()
     hub = Hub(metrics.events_dropped.inc)
 

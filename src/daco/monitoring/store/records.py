@@ -77,7 +77,7 @@ class NewClip:
                 _check_json(name, value)
 
     def row(self, machine_id: int) -> dict[str, Any]:
-        """The clip as a row of ``daco_clips``."""
+        """Return the clip as a row of ``daco_clips``."""
         return {
             "machine_id": machine_id,
             "received_at": self.received_at,
@@ -89,7 +89,7 @@ class NewClip:
         }
 
     def stored_as(self, clip_id: int) -> StoredClip:
-        """The clip as it is read from the store."""
+        """Return the clip as it is read from the store."""
         own = {"id": clip_id, "machine": self.machine, "alarm": self.verdict.alarm, "answer": None}
         return StoredClip.from_row({**self.row(0), **own})
 
@@ -107,11 +107,11 @@ class StoredClip(Verdict):
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> StoredClip:
-        """The clip of a row of `CLIPS`."""
+        """Make the clip of a row of ``daco_clips``."""
         return cls(**{**{name: row[name] for name in _CLIP}, "reasons": tuple(row["reasons"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON for others; paths of this computer are left out."""
+        """Return plain JSON for others, without paths of this computer."""
         document = super().to_dict()
         del document["audio_path"]
         return _plain(document)
@@ -161,7 +161,7 @@ class StoredAlarm:
         return self.closed_at is None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return _plain(asdict(self))
 
 

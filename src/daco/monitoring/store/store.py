@@ -131,7 +131,7 @@ class Store:
         return People(self.database)
 
     def preview(self, new: NewClip) -> Verdict:
-        """The verdict on a clip if it was stored now, adapted where it has a calibration."""
+        """Judge a clip as if it was stored now, adapted if it has a calibration."""
         return adapted_verdict(new, self.people.adaptation(new.machine))
 
     def add(self, new: NewClip) -> Addition | None:
@@ -172,7 +172,7 @@ class Store:
             connection.execute(source.values(stamp=stamp, reason=None))
 
     def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
-        """Those of these sources of a machine that were processed."""
+        """Return those of these sources of a machine that were processed."""
         columns = [sources.c[name] for name in Source.__dataclass_fields__]
         query = select(*columns).where(sources.c.machine_id == _id_of(machine))
         with self.database.reading() as connection:
@@ -191,7 +191,7 @@ class Store:
         after: int | None = None,
         since: datetime | None = None,
     ) -> list[StoredClip]:
-        """A page of a machine's history, the newest first.
+        """Return a page of a machine's history, the newest clip first.
 
         Parameters
         ----------
@@ -231,11 +231,11 @@ class Store:
             return read_clips(connection, query.where(clips.c.id >= first.scalar_subquery()))
 
     def clip(self, clip_id: int) -> StoredClip | None:
-        """A clip by its id; None where there is no such clip."""
+        """Return a clip by its id, or None."""
         return self._first_clip(CLIPS.where(clips.c.id == clip_id))
 
     def clip_of(self, machine: str, source_key: str) -> StoredClip | None:
-        """The clip of a source of a machine; None where there is none, or no longer."""
+        """Return the clip of a source of a machine, or None if there is none any more."""
         clip_id = select(sources.c.clip_id).where(
             sources.c.machine_id == _id_of(machine), sources.c.source_key == source_key
         )
@@ -246,7 +246,7 @@ class Store:
             return next(iter(read_clips(connection, query)), None)
 
     def machines_summary(self) -> list[MachineSummary]:
-        """A summary of every machine, by name."""
+        """Summarise every machine, by name."""
         is_open = (alarms.c.machine_id == machines.c.id, alarms.c.closed_at.is_(None))
         n_open = select(func.count()).select_from(alarms).where(*is_open).scalar_subquery()
         own_answers = answers.c.machine_id == machines.c.id
@@ -262,7 +262,7 @@ class Store:
         return [MachineSummary(*row[1:], last.get(row.last_clip_id)) for row in rows]
 
     def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """By machine, how many clips were received since a time, and how many were anomalous."""
+        """Count, by machine, the clips received since a time and the anomalous ones."""
         anomalous = func.coalesce(func.sum(case((clips.c.anomalous, 1), else_=0)), 0)
         count = select(func.count(), anomalous).where(clips.c.received_at >= since)
         counts = {}
@@ -281,7 +281,7 @@ class Store:
         limit: int = 100,
         before: int | None = None,
     ) -> list[StoredAlarm]:
-        """A page of alarms, the newest first; of all machines by default."""
+        """Return a page of alarms, the newest first; of all machines by default."""
         query = ALARMS.order_by(alarms.c.id.desc()).limit(_page(limit))
         if machine is not None:
             query = query.where(alarms.c.machine_id == _id_of(machine))
@@ -293,7 +293,7 @@ class Store:
             return read_alarms(connection, query)
 
     def alarm(self, alarm_id: int) -> StoredAlarm | None:
-        """An alarm by its id; None where there is no such alarm."""
+        """Return an alarm by its id, or None."""
         with self.database.reading() as connection:
             query = ALARMS.where(alarms.c.id == alarm_id)
             return next(iter(read_alarms(connection, query)), None)
