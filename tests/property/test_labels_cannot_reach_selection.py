@@ -81,10 +81,10 @@ def test_permuting_evaluation_labels_and_domains_changes_no_pick(seed, label_see
     picks = []
     for labels in (None, label_seed):
         grid, per_machine = tables(seed, labels)
-        rows = selection.selection_table(grid)
         picks.append(
             [
-                {row.rule: row.config for row in rows if row.labels != "evaluation"},
+                selection.guarded_selection(grid),
+                selection.select_by_criterion(grid["config"], grid["crit_eval"]),
                 selection.per_machine_blind(per_machine, blind_pool()),
                 grid["crit_eval"].tolist(),
             ]

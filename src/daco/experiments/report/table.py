@@ -14,8 +14,6 @@ import pandas as pd
 from daco.experiments.tables import Key, to_csv, to_latex, to_markdown
 from daco.validation import is_missing
 
-SPLIT_WORDS = {"dev": "development", "eval": "evaluation"}
-
 TEXTS: Mapping[str, Any] = tomllib.loads(
     resources.files("daco.experiments.report").joinpath("templates/texts.toml").read_text("utf-8")
 )
