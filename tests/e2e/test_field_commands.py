@@ -149,8 +149,11 @@ class TestFit:
         for clip in sorted((drill[0] / "day").iterdir())[:6]:
             shutil.copy(clip, tmp_path / "few")
         text = ok("fit", tmp_path / "few", "--out", tmp_path / "m.daco").stdout
-        assert "There are too few normals for" in " ".join(text.split())
-        assert "K16" in text
+        described = json.loads(ok("inspect", tmp_path / "m.daco", "--json").stdout)
+        names = described["left_out_of_vote"]
+        assert f"There are too few normals for {len(names)} config" in " ".join(text.split())
+        assert names[0] in text
+        assert "K16" in " ".join(names)
 
     def test_a_rate_that_the_clips_do_not_support_is_cautioned_about(self, drill, tmp_path):
         root, _ = drill
@@ -168,6 +171,17 @@ class TestFit:
         for name in ("a.daco", "b.daco"):
             ok("fit", root, "--out", tmp_path / name)
         assert (tmp_path / "a.daco").read_bytes() == (tmp_path / "b.daco").read_bytes()
+
+    def test_a_replaced_model_is_kept_and_comes_back(self, drill, tmp_path):
+        root, fitted = drill
+        model = shutil.copy(fitted, tmp_path / "m.daco")
+        before = model.read_bytes()
+        text = ok("fit", root, "--out", model, "--false-alarm-rate", 0.1).stdout
+        assert "The previous model is kept as m.daco.previous." in " ".join(text.split())
+        assert (tmp_path / "m.daco.previous").read_bytes() == before != model.read_bytes()
+        ok("update", model, "--undo")
+        assert model.read_bytes() == before
+        assert "previous" not in ok("fit", root, "--out", tmp_path / "first.daco").stdout
 
     def test_embeddings_do_instead_of_recordings(self, drill, tmp_path):
         root, model = drill
@@ -209,9 +223,9 @@ class TestFit:
         result = run("fit", root, "--out", tmp_path / "thesis.daco")
         assert isinstance(result.exception, DataError)
         assert (tmp_path / "thesis.daco").read_text() == "years of work"
-        assert "is a file, but there are 2 machines" in str(
-            run("fit", shared("real", "audio"), "--out", tmp_path / "thesis.daco").exception
-        )
+        for name in ("thesis.daco", "new.daco"):  # a file, and a name that only a file may have
+            error = run("fit", shared("real", "audio"), "--out", tmp_path / name).exception
+            assert "is the name of one file, but there are 2 machines" in str(error)
         assert list(tmp_path.iterdir()) == [tmp_path / "thesis.daco"]
 
     def test_a_network_with_weights(self, real, tmp_path):
@@ -673,6 +687,7 @@ class TestInspect:
         shown = ok("inspect", folder / "fan.daco").stdout
         assert f"level {low:g} to {high:g} dB of full scale" in " ".join(shown.split())
         assert len(found["provenance"]["selection"]["pool"]) == 9
+        assert found["left_out_of_vote"] == []
 
     @pytest.mark.parametrize("suffix", ["svg", "png"])
     def test_the_maps_are_drawn(self, models, tmp_path, suffix):

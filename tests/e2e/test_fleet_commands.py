@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from command_line import refused, run, said
+from command_line import refused, run, said, signalled
+from service_process import wait_until
 
 from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
@@ -109,8 +110,10 @@ def test_many_machines_take_a_line_each(tmp_path):
     words = " ".join(text.split())
     assert f"{MACHINES} models, " in words
     assert "caution" not in words
-    few = run("fit", fleet(tmp_path / "f.parquet", 2), "--out", tmp_path / "few").stdout
-    assert few.count("false alarms on new recordings") == 2
+    few = [fleet(tmp_path / "f.parquet", 2), "--out", tmp_path / "few"]
+    assert run("fit", *few).stdout.count("false alarms on new recordings") == 2
+    assert "2 models were replaced." in run("fit", *few).stdout
+    assert len(list((tmp_path / "few").glob("*.daco.previous"))) == 2
 
 
 def test_a_caution_about_many_machines_is_one_sentence(tmp_path):
@@ -139,12 +142,12 @@ def test_one_machine_alone_says_what_is_wrong_with_it(tmp_path):
 
 
 def test_models_are_written_while_others_are_being_fitted(tmp_path, monkeypatch):
-    def full_from_the_third_on(self, path):
+    def full_from_the_third_on(path, content):
         if path.name == "machine-02.daco":
             raise DataError("full")
         path.write_bytes(b"")
 
-    monkeypatch.setattr(MachineModel, "save", full_from_the_third_on)
+    monkeypatch.setattr("daco.files.atomic.replace_file", full_from_the_third_on)
     table = fleet(tmp_path / "e.parquet", 5)
     assert str(refused("fit", table, "--out", tmp_path / "models")) == "full"
     assert len(bytes_of(tmp_path / "models")) == 2
@@ -191,31 +194,25 @@ def test_a_process_that_is_killed_ends_the_others_with_a_sentence():
 
 def test_an_interruption_leaves_whole_models_and_no_process(tmp_path):
     """Ctrl-C reaches the workers, too; they say nothing of it."""
-    table = fleet(tmp_path / "e.parquet", 400)
+    table = fleet(tmp_path / "e.parquet", 60)
     folder = tmp_path / "models"
-    command = [sys.executable, "-m", "daco.cli", "fit", table, "--out", folder, "--workers", "2"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as daco:
-        while daco.poll() is None and not (folder.is_dir() and list(folder.glob("*.daco"))):
-            time.sleep(0.01)
-        os.killpg(daco.pid, signal.SIGINT)
-        stdout, stderr = daco.communicate(timeout=60)
+    command = ("fit", table, "--out", folder, "--workers", "2")
+    with signalled(signal.SIGINT, ".daco", 4, *command) as daco:
+        stdout, stderr = daco.communicate()
     assert daco.returncode == 130
+    assert (stdout, stderr) == ("", "Interrupted. 3 of 60 models were written.\n")
     models = list(folder.iterdir())
-    counts = [len(models) - late for late in (0, 1)]  # the last one may not be counted yet
-    assert stdout == ""
-    assert stderr in [f"Interrupted. {n} of 400 models were written.\n" for n in counts]
+    assert len(models) == 3
     for model in models:
         MachineModel.load(model)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
+
+    def has_ended():
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(daco.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("processes of it are left")
+            return False
+        return True
+
+    wait_until(has_ended)
 
 
 # --- a choice ---

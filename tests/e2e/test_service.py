@@ -494,6 +494,8 @@ def test_a_normal_is_played_only_if_it_is_the_one_in_the_model(tmp_path):
 
 def test_a_model_folder_may_be_empty_and_ports_may_be_taken(tmp_path):
     with ServiceProcess(tmp_path, models=False) as service:
+        assert "holds no model yet" in service.log
+        assert f"daco fit RECORDINGS --out {service.models}/NAME.daco\n" in service.log
         assert service.get("/v1/machines").json() == {"machines": [], "problems": {}}
         assert service.get("/healthz").json()["ready"]
         assert "The token" not in service.log

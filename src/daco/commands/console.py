@@ -19,11 +19,12 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from daco.text import quantity
+from daco.text import printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.normals import Skipped
+    from daco.files.remote import Location
 
 _UNLIMITED = 1_000_000
 _SHOWN = 20
@@ -72,11 +73,6 @@ class Output(Console):
 def print_json(document: Any) -> None:
     """Print a document as indented JSON."""
     typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def printable(text: Any) -> str:
-    """Text without the characters that would control a terminal."""
-    return "".join(char if char.isprintable() else "�" for char in str(text))
 
 
 def new_table(texts: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
@@ -159,6 +155,18 @@ def show_basis(console: Output, model: MachineModel) -> None:
     console.write(f"{rate}, estimated {model.basis_sentence()}.")
     if any(each["kind"] == "training" for each in model.basis.values()):
         console.write("Run daco calibrate with 25 new normal recordings of each domain to fix it.")
+
+
+def show_replaced(console: Output, kept: Sequence[Location]) -> None:
+    """Print where replaced models are kept."""
+    if len(kept) == 1:
+        console.write(
+            f"The previous model is kept as {kept[0].name}. daco update --undo restores it."
+        )
+    elif kept:
+        console.write(
+            f"{len(kept)} models were replaced. The previous ones are kept as *{kept[0].suffix}."
+        )
 
 
 def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 0) -> None:

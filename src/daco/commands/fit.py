@@ -17,10 +17,10 @@ from daco.commands.console import (
     Output,
     interruptible,
     new_table,
-    printable,
     progress_bars,
     show_basis,
     show_domains,
+    show_replaced,
     show_skipped,
 )
 from daco.commands.embed import load_network
@@ -33,7 +33,7 @@ from daco.commands.options import (
     require_folder,
 )
 from daco.errors import DacoError, DataError, InputError
-from daco.text import name_list, quantity
+from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -87,7 +87,8 @@ def fit(
     daco reads only training clips and no clip that is labelled as an anomaly. It trains nothing.
     It leaves out and lists normals that are silent, clipped, copies, of another sample rate or
     length, or unlike all others; more than a third of a domain is an error. If a machine cannot
-    be fitted, daco names it at the end and still writes the models of the others.
+    be fitted, daco names it at the end and still writes the models of the others. MODEL.previous
+    keeps a replaced model for daco update --undo.
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -126,7 +127,7 @@ def fit(
         )
         errors.notes(gathered.oddities)
         targets = model_paths([each.machine for each in gathered.machines], out)
-        models, failures = _fit_all(
+        models, replaced, failures = _fit_all(
             errors,
             gathered.machines,
             targets,
@@ -141,6 +142,7 @@ def fit(
         )
     fitted = [models[index] for index in sorted(models)]
     _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
+    show_replaced(console, replaced)
     if len(fitted) == 1:
         _show_sensitivity(console, errors, fitted[0])
     skipped = (*gathered.skipped, *suspicious_of(fitted, "left_out"))
@@ -166,9 +168,10 @@ def model_paths(machines: Sequence[str], out: Location) -> list[Location]:
     if len(machines) == 1 and not out.is_dir():
         paths = [out]
     else:
-        if out.exists() and not out.is_dir():
+        if not out.is_dir() and (out.exists() or out.suffix == SUFFIX):
             raise InputError(
-                f"{out} is a file, but there are {len(machines)} machines. Give a folder."
+                f"{out} is the name of one file, but there are {len(machines)} machines "
+                f"({name_list(machines)}). Give a folder."
             )
         paths = [out / f"{name}{SUFFIX}" for name in safe_names(machines)]
     for path in paths:
@@ -249,12 +252,19 @@ def views_in_words(model: MachineModel) -> Iterator[str]:
         yield f"Views: {names}. The view {first} finds the most similar normal."
         if not ScoreConfig.parse(model.config).base.is_vote:
             yield f"Only {first} is scored, because only a vote uses several views."
-    if ScoreConfig.parse(model.config).base.is_vote:
-        by_view = model.bank.left_out(model.config).values()
-        silent = list(dict.fromkeys(name for names in by_view for name in names))
-        if silent:
-            members = quantity(silent, "configuration")
-            yield f"There are too few normals for {members} of the vote: {name_list(silent)}."
+    if silent := silent_members(model):
+        members = quantity(silent, "configuration")
+        yield f"There are too few normals for {members} of the vote: {name_list(silent)}."
+
+
+def silent_members(model: MachineModel) -> list[str]:
+    """The configurations that do not vote, because they need more normals."""
+    from daco.method.config import ScoreConfig
+
+    if not ScoreConfig.parse(model.config).base.is_vote:
+        return []
+    by_view = model.bank.left_out(model.config).values()
+    return list(dict.fromkeys(name for names in by_view for name in names))
 
 
 def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
@@ -293,13 +303,17 @@ def _fit_all(
     options: dict[str, Any],
     workers: int | None,
     engine: str,
-) -> tuple[dict[int, MachineModel], dict[int, DacoError]]:
-    """Fit each machine and write its model at once; the models, and the errors of the others."""
+) -> tuple[dict[int, MachineModel], list[Location], dict[int, DacoError]]:
+    """Fit each machine and write its model at once.
+
+    Returns the models, the files that keep replaced ones, and the errors of other machines.
+    """
     from daco.compute.processes import SCORING, worker_pool, workers_for
     from daco.detector.fit import fit_machines
-    from daco.files.atomic import write_error
+    from daco.files.atomic import replace_file, write_error
 
     models: dict[int, MachineModel] = {}
+    replaced: list[Location] = []
     failures: dict[int, DacoError] = {}
     workers = workers_for(len(machines), workers, engine)
     with (
@@ -316,10 +330,11 @@ def _fit_all(
                     folder.mkdir(exist_ok=True)
                 except OSError as error:
                     raise write_error(folder, error) from None
-                model.save(targets[index])
+                previous = replace_file(targets[index], model.to_bytes())
+                replaced += [] if previous is None else [previous]
                 models[index] = model
             report("fitting", len(models) + len(failures), len(machines))
-    return models, failures
+    return models, replaced, failures
 
 
 def _failure(failures: dict[int, DacoError], total: int) -> DacoError:

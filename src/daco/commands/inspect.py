@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from daco.commands.console import Output, new_table, print_json, printable, show_domains
-from daco.commands.fit import views_in_words
+from daco.commands.console import Output, new_table, print_json, show_domains
+from daco.commands.fit import silent_members, views_in_words
 from daco.commands.options import AsJson, Location, ModelLocation, flag, option
-from daco.text import name_list, quantity
+from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -106,6 +106,7 @@ def _describe(model: MachineModel) -> dict[str, Any]:
         },
         "config": model.config,
         "config_in_words": in_words(model.config),
+        "left_out_of_vote": silent_members(model),
         "reason": model.reason,
         "false_alarm_rate": model.false_alarm_rate,
         "basis": model.basis_sentence(),

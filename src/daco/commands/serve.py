@@ -73,7 +73,9 @@ def serve(
     """
     import logging
 
+    from daco.commands.console import Output
     from daco.compute.processes import usable_cores
+    from daco.detector.modelfile import SUFFIX
     from daco.monitoring.alarms import AlarmRule
 
     if os.name != "posix":
@@ -114,6 +116,12 @@ def serve(
     listener = listening_socket(host, port)
     address = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{address}:{listener.getsockname()[1]}/", err=True)
+    if not any(models.glob(f"*{SUFFIX}")):
+        errors, command = Output(stderr=True), "daco fit RECORDINGS --out"
+        errors.notes(
+            [f"{models} holds no model yet. The service loads a model as soon as you make one:"]
+        )
+        errors.write(f"  {command} {models / f'NAME{SUFFIX}'}", wrap=False)
     run(settings, listener)
 
 

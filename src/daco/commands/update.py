@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
-from daco.commands.console import Output, progress_bars, show_basis, show_domains, show_skipped
+from daco.commands.console import (
+    Output,
+    progress_bars,
+    show_basis,
+    show_domains,
+    show_replaced,
+    show_skipped,
+)
 from daco.commands.options import Location, OnError, flag, location_argument, option
 from daco.errors import DataError, InputError
 from daco.files.atomic import PREVIOUS, replace_file
@@ -263,10 +270,7 @@ def save_model(
     console.write(f"The configuration is still {after.config}.")
     show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
-    if previous is not None:
-        console.write(
-            f"The previous model is kept as {previous.name}. daco update --undo restores it."
-        )
+    show_replaced(console, [] if previous is None else [previous])
     console.notes(after.cautions(), "caution")
 
 

@@ -29,17 +29,18 @@ JUDGED = (NORMAL, ANOMALOUS)
 """States of clips that their scores decide on."""
 
 SLOW, FAST = 0.01, 0.05
-"""Spreads of the reference per clip, times its anomaly less the rate: usually, and while the
-machine is declared healthy, where it falls with the square root of the healthy clips. At SLOW a
-drift of 0.1 spreads in 1,000 clips costs 0.01 of the rate (0.1 / 1000 / SLOW), and a rate that is
-right stays within 0.01 of itself."""
+"""Standard deviations of the reference scores per clip, times its anomaly less the rate: usually,
+and while the machine is declared healthy, where it falls with the square root of the healthy clips.
+At SLOW a drift of 0.1 of them in 1,000 clips costs 0.01 of the rate (0.1 / 1000 / SLOW), and a rate
+that is right stays within 0.01 of itself."""
 
 ANSWERED = 0.1
-"""Spreads that one false alarm moves the reference by, where all recent clips were anomalous."""
+"""Standard deviations that one false alarm moves the reference by, where all recent clips were
+anomalous."""
 
 BOUND = 0.75
-"""Spreads beyond which only a person moves the reference: a fault that lasts and is farther out
-stays anomalous."""
+"""Standard deviations beyond which only a person moves the reference: a fault that lasts and is
+farther out stays anomalous."""
 
 FEWEST, MOST = 10, 500
 """Clips of a healthy machine that make a reference, and the last of them that are kept."""
@@ -77,12 +78,12 @@ class Adaptation:
     >>> for clip in range(50):
     ...     state = state.after_clip(clip, 95.0, {"all": 1.0}, anomalous=True)
     >>> state.sentence()
-    'The threshold moved up by 0.5 spreads of the normals, over 50 clips.'
+    'The threshold moved up by 0.5 standard deviations of the normal scores, over 50 clips.'
     """
 
     model_sha256: str
     rate: float  #: the model's false-alarm rate
-    shifts: Mapping[str, float] = field(default_factory=dict)  #: by domain, in spreads
+    shifts: Mapping[str, float] = field(default_factory=dict)  #: by domain, in standard deviations
     clips: int = 0  #: that moved them
     since: str | None = None  #: time of the first of these, ISO 8601
     healthy: tuple[HealthyClip, ...] = ()  #: the reference, where there are `FEWEST` of them
@@ -264,10 +265,11 @@ class Adaptation:
             yield f"comes from {clips} of the machine, declared healthy by {self.declared_by}{day}"
         if self.clips:
             most = max(self.shifts.values(), key=abs, default=0.0)
-            moved = f"{'down' if most < 0 else 'up'} by {abs(most):.1f} spreads of the normals"
-            moved = moved if abs(most) >= 0.05 else "by less than 0.1 spreads of the normals"
+            size = f"by {abs(most):.1f} standard deviations of the normal scores"
+            moved = f"moved {'down' if most < 0 else 'up'} {size}"
+            moved = moved if abs(most) >= 0.05 else "hardly moved"
             day = day_in_words(self.since, "since")
-            yield f"moved {moved}{day}, over {quantity(self.clips, 'clip')}"
+            yield f"{moved}{day}, over {quantity(self.clips, 'clip')}"
         if self.is_at_bound:
             yield "moves no farther unless a person declares the machine healthy"
 

@@ -102,7 +102,7 @@ def test_the_stored_verdict_is_the_adapted_one_and_opens_the_alarm(store):
     assert (clip.alarm, clip.state, clip.p_value <= 0.1) == (True, "anomalous", True)
     assert clip.score > clip.threshold > 90
     assert outcome[1].verdict.threshold == clip.threshold
-    assert clip.basis.startswith("from the training recordings; moved by less than 0.1 spreads")
+    assert clip.basis.startswith("from the training recordings; hardly moved since ")
     state = store.people.adaptation("press")
     assert state.clips == 2
     assert state.shifts["target"] == pytest.approx(2 * SLOW * 0.9)
