@@ -196,7 +196,8 @@ def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
     >>> len(configs), list(scorers)
     (8, ['IsolationForest'])
     """
-    if isinstance(pool, str | ScoreConfig | Mapping) or is_detector(pool):
+    single = isinstance(pool, str | ScoreConfig | Mapping) or is_detector(pool)
+    if single or not isinstance(pool, Iterable):
         pool = [pool]
     names: list[str | ScoreConfig] = []
     scorers: dict[str, Any] = {}

@@ -135,8 +135,32 @@ def test_sessions_are_hidden_as_a_whole(data):
     np.testing.assert_array_equal(unknown.reference_.scores, known.reference_.scores)
     again = daco.LabelFreeSearch(["raw-k1"]).fit(X, groups=groups)
     np.testing.assert_array_equal(again.best_detector_.reference_.scores, known.reference_.scores)
-    with pytest.raises(InputError, match="groups must name each of the 200 clips"):
-        daco.DACo("raw-k1").fit(X, groups=groups[:3])
+    for wrong in (groups[:3], "a" * 200, 7):
+        with pytest.raises(InputError, match="groups must name each of the 200 clips"):
+            daco.DACo("raw-k1").fit(X, groups=wrong)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, ""])
+def test_clips_of_unknown_session_are_not_one_session(data, missing):
+    X, domains = data
+    groups = pd.Series([missing] * 100 + ["a", "b"] * 50 + [missing] * 20)
+    reference = daco.DACo("raw-k1").fit(X, domains=domains, groups=groups).reference_
+    assert reference.kinds == {"source": "sessions", "target": "training"}
+    assert (reference.sessions, reference.sizes["source"]) == ({"source": 2}, 100)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ones((8, 2, 4)), r"\(8, 2, 4\) instead.*X\.reshape\(len\(X\), -1\)"),
+        (np.ones(8), r"X\.reshape\(1, -1\) for one clip"),
+        ([], r"0 sample\(s\).*Give at least one clip"),
+        ({}, "X must have .*Got the views none and bands of none"),
+    ],
+)
+def test_messages_about_the_shape_of_clips_show_what_to_do(X, message):
+    with pytest.raises(InputError, match=message):
+        daco.DACo().fit(X)
 
 
 def test_calibrating_takes_scores_of_new_clips_and_leaves_other_domains(data):

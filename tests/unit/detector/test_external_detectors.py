@@ -143,6 +143,8 @@ def test_what_is_no_detector_and_no_calibration_of_one_is_refused():
         DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
     with pytest.raises(ConfigError, match="pool"):
         LabelFreeSearch([3]).fit(X, domains=DOMAINS)
+    with pytest.raises(ConfigError, match="pool"):
+        LabelFreeSearch(3).fit(X, domains=DOMAINS)
     with pytest.raises(ConfigError, match="'raw-k1' uses none of the scorers mine"):
         DACo("raw-k1", scorer={"mine": OneClassSVM()}).fit(X, domains=DOMAINS)
     for scorer in ("forest", np.zeros(180), {}):
