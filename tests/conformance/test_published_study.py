@@ -103,7 +103,7 @@ def test_separability_may_come_from_the_diagnostics():
     assert round(found["gain_and_separability"]["rho"], 3) == 0.392
     unknown = transfer_statistics(grid, without, n_draws=10)
     assert unknown["gain_and_separability"] is None
-    assert "The separability of the machines' domains is not known." in unknown["notes"]
+    assert any("the separability of the machines' domains" in each for each in unknown["notes"])
 
 
 def test_false_positive_rates_halve_only_at_the_low_levels(stats):

@@ -387,7 +387,10 @@ class TestAnswers:
             "/v1/clips/x",
         ):
             headers = service.get(path).headers
-            assert "default-src 'none'" in headers["content-security-policy"], path
+            policy = headers["content-security-policy"]
+            for rule in ("default-src 'none'", "frame-ancestors 'none'", "script-src 'self'"):
+                assert rule in policy, path
+            assert "unsafe" not in policy, path
             assert headers["x-content-type-options"] == "nosniff", path
             assert headers["referrer-policy"] == "no-referrer", path
             assert headers["x-frame-options"] == "DENY", path
