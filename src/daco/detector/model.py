@@ -326,7 +326,7 @@ class MachineModel:
         return tuple(
             f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
             f"{quantity(self.reference.sizes[name], 'clip')} of {name} can support: the threshold "
-            f"is extrapolated. Calibrate with {needed} new normals of {name} or more."
+            f"is extrapolated. Calibrate with at least {needed} new normals of {name}."
             for name, smallest in self.reference.smallest_rates().items()
             if rate < smallest * (1 - 1e-9)
         )
