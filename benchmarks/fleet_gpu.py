@@ -2,7 +2,7 @@
 
 ``PYTHONPATH=src python benchmarks/fleet_gpu.py`` prints a table of docs/evidence.md. Machines have
 the paper's size: 990 + 10 normals, 200 test clips, 768-d, 51 configurations, 10 splits. Everything
-starts and ends in ordinary host memory. ``--golden`` compares with the golden vectors.
+starts and ends in ordinary host memory.
 """
 
 from __future__ import annotations
@@ -13,31 +13,18 @@ import os
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 
 import daco
-from daco.method import machines as method_machines
-from daco.method.batch import BankBatch
 from daco.method.machines import MachineEvaluation, evaluate_machines
 
 GRID = daco.paper_grid()
 DOMAINS = np.array(["source"] * 990 + ["target"] * 10)
-STAGES = {
-    "upload": (method_machines, "load"),
-    "leave-one-out": (BankBatch, "leave_one_out"),
-    "scores": (BankBatch, "score"),
-    "criterion": (BankBatch, "criterion"),
-    "download": (method_machines, "fetch"),
-}
 SPLITS = 10
 
 
@@ -94,41 +81,6 @@ def vote(X: np.ndarray, tests: np.ndarray, device: str) -> None:
         print(f"{name}: {len(X):,} machines in {seconds:.2f} s; from the CPU's {max(errors):.1e}.")
 
 
-def breakdown(X: np.ndarray, tests: np.ndarray, device: str) -> dict[str, float]:
-    """Seconds in each stage, waiting after each: nothing overlaps here."""
-    seconds = dict.fromkeys(STAGES, 0.0)
-
-    def clocked(stage: str, owner: Any, name: str) -> Any:
-        original = getattr(owner, name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            wait(device)
-            start = time.perf_counter()
-            result = original(*arguments, **options)
-            wait(device)
-            seconds[stage] += time.perf_counter() - start
-            return result
-
-        return mock.patch.object(owner, name, call)
-
-    class InTurn(ThreadPoolExecutor):
-        def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-            done: Future[Any] = Future()
-            done.set_result(work(*arguments))
-            return done
-
-    patches = [clocked(stage, *target) for stage, target in STAGES.items()]
-    patches.append(mock.patch.object(method_machines, "ThreadPoolExecutor", InTurn))
-    for patch in patches:
-        patch.start()
-    try:
-        run(X, tests, device)
-    finally:
-        for patch in patches:
-            patch.stop()
-    return seconds
-
-
 def agreement(
     X: np.ndarray, tests: np.ndarray, found: list[MachineEvaluation], sample: list[int]
 ) -> None:
@@ -158,41 +110,18 @@ def spread(scores: np.ndarray) -> np.ndarray:
     return np.where(quantiles, 1.0, scores.std(axis=0))
 
 
-def golden(device: str) -> None:
-    """The golden machines of the tests, in both precisions."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
-    from golden_machines import MACHINES, Machine, scaled_error
-
-    print("\n| golden machine | precision | scores | criterion | KS of 510 that differ |")
-    print("|---|---|---|---|---|")
-    for name in MACHINES:
-        for dtype in (np.float32, np.float64):
-            machine = Machine(name, dtype)
-            found = evaluate_machines(
-                [machine.X], [machine.domains], [machine.X_test], GRID, SPLITS, device=device
-            )[0]
-            error = scaled_error(found.scores.T, machine["scores"], machine.names).max()
-            criterion = np.abs(found.balance.values - machine["balance_ks"]).max()
-            splits = np.abs(found.balance.splits - machine["balance_ks_splits"]) > 1e-9
-            print(
-                f"| {name} | {np.dtype(dtype)} | {error:.1e} | {criterion:.1e} | {splits.sum()} |"
-            )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--machines", type=int, nargs="+", default=[1, 10, 100, 1000])
     parser.add_argument("--sample", type=int, default=10, help="machines compared with the CPU's")
-    parser.add_argument("--golden", action="store_true")
     options = parser.parse_args()
     device, most = options.device, max(options.machines)
     X, tests = machines(most, device)
     name = torch.cuda.get_device_name() if device != "cpu" else "CPU"
     first = timed(lambda: run(X[:1], tests[:1], device), device)
     print(f"{name}, torch {torch.__version__}; first machine of a process: {first:.1f} s.\n")
-    print("| machines | seconds | ms each | " + " | ".join(STAGES) + " | peak GiB |")
-    print("|---" * (4 + len(STAGES)) + "|")
+    print("| machines | seconds with transfer | ms each | peak GiB |\n|---|---|---|---|")
     for count in options.machines:
         part = X[:count], tests[:count], device
         run(*part)
@@ -200,15 +129,12 @@ def main() -> None:
             torch.cuda.reset_peak_memory_stats()
         seconds = min(timed(lambda: run(*part), device) for _ in range(3))  # noqa: B023
         peak = torch.cuda.max_memory_allocated() / 2**30 if device != "cpu" else float("nan")
-        stages = " | ".join(f"{value:.3f}" for value in breakdown(*part).values())
         each = 1000 * seconds / count
-        print(f"| {count:,} | {seconds:.3f} | {each:.2f} | {stages} | {peak:.1f} |", flush=True)
+        print(f"| {count:,} | {seconds:.3f} | {each:.2f} | {peak:.1f} |", flush=True)
     if options.sample:
         sample = np.unique(np.linspace(0, most - 1, options.sample).astype(int)).tolist()
         agreement(X, tests, run(X, tests, device), sample)
     vote(X, tests, device)
-    if options.golden:
-        golden(device)
 
 
 if __name__ == "__main__":

@@ -9,41 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from notebook import DOCS, read_blocks, run_blocks
 
 import daco
-from daco.data.sources import read_clips
-from daco.embedding.embed import embed_clips
 from daco.experiments.figures.style import DOMAINS, INK, MUTED, PALETTE, svg_bytes, with_style
 from daco.method.calibration import QuantileMap
 from daco.method.criterion import held_out_halves, ks_distance
-from daco.synthetic.factory import synth_factory
 
-STATIC = Path(__file__).parent / "_static"
 SAME_SCORE = 0.00105
 """A raw score that both maps show."""
 
 
 def valve() -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings and domains of the normals of the page."""
+    """Embeddings and domains of the normals of the page, made by its first block."""
+    blocks = read_blocks((DOCS / "concepts.md").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        synth_factory(
-            "factory",
-            machines=["valve"],
-            n_source=60,
-            n_target=10,
-            n_test=16,
-            seconds=5,
-            severity=2,
-            workers=1,
-        )
-        embed_clips(read_clips("factory"), daco.backbones.load("logmel"), "valve.parquet")
+        next(run_blocks(blocks))
         normals = daco.EmbeddingTable.read("valve.parquet").select(split="train")
-        return normals.matrix(), normals.column("domain")
+    return normals.matrix(), normals.column("domain")
 
 
 @with_style
@@ -167,4 +154,4 @@ def draw_all() -> dict[str, bytes]:
 
 if __name__ == "__main__":
     for name, content in draw_all().items():
-        (STATIC / name).write_bytes(content)
+        (DOCS / "_static" / name).write_bytes(content)

@@ -18,6 +18,11 @@ def quantity(items: Sized | int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
 
 
+def printable(text: object) -> str:
+    """Text without the characters that would control a terminal."""
+    return "".join(char if char.isprintable() else "�" for char in str(text))
+
+
 def name_list(names: Iterable[str], limit: int = 5) -> str:
     """The first few of many names, safe to print.
 
@@ -25,10 +30,7 @@ def name_list(names: Iterable[str], limit: int = 5) -> str:
     'a, b and 1 more'
     """
     names = list(names)
-    shown = ", ".join(
-        "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
-        for name in names[:limit]
-    )
+    shown = ", ".join(map(printable, names[:limit]))
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"
 
 

@@ -56,15 +56,16 @@ def as_embeddings(X: ArrayLike, name: str = "X", *, dim: int | None = None) -> F
         raise InputError(f"Complex data not supported: {name} has dtype {array.dtype}.")
     if array.dtype.kind not in "fiub":
         array = _numeric(array, name)
-    if array.ndim != 2:
-        raise InputError(
-            f"{name} must be a 2-D array (clips, features). Got shape {array.shape} instead. "
-            f"Reshape your data: use {name}.reshape(1, -1) for one clip."
-        )
-    if array.shape[0] == 0:
+    if array.ndim and array.shape[0] == 0:
         raise InputError(
             f"Found array {name} with 0 sample(s) (shape={array.shape}) while a minimum of 1 is "
-            "required: the bank is empty. Give at least one clip."
+            "required. Give at least one clip."
+        )
+    if array.ndim != 2:
+        rows, what = ("1", "one clip") if array.ndim < 2 else (f"len({name})", "one row per clip")
+        raise InputError(
+            f"{name} must be a 2-D array (clips, features). Got shape {array.shape} instead. "
+            f"Reshape your data: use {name}.reshape({rows}, -1) for {what}."
         )
     if array.shape[1] == 0:
         raise InputError(

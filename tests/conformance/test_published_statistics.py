@@ -1,29 +1,24 @@
-"""The paper's statistics and selections, recomputed from its published result files.
+"""Statistics and selections of the paper that `daco paper` and the studies do not recompute.
 
 Exact quantities must match to the printed digits: the tolerance is half of the last one.
-Bootstrap ends and drawn p-values carry the Monte-Carlo error of 5,000 and 200,000 draws of
-an unknown seed; their tolerance is four standard deviations of that error.
+Bootstrap ends carry the Monte-Carlo error of the draws; their tolerance is four standard
+deviations of that error.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from math import factorial
 
 import numpy as np
 import pandas as pd
 import pytest
+from published_runs import read, results, statistics, tables
 from shared_data import shared
 
-from daco.evaluation.intervals import (
-    clip_bootstrap,
-    family_block_bootstrap,
-    machine_bootstrap,
-    machine_jackknife,
-)
+from daco.evaluation.intervals import clip_bootstrap, machine_bootstrap
 from daco.evaluation.metrics import QUANTITIES
-from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
+from daco.evaluation.statistics import partial_spearman
+from daco.experiments.choose import study_choice
 from daco.method.config import ScoreConfig, blind_pool
 from daco.method.grid_table import composed_score, pivot_machines
 from daco.method.selection import (
@@ -33,148 +28,28 @@ from daco.method.selection import (
     random_expectation,
     select_by_criterion,
     select_by_dev_score,
-    selection_table,
     viable,
-    viable_within,
 )
 
 DEFAULT = "conf-soft-m0-k1"
-STACK = "conf-soft-m0-ldnK1"
-
-SETTINGS = {  # name: grid file, per-machine file
-    "45": ("e3_config_grid.csv", "e3_per_machine.csv"),
-    "beats": ("e45_beats_grid.csv", "e45_beats_per_machine.csv"),
-    "eat": ("e45_eat_grid.csv", "e45_eat_per_machine.csv"),
-    "panns": ("e45_panns_grid.csv", "e45_panns_per_machine.csv"),
-    "2023": ("rep_2023_grid.csv", "rep_2023_per_machine.csv"),
-    "2024": ("rep_2024_grid.csv", "rep_2024_per_machine.csv"),
-    "2025": ("e45_beats_grid.csv", "e45_beats_per_machine.csv"),
-    "ch0": ("e8_2026_grid.csv", "e8_2026_per_machine_ch0.csv"),
-    "mix": ("e8_2026_grid.csv", "e8_2026_per_machine_mix.csv"),
-}
-
-
-def results(name):
-    return shared("published", "daco-experiments", "results", name)
-
-
-def read(name, policy=None):
-    table = pd.read_csv(results(name))
-    return table if policy is None else table[table["policy"] == policy].reset_index(drop=True)
 
 
 def grid_of(setting):
-    return read(SETTINGS[setting][0], setting if setting in ("ch0", "mix") else None)
+    return tables(setting)[0]
 
 
 def machines_of(setting):
-    """The evaluation machines; the 2026 files hold no others."""
-    table = read(SETTINGS[setting][1])
-    return table[table["split"] == "eval"] if "split" in table else table
-
-
-def statistics(name):
-    return json.loads(results(name).read_text())
+    """The evaluation machines."""
+    table = tables(setting)[1]
+    return table[table["split"] == "eval"]
 
 
 def families(grid):
     return [ScoreConfig.parse(name).family for name in grid["config"]]
 
 
-def predictor(grid, signal):
-    return -grid["crit_dev"] if signal == "criterion" else grid["dev_omega"]
-
-
 def eval_omega(grid, config):
     return float(grid.loc[grid["config"] == config, "eval_omega"].iloc[0])
-
-
-def metrics(setting, config):
-    _, _, values = pivot_machines(machines_of(setting), QUANTITIES, configs=[config])
-    return values[:, 0]
-
-
-# Rank correlations
-
-
-@pytest.mark.parametrize(
-    ("setting", "criterion", "dev"),
-    [
-        ("45", 0.9082, 0.0615),
-        ("2023", 0.540, 0.184),
-        ("2024", -0.095, 0.126),
-        ("2025", 0.810, -0.031),
-        ("eat", 0.80, 0.11),
-        ("panns", 0.67, 0.84),
-        ("ch0", 0.72, -0.12),
-        ("mix", 0.84, -0.54),
-    ],
-)
-def test_rank_correlations(setting, criterion, dev):
-    grid = grid_of(setting)
-    for signal, printed in (("criterion", criterion), ("dev", dev)):
-        digits = max(len(str(printed).split(".")[1]), 2)
-        ours = spearman(predictor(grid, signal), grid["eval_omega"])
-        assert ours == pytest.approx(printed, abs=0.5 * 10**-digits + 1e-9)
-
-
-def test_the_correlation_survives_leaving_families_out():
-    grid = grid_of("45")
-    family = np.array(families(grid))
-    assert sorted(set(family)) == statistics("paper_stats.json")["transfer_correlation"]["families"]
-
-    def rho(keep):
-        return spearman(-grid["crit_dev"][keep], grid["eval_omega"][keep])
-
-    left_out = [rho(family != name) for name in np.unique(family)]
-    assert (round(min(left_out), 3), round(max(left_out), 3)) == (0.898, 0.923)
-    conformal = np.char.startswith(family, "conf")
-    assert round(rho(conformal), 3) == 0.889
-    assert round(rho(~conformal), 2) == 0.92
-    soft = family == "conf-soft"
-    assert round(spearman(grid["dev_omega"][soft], grid["eval_omega"][soft]), 2) == -0.79
-
-
-def published_block_intervals():
-    yearly, forward = statistics("stats_yearly.json"), statistics("stats_e8_2026.json")
-    intervals = statistics("stats_intervals.json")
-    transfer = statistics("paper_stats.json")["transfer_correlation"]
-    yield "45", "criterion", transfer["family_block_bootstrap_CI95"]
-    yield "45", "dev", intervals["dev_eval_rho_CI95"]["family_block_CI95"]
-    for year in ("2023", "2024", "2025"):
-        yield year, "criterion", yearly[year]["criterion"]["family_block_CI95"]
-        yield year, "dev", yearly[year]["dev_omega"]["family_block_CI95"]
-    for policy in ("ch0", "mix"):
-        yield policy, "criterion", forward[policy]["rho_criterion"]["block_ci95"]
-        yield policy, "dev", forward[policy]["rho_dev"]["block_ci95"]
-
-
-def test_every_published_block_interval():
-    n_seen = 0
-    for setting, signal, printed in published_block_intervals():
-        grid = grid_of(setting)
-        interval = family_block_bootstrap(
-            predictor(grid, signal), grid["eval_omega"], families(grid), n_draws=100_000
-        )
-        # the spread of an end over 20 runs of 5,000 draws is the printed end's own error
-        runs = np.quantile(interval.draws.reshape(20, 5000), [0.025, 0.975], axis=1)
-        error = 4 * runs.std(axis=1, ddof=1) + 0.0005
-        distance = np.abs(np.array([interval.low, interval.high]) - printed)
-        assert (distance < error).all(), (setting, signal, printed, interval)
-        assert interval.n_undefined == 0
-        n_seen += 1
-    assert n_seen == 12
-
-
-def test_the_headline_interval_with_the_default_arguments():
-    grid = grid_of("45")
-    criterion = family_block_bootstrap(-grid["crit_dev"], grid["eval_omega"], families(grid))
-    # the sd of an end at 5,000 draws, measured over 80 seeds, is beside it; four of them
-    assert criterion.low == pytest.approx(0.830, abs=0.030)  # sd .0075
-    assert criterion.high == pytest.approx(0.950, abs=0.0084)  # sd .0021
-    dev = family_block_bootstrap(grid["dev_omega"], grid["eval_omega"], families(grid))
-    assert dev.low == pytest.approx(-0.393, abs=0.058)  # sd .0146
-    assert dev.high == pytest.approx(0.314, abs=0.036)  # sd .0091
 
 
 def test_the_machine_level_interval():
@@ -194,124 +69,12 @@ def test_the_machine_level_interval():
     assert interval.high > interval.published_interval[1]
 
 
-# Permutation of family means
-
-
-def test_exact_permutation_of_the_seven_families():
-    grid = grid_of("45")
-    result = family_mean_permutation(-grid["crit_dev"], grid["eval_omega"], families(grid))
-    assert (result.exact, result.n_families, result.n_permutations) == (True, 7, 5040)
-    assert round(result.rho, 4) == 0.9286
-    assert result.p_one_sided == 17 / 5040
-    assert result.p_two_sided == 34 / 5040
-    assert (round(result.p_one_sided, 5), round(result.p_two_sided, 5)) == (0.00337, 0.00675)
-
-
-def published_permutations():
-    yearly, forward = statistics("stats_yearly.json"), statistics("stats_e8_2026.json")
-    for year in ("2023", "2024", "2025"):
-        yield year, "criterion", yearly[year]["criterion"]["perm"]
-        yield year, "dev", yearly[year]["dev_omega"]["perm"]
-    for policy in ("ch0", "mix"):
-        yield policy, "criterion", forward[policy]["rho_criterion"]
-        yield policy, "dev", forward[policy]["rho_dev"]
-
-
-def test_every_published_drawn_permutation():
-    for setting, signal, printed in published_permutations():
-        grid = grid_of(setting)
-        arguments = (predictor(grid, signal), grid["eval_omega"], families(grid))
-        counted = family_mean_permutation(*arguments, n_permutations=factorial(10))
-        drawn = family_mean_permutation(*arguments)
-        assert counted.n_families == printed["n_families"] == 10
-        assert counted.rho == pytest.approx(printed["rho_family_means"], abs=0.0005)
-        for name in ("p_one_sided", "p_two_sided"):
-            p = getattr(counted, name)
-            error = 4 * np.sqrt(p * (1 - p) / 200_000) + 1e-5  # binomial; the +1 of drawn ones
-            assert printed[name] == pytest.approx(p, abs=error), (setting, signal)
-            assert getattr(drawn, name) == pytest.approx(p, abs=error), (setting, signal)
-
-
-# Partial correlations
-
-
-def covariates(grid):
-    configs = [ScoreConfig.parse(name) for name in grid["config"]]
-    return {
-        "log_m": np.log1p([config.prior_strength for config in configs]),
-        "family": [config.family for config in configs],
-        "assignment": [str(config.assignment) for config in configs],
-        "k": [str(config.base.neighbours) for config in configs],
-    }
-
-
-def test_partial_correlations():
-    published = statistics("stats_intervals.json")
-    grid = grid_of("45")
-    held = covariates(grid)
-    full = partial_spearman(-grid["crit_dev"], grid["eval_omega"], [held["log_m"], held["family"]])
-    assert round(full.rho, 4) == published["partial_full45_familydummies"]["spearman"][0]
-    assert full.p_value_adjusted < 1e-6
-
-    conformal = grid[grid["config"].str.startswith("conf")]
-    held = covariates(conformal)
-    within = partial_spearman(
-        -conformal["crit_dev"],
-        conformal["eval_omega"],
-        [held["log_m"], held["assignment"], held["k"]],
-    )
-    assert within.n == 30
-    rho, p_value = published["partial_conformal30"]["spearman"]
-    assert (round(within.rho, 4), round(within.p_value, 5)) == (rho, p_value)
-
+def test_partial_correlations_of_another_year():
     grid = grid_of("2023")
-    held = covariates(grid)
-    year = partial_spearman(-grid["crit_dev"], grid["eval_omega"], [held["log_m"], held["family"]])
+    strength = np.log1p([ScoreConfig.parse(name).prior_strength for name in grid["config"]])
+    held = [strength, families(grid)]
+    year = partial_spearman(-grid["crit_dev"], grid["eval_omega"], held)
     assert round(year.rho, 4) == statistics("stats_yearly.json")["partial_2023"]["spearman"][0]
-
-
-# Machine jackknife
-
-
-def published_jackknives():
-    yearly, forward = statistics("stats_yearly.json"), statistics("stats_e8_2026.json")
-    for year in ("2023", "2024", "2025"):
-        configs = yearly[year]["configs"]
-        yield year, configs["guarded"], configs["fixed"], yearly[year]["delta_guarded_vs_fixed"]
-        yield (
-            year,
-            configs["guarded"],
-            configs["dev_pick"],
-            yearly[year]["delta_guarded_vs_devpick"],
-        )
-    for policy in ("ch0", "mix"):
-        found = forward[policy]
-        pick = found["guarded_pick"]
-        yield policy, pick, found["dev_pick"], found["delta_guarded_vs_dev"]
-        yield policy, pick, found["fixed_default"], found["delta_guarded_vs_default"]
-
-
-def test_every_published_jackknife_to_its_printed_digits():
-    for setting, first, second, printed in published_jackknives():
-        ours = machine_jackknife(metrics(setting, first), metrics(setting, second))
-        assert round(ours.delta, 2) == printed["delta"]
-        assert round(ours.se, 2) == printed["se"]
-        assert [round(end, 2) for end in ours.published_interval] == printed["ci95"]
-        assert [round(ours.loo_low, 2), round(ours.loo_high, 2)] == printed["loo_range"]
-
-
-@pytest.mark.parametrize("config", [DEFAULT, STACK])
-def test_the_headline_jackknives(config):
-    published = statistics("stats_intervals.json")["machine_jackknife"][f"{config} - raw-k1"]
-    ours = machine_jackknife(metrics("2025", config), metrics("2025", "raw-k1"))
-    assert round(ours.delta, 2) == published["delta"]
-    assert round(ours.se, 2) == published["jackknife_se"]
-    # printed from unrounded metrics, recomputed from two decimals: 9.184 here, 9.19 there
-    assert list(ours.published_interval) == pytest.approx(published["ci95"], abs=0.006)
-    assert [round(ours.loo_low, 2), round(ours.loo_high, 2)] == published["loo_range"]
-
-
-# Clip bootstrap
 
 
 def dev_clips(config):
@@ -340,43 +103,6 @@ def test_clip_bootstrap_on_the_released_dev_scores():
     assert -5 < interval.low < interval.estimate < interval.high < 0
 
 
-# Selections
-
-
-GUARDED = {
-    "45": ("conf-hard-m0-k1", 59.50),
-    "beats": (STACK, 61.05),
-    "eat": (DEFAULT, 58.87),
-    "panns": (STACK, 55.58),
-    "2023": ("ratio-hard-k2", 63.52),
-    "2024": ("ratio-hard-k1", 56.29),
-    "ch0": ("ratio-hard-k2", 58.97),
-    "mix": (DEFAULT, 55.03),
-}
-
-
-@pytest.mark.parametrize("setting", GUARDED)
-def test_guarded_pick(setting):
-    grid = grid_of(setting)
-    config, omega = GUARDED[setting]
-    assert guarded_selection(grid) == config
-    assert eval_omega(grid, config) == pytest.approx(omega, abs=0.005)
-
-
-def test_guarded_picks_in_the_published_statistics():
-    yearly, forward = statistics("stats_yearly.json"), statistics("stats_e8_2026.json")
-    for year in ("2023", "2024", "2025"):
-        grid = grid_of(year)
-        assert guarded_selection(grid) == yearly[year]["configs"]["guarded"]
-        picked = select_by_dev_score(grid["config"], grid["dev_omega"])
-        assert picked == yearly[year]["configs"]["dev_pick"]
-    for policy in ("ch0", "mix"):
-        grid = grid_of(policy)
-        assert guarded_selection(grid) == forward[policy]["guarded_pick"]
-        picked = select_by_dev_score(grid["config"], grid["dev_omega"])
-        assert picked == forward[policy]["dev_pick"]
-
-
 @pytest.mark.parametrize(
     ("policy", "config", "dev", "criterion"),
     [("ch0", "ratio-hard-k2", 54.78, 0.3997), ("mix", DEFAULT, 54.31, 0.4042)],
@@ -384,22 +110,12 @@ def test_guarded_picks_in_the_published_statistics():
 def test_the_frozen_2026_pick_from_a_table_without_evaluation_scores(
     policy, config, dev, criterion
 ):
-    grid = read("prereg2026_grid.csv", policy)
+    grid = read("prereg2026_grid.csv").query("policy == @policy").reset_index(drop=True)
     assert "eval_omega" not in grid
     assert guarded_selection(grid) == config
-    row = next(row for row in selection_table(grid) if row.rule == "guarded criterion")
-    assert row.dev_omega == pytest.approx(dev, abs=0.005)
-    assert row.crit_dev == criterion
-
-
-def test_the_threshold_veto_at_every_published_delta():
-    published = read("e45_guarded_selection.csv")
-    assert len(published) == 12
-    for row in published.itertuples():
-        grid = grid_of(row.backbone)
-        pick = guarded_selection(grid, veto=lambda dev, d=row.delta: viable_within(dev, d))
-        assert pick == row.pick
-        assert eval_omega(grid, pick) == row.eval_omega
+    row = grid.set_index("config").loc[config]
+    assert row["dev_omega"] == pytest.approx(dev, abs=0.005)
+    assert row["crit_dev"] == criterion
 
 
 TABLES = {
@@ -416,13 +132,12 @@ TABLES = {
 
 @pytest.mark.parametrize("setting", TABLES)
 def test_selection_tables(setting):
-    grid, machines = grid_of(setting), machines_of(setting)
-    rows = selection_table(grid)
-    scores = {row.config if row.rule == "fixed" else row.rule: row.eval_omega for row in rows}
+    grid = grid_of(setting)
+    rows = study_choice(*tables(setting))["rows"]
+    scores = {row["rule"]: row["eval_omega"] for row in rows}
     scores["raw-k1"] = eval_omega(grid, "raw-k1")
-    scores["per-machine blind"] = composed_score(machines, per_machine_blind(machines))
     rules = (
-        *("raw-k1", DEFAULT, "dev score", "criterion"),
+        *("raw-k1", "fixed", "dev score", "criterion"),
         *("guarded criterion", "per-machine blind", "oracle"),
     )
     for rule, printed in zip(rules, TABLES[setting], strict=True):
@@ -442,16 +157,6 @@ def test_the_transfer_studys_selections():
     printed = {"raw-k1": 55.83, DEFAULT: 59.34, "conf-soft-m0-k2": 59.27, "conf-hard-m0-k2": 59.55}
     for config, omega in printed.items():
         assert eval_omega(grid, config) == pytest.approx(omega, abs=0.005)
-
-
-@pytest.mark.parametrize("year", ["2023", "2024", "2025"])
-def test_per_machine_choices(year):
-    published = statistics("stats_yearly.json")[year]["per_machine_blind"]
-    table = machines_of(year)
-    choices = per_machine_blind(table)
-    assert choices == published["choices"]
-    # from metrics of two decimals
-    assert composed_score(table, choices) == pytest.approx(published["omega"], abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 import pytest
 from command_line import refused, run, said
 
-from daco.experiments.demo import MACHINES, Size, run_demo
+from daco.experiments.demo import MACHINES, run_demo
 
 SMALL = ("--source", 2, "--target", 1, "--test", 4, "--seconds", 0.5, "--workers", 1)
 
@@ -18,7 +18,7 @@ def demo(tmp_path_factory):
     stages = []
     result = run_demo(
         folder,
-        size=Size(n_source=60, n_target=8, n_test=40, seconds=2.0),
+        **{"n_source": 60, "n_target": 8, "n_test": 40, "seconds": 2.0},
         workers=1,
         progress=lambda stage, done, total: stages.append((stage, done, total)),
     )

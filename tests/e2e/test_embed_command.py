@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from command_line import refused
+from command_line import process, refused, signalled
 from command_line import run as command
 from scipy.signal import resample_poly
 from shared_data import shared
@@ -26,11 +22,6 @@ from daco.errors import DacoError
 
 def run(*arguments, code=0):
     return command("embed", *arguments, code=code)
-
-
-def start(*arguments):
-    command = [sys.executable, "-m", "daco.cli", "embed", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
@@ -187,27 +178,22 @@ def test_killed_and_typed_again(tmp_path):
     out, whole = tmp_path / "emb.parquet", tmp_path / "whole.parquet"
     run(folder, "--out", whole)
 
-    first = start(folder, "--out", out)
-    shards = Path(f"{out}.shards")
-    deadline = time.monotonic() + 60
-    while not list(shards.glob("*.arrow")) and time.monotonic() < deadline:
-        time.sleep(0.001)
-    first.send_signal(signal.SIGSTOP)  # hold it while the second one is refused
-    refused = start(folder, "--out", out)
-    message = refused.communicate(timeout=60)[1]
-    assert refused.returncode == 2
-    assert f"process {first.pid}" in message
-    assert "Traceback" not in message
-    first.send_signal(signal.SIGKILL)
+    # The first one is held while the second one is refused.
+    first = signalled(signal.SIGSTOP, ".arrow", 2, "embed", folder, "--out", out)
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    second = process("embed", folder, "--out", out)
+    assert second.returncode == 2
+    assert f"process {first.pid}" in second.stderr
+    assert "Traceback" not in second.stderr
+    first.kill()
     first.communicate()
     assert not out.exists()
 
-    again = start(folder, "--out", out)
-    stdout, stderr = again.communicate(timeout=120)
-    assert again.returncode == 0, stderr
-    assert re.search(r"\((256|512) of an interrupted run\)", stdout)
+    again = process("embed", folder, "--out", out)
+    assert again.returncode == 0, again.stderr
+    assert "(256 of an interrupted run)" in again.stdout
     assert out.read_bytes() == whole.read_bytes()
-    assert not shards.exists()
+    assert not Path(f"{out}.shards").exists()
 
 
 # ------------------------------------------------------------------------------ finished tables

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from command_line import refused, run, said
+from command_line import refused, run, said, signalled
+from service_process import wait_until
 
 from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
@@ -193,31 +194,25 @@ def test_a_process_that_is_killed_ends_the_others_with_a_sentence():
 
 def test_an_interruption_leaves_whole_models_and_no_process(tmp_path):
     """Ctrl-C reaches the workers, too; they say nothing of it."""
-    table = fleet(tmp_path / "e.parquet", 400)
+    table = fleet(tmp_path / "e.parquet", 60)
     folder = tmp_path / "models"
-    command = [sys.executable, "-m", "daco.cli", "fit", table, "--out", folder, "--workers", "2"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as daco:
-        while daco.poll() is None and not (folder.is_dir() and list(folder.glob("*.daco"))):
-            time.sleep(0.01)
-        os.killpg(daco.pid, signal.SIGINT)
-        stdout, stderr = daco.communicate(timeout=60)
+    command = ("fit", table, "--out", folder, "--workers", "2")
+    with signalled(signal.SIGINT, ".daco", 4, *command) as daco:
+        stdout, stderr = daco.communicate()
     assert daco.returncode == 130
+    assert (stdout, stderr) == ("", "Interrupted. 3 of 60 models were written.\n")
     models = list(folder.iterdir())
-    counts = [len(models) - late for late in (0, 1)]  # the last one may not be counted yet
-    assert stdout == ""
-    assert stderr in [f"Interrupted. {n} of 400 models were written.\n" for n in counts]
+    assert len(models) == 3
     for model in models:
         MachineModel.load(model)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
+
+    def has_ended():
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(daco.pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("processes of it are left")
+            return False
+        return True
+
+    wait_until(has_ended)
 
 
 # --- a choice ---

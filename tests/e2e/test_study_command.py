@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from command_line import process, refused, run, said
+from command_line import process, refused, run, said, signalled
 from real_tables import real_table
 from synthetic_machines import synthetic_machine, synthetic_table
 
@@ -128,19 +125,10 @@ def test_a_killed_study_goes_on(tmp_path):
     synthetic_table(machines).write(tmp_path / "dev.parquet")
     command = ["study", "--dev", tmp_path / "dev.parquet", "--out", tmp_path / "run"]
     command += ["--splits", "10", "--workers", "1", "--no-report"]
-    first = subprocess.Popen(
-        [sys.executable, "-m", "daco.cli", *map(str, command)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    signalled(signal.SIGKILL, ".npz", 4, *command).communicate()
     filed = tmp_path / "run" / "machines"
-    deadline = time.monotonic() + 60
-    while len(list(filed.glob("*.npz"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
     kept = {path: path.stat().st_mtime_ns for path in filed.glob("*.npz")}
-    assert kept
+    assert len(kept) == 3
     assert not (tmp_path / "run" / "run.json").exists()
     result = process(*command)
     assert result.returncode == 0, result.stderr

@@ -38,6 +38,40 @@ def refused(*arguments):
     return result.exception
 
 
+_SIGNALLED = """
+import os, signal, sys
+number, suffix, count = int(sys.argv.pop(1)), sys.argv.pop(1), int(sys.argv.pop(1))
+
+def notice(event, arguments):
+    global count
+    if event == "os.rename" and os.fspath(arguments[1]).endswith(suffix):
+        count -= 1
+        if count == 0:
+            os.killpg(0, number)
+            if number == signal.SIGSTOP:  # which may reach other threads first
+                signal.pause()
+
+sys.addaudithook(notice)
+from daco.cli import main
+main()
+"""
+
+
+def signalled(number, suffix, count, *arguments):
+    """A command in a process group that gets a signal before its `count`-th file is in place.
+
+    Only files whose names end with `suffix` count, and only those of the first process.
+    """
+    given = map(str, (int(number), suffix, count, *arguments))
+    return subprocess.Popen(
+        [sys.executable, "-c", _SIGNALLED, *given],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def process(*arguments, environment=NARROW, **options):
     """The finished process of a command."""
     command = [sys.executable, "-m", "daco.cli", *map(str, arguments)]

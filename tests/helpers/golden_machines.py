@@ -120,8 +120,8 @@ class Machine:
             return least
         return max(least, between_processors(self.golden[field], self.golden["f64_" + field]))
 
-    def assert_same_splits(self, splits) -> None:
-        """The KS distance of each configuration and split is the golden one.
+    def assert_same_splits(self, balance) -> None:
+        """The KS distance of each configuration and split is the golden one, and so is their mean.
 
         It is a fraction of two counts, so that rounding moves it only where two scores tie within
         the rounding error. Where the golden float32 and float64 values are all equal, as they are
@@ -130,9 +130,11 @@ class Machine:
         """
         single, double = (self.golden[f"{p}balance_ks_splits"] for p in ("", "f64_"))
         ties = np.zeros(1) if self.prefix else np.abs(single - double)
-        differences = np.abs(splits - self["balance_ks_splits"])
+        differences = np.abs(balance.splits - self["balance_ks_splits"])
         assert np.count_nonzero(differences > 1e-9) <= SPREAD * np.count_nonzero(ties > 1e-9)
         assert differences.max() <= SPREAD * ties.max() + 1e-9
+        means = np.abs(balance.values - self["balance_ks"])
+        assert (means <= differences.mean(axis=1) + 1e-12).all()
 
     def bank(self, **options) -> daco.NormalBank:
         return daco.NormalBank(self.X, self.domains, **options)

@@ -15,7 +15,7 @@ from daco.monitoring.store import NewClip, Store
 NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAMES = (
     *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting"),
-    *("busy-line", "kept-line", "furnished", "unheard", "answered"),
+    *("busy-line", "kept-line", "furnished", "unheard", "answered", "told", "meanwhile"),
 )
 MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}
 

@@ -30,6 +30,9 @@ def test_label_free_functions_have_no_argument_for_a_label():
         criterion.h0_floor,
         selection.select_by_criterion,
         selection.per_machine_blind,
+        selection.guarded_selection,
+        selection.viable,
+        selection.viable_within,
     ]
     for function in label_free:
         for parameter in inspect.signature(function).parameters:
@@ -81,10 +84,10 @@ def test_permuting_evaluation_labels_and_domains_changes_no_pick(seed, label_see
     picks = []
     for labels in (None, label_seed):
         grid, per_machine = tables(seed, labels)
-        rows = selection.selection_table(grid)
         picks.append(
             [
-                {row.rule: row.config for row in rows if row.labels != "evaluation"},
+                selection.guarded_selection(grid),
+                selection.select_by_criterion(grid["config"], grid["crit_eval"]),
                 selection.per_machine_blind(per_machine, blind_pool()),
                 grid["crit_eval"].tolist(),
             ]

@@ -14,11 +14,8 @@ Measured here at nominal 0.10:
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from shared_data import shared
 
 import daco
@@ -26,7 +23,6 @@ from daco.detector.model import MachineModel
 from daco.detector.reference import ReferenceScores
 from daco.detector.revision import calibrate_with
 from daco.method.siblings import likely_siblings
-from daco.monitoring.adaptation import Adaptation
 
 pytestmark = pytest.mark.statistical
 
@@ -244,88 +240,3 @@ class TestUnknownDomains:
         training, new = (found[basis, 0.1, "target"].mean() for basis in ("training", "new"))
         assert new < training
         assert new < 0.3
-
-
-class TestAdaptation:
-    """A machine whose scores are normal, judged against 200 training clips at a rate of 0.1."""
-
-    SEEDS, RATE, HOURS = range(8), 0.1, datetime(2026, 5, 12, tzinfo=UTC)
-
-    def start(self, rng) -> tuple[Adaptation, ReferenceScores]:
-        return Adaptation("model", self.RATE), ReferenceScores(
-            rng.normal(size=200), [0] * 200, ("all",)
-        )
-
-    def run(self, state, model, scores, first=1) -> tuple[Adaptation, NDArray[np.bool_]]:
-        """Which clips were anomalous, and the state after them."""
-        alarms = np.zeros(len(scores), np.bool_)
-        for i, score in enumerate(scores):
-            p_value = state.reference(model).p_values([score], [[1.0]])[0]
-            alarms[i] = p_value <= self.RATE
-            state = state.after_clip(first + i, score, {"all": 1.0}, anomalous=bool(alarms[i]))
-        return state, alarms
-
-    def healthy(self, state, clips) -> Adaptation:
-        return state.declared_healthy(clips, "anna", after=0, at=self.HOURS)
-
-    def test_a_machine_that_stays_as_it_was_alarms_at_the_stated_rate(self):
-        shares, moved = [], []
-        for seed in self.SEEDS:
-            rng = np.random.default_rng(seed)
-            state, alarms = self.run(*self.start(rng), rng.normal(size=1000))
-            shares.append(alarms[500:].mean())
-            moved.append(abs(state.shifts["all"]))
-        assert np.mean(shares) == pytest.approx(self.RATE, abs=0.02)
-        assert max(moved) < 0.5
-
-    def test_from_eight_of_ten_to_the_stated_rate_while_declared_healthy(self):
-        """New surroundings, 2.1 spreads away: within .03 after 300 clips."""
-        shares, before = [], []
-        for seed in self.SEEDS:
-            rng = np.random.default_rng(seed)
-            state, model = self.start(rng)
-            _, alarms = self.run(state, model, 2.1 + rng.normal(size=20))
-            before.append(alarms.mean())
-            state, _ = self.run(self.healthy(state, 300), model, 2.1 + rng.normal(size=300))
-            assert state.left == 0
-            _, alarms = self.run(state, model, 2.1 + rng.normal(size=300), 301)
-            shares.append(alarms.mean())
-        assert np.mean(before) > 0.7
-        assert np.mean(shares) == pytest.approx(self.RATE, abs=0.03)
-
-    def test_a_step_that_nobody_explains_is_not_learned(self):
-        """The same change without a person: the threshold moves to its bound and no farther."""
-        for seed in self.SEEDS[:3]:
-            rng = np.random.default_rng(seed)
-            state, alarms = self.run(*self.start(rng), 2.1 + rng.normal(size=700))
-            assert state.is_at_bound
-            assert alarms[-200:].mean() > 0.3
-
-    def test_a_fault_that_stays_is_still_anomalous_after_500_clips(self):
-        """It begins after the machine was commissioned, 3 spreads above the normals."""
-        for seed in self.SEEDS[:3]:
-            rng = np.random.default_rng(seed)
-            state, model = self.start(rng)
-            state, _ = self.run(self.healthy(state, 100), model, rng.normal(size=300))
-            _, alarms = self.run(state, model, 3 + rng.normal(size=500), 301)
-            assert alarms[:100].mean() > 0.8
-            assert alarms[-100:].mean() > 0.7
-
-    def test_a_fault_that_grows_slowly_is_not_learned(self):
-        """From 0 to 4 spreads in 800 clips, 0.5 in 100."""
-        for seed in self.SEEDS[:3]:
-            rng = np.random.default_rng(seed)
-            scores = np.linspace(0, 4, 800) + rng.normal(size=800)
-            _, alarms = self.run(*self.start(rng), scores)
-            assert alarms[-100:].mean() > 0.8
-
-    def test_a_slow_drift_of_the_surroundings_stays_near_the_stated_rate(self):
-        """A tenth of a spread in 1,000 clips, 2,000 clips long."""
-        shares = []
-        for seed in self.SEEDS[:4]:
-            rng = np.random.default_rng(seed)
-            drift = np.linspace(0, 0.2, 2000)
-            _, alarms = self.run(*self.start(rng), drift + rng.normal(size=2000))
-            shares.append(alarms[1000:].mean())
-        assert np.mean(shares) == pytest.approx(self.RATE, abs=0.03)
-        assert max(shares) < self.RATE + 0.05

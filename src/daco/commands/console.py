@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from daco.text import quantity
+from daco.text import printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -73,11 +73,6 @@ class Output(Console):
 def print_json(document: Any) -> None:
     """Print a document as indented JSON."""
     typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def printable(text: Any) -> str:
-    """Text without the characters that would control a terminal."""
-    return "".join(char if char.isprintable() else "�" for char in str(text))
 
 
 def new_table(texts: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 from rich.table import Table
 
 from daco.commands import options as shared
-from daco.commands.console import Output, printable
+from daco.commands.console import Output
 from daco.commands.options import argument, flag, option
 from daco.errors import InputError
-from daco.text import quantity
+from daco.text import printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel

@@ -17,7 +17,6 @@ from daco.commands.console import (
     Output,
     interruptible,
     new_table,
-    printable,
     progress_bars,
     show_basis,
     show_domains,
@@ -34,7 +33,7 @@ from daco.commands.options import (
     require_folder,
 )
 from daco.errors import DacoError, DataError, InputError, NotEnoughClipsError
-from daco.text import name_list, quantity
+from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel

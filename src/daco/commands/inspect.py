@@ -11,10 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from daco.commands.console import Output, new_table, print_json, printable, show_domains
+from daco.commands.console import Output, new_table, print_json, show_domains
 from daco.commands.fit import silent_members, views_in_words
 from daco.commands.options import AsJson, Location, ModelLocation, flag, option
-from daco.text import name_list, quantity
+from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel

@@ -15,10 +15,10 @@ import typer
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import Output, new_table, printable, progress_bars
+from daco.commands.console import Output, new_table, progress_bars
 from daco.commands.options import Location, argument, as_location, flag
 from daco.errors import AudioError, DataError, InputError
-from daco.text import quantity
+from daco.text import printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel

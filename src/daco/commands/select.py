@@ -59,7 +59,7 @@ def select(
     require_device(device, engine)
     read_grid(grid)  # reports a mistake in it before the table is read
     guard = None if dev_grid is None else read_csv_table(dev_grid)
-    table = read_table(train)
+    table = read_table(train, ("session",))
     pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
     errors.notes(left_out(pairs, "select"))
     with progress_bars(errors) as report:

@@ -10,9 +10,10 @@ import typer
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, new_table, printable, progress_bars
+from daco.commands.console import Output, interruptible, new_table, progress_bars
 from daco.commands.options import Location, location_argument, option, require_folder
 from daco.errors import InputError
+from daco.text import printable
 
 if TYPE_CHECKING:
     from daco.synthetic.sensitivity import Sensitivity

@@ -125,10 +125,11 @@ def study(
 
 def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
     """Print the choice, the pick of every rule, what is missing, and the path of the report."""
+    from daco.experiments.veto import ROLES
+
     chosen = result.selection["chosen"]
-    words = {"dev": "development", "eval": "evaluation"}
     sizes = result.per_machine.groupby("split", sort=False)["machine"].nunique()
-    counts = [quantity(int(n), f"{words.get(str(s), s)} machine") for s, n in sizes.items()]
+    counts = [quantity(int(n), f"{ROLES[str(s)]} machine") for s, n in sizes.items()]
     console.print(
         f"[bold]{escape(chosen['config'])}[/bold] was chosen by {chosen['rule']} among "
         f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}."

@@ -19,9 +19,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daco.commands import options as shared
-from daco.commands.console import Output, printable
+from daco.commands.console import Output
 from daco.commands.options import argument, flag, option
-from daco.text import name_list, quantity
+from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.monitoring.adaptation import Adaptation

@@ -184,6 +184,15 @@ def year_of_names(paths: Iterable[str]) -> int | None:
     return None
 
 
+def year_of_folders(parts: Sequence[str]) -> int | None:
+    """The year of the nearest folder that names one; the last part is the nearest.
+
+    >>> year_of_folders(("data", "dcase2021", "dev_data", "fan"))
+    2021
+    """
+    return next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
+
+
 def clip_years(
     paths: Sequence[str], names: Sequence[ClipName | None], places: Sequence[FolderMeaning]
 ) -> list[int | None]:
@@ -301,7 +310,7 @@ def named_clip(path: str, name: ClipName, where: FolderMeaning, year: int | None
 def folder_meaning(root: Location, folder: str) -> FolderMeaning:
     """Split and machine of the nearest folders, the year of any above."""
     parts = [*root.parts, *PurePosixPath(folder).parts]
-    year = next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
+    year = year_of_folders(parts)
     split = machine = None
     last = len(parts) - 1
     if parts[last] in _SPLIT_FOLDERS:

@@ -129,9 +129,8 @@ class StoredTable:
 def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
     """Open a Parquet file and read its clips; vectors are read on request.
 
-    Attributes and sessions of clips are left out: nothing that reads machines one by one needs
-    them, and attributes take more memory than all other columns. ``further`` are columns of one's
-    own to keep.
+    Attributes and sessions of clips are left out, because attributes take more memory than all
+    other columns; ``further`` are columns to keep.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -148,9 +147,11 @@ def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTab
         stamp = _stamp(path)
         require_table(file)
         names = file.schema_arrow.names
-        wanted = [name for name in COLUMNS if name not in ("attributes", "session")]
+        left_out = {"attributes", "session"} - set(further)
+        wanted = [name for name in COLUMNS if name not in left_out]
         own = () if "path" in names else ("file_name",)
-        content = file.read([name for name in (*wanted, *own, *further) if name in names])
+        asked = dict.fromkeys((*wanted, *own, *further))
+        content = file.read([name for name in asked if name in names])
         columns = clip_columns(content.to_pydict(), len(content), wanted)
         metadata = own_metadata(file.schema_arrow)
         vectors = {

@@ -119,8 +119,8 @@ def join_views(X: Any, bands: Bands | Mapping[str, int] | None = None) -> tuple[
     by_view = dict.fromkeys(X, bands) if not isinstance(bands, Mapping) else bands
     if not X or not set(by_view) <= set(X):
         raise InputError(
-            f"X must have at least one view, and bands are of its views. Got {name_list(X)} and "
-            f"bands of {name_list(by_view)}."
+            "X must have at least one view, and bands are of its views. Got the views "
+            f"{name_list(X) or 'none'} and bands of {name_list(by_view) or 'none'}."
         )
     divided = {}
     for name, values in X.items():

@@ -141,10 +141,11 @@ class DACo(_Detector):
     bands : int, or {view: int}
         Number of frequency bands in each row of X, which have equal lengths and follow each
         other; only ``beam`` configurations use them. A mapping if X is one of views.
-    scorer : detector, optional
+    scorer : detector or {label: detector}, optional
         A detector of scikit-learn, PyOD or your own that replaces the base score of `config`, or
         joins its vote. It needs ``fit`` and ``score_samples``, or ``decision_function`` with
         PyOD's sign. Scores of the normals come from cross-fitting (:mod:`daco.method.external`).
+        Several by label all join a vote.
 
     Attributes
     ----------
@@ -221,7 +222,7 @@ class DACo(_Detector):
         self.reference_ = reference
         self._sessions = tuple(sessions)
         self._new = np.zeros((0, bank.dim)), np.zeros(0, np.int32)
-        self._warn_of_floor()
+        self._warn_of_rate()
         return self
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
@@ -245,24 +246,16 @@ class DACo(_Detector):
         new_codes = np.concatenate([self._new[1][kept], codes]).astype(np.int32)
         self._new = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype), new_codes
         self.reference_ = reference_for(self.bank_, self.config_, self._sessions, self._new)
-        self._warn_of_floor()
+        self._warn_of_rate()
         return self
 
     def _fitted(self) -> DACo:
         check_is_fitted(self, "bank_")
         return self
 
-    def _warn_of_floor(self) -> None:
-        smallest = self.reference_.smallest_rates()
-        name, floor = max(smallest.items(), key=lambda item: item[1])
-        if self.false_alarm_rate < floor * (1 - 1e-9):
-            warnings.warn(
-                f"false_alarm_rate={self.false_alarm_rate:g} is below {floor:.3g}, the smallest "
-                f"rate that the {self.reference_.sizes[name]} clips of domain {name!r} support; "
-                "the threshold there is extrapolated. Calibrate with more new normals.",
-                DacoWarning,
-                stacklevel=4,
-            )
+    def _warn_of_rate(self) -> None:
+        for caution in self.reference_.cautions(self.false_alarm_rate):
+            warnings.warn(caution, DacoWarning, stacklevel=4)
 
 
 class LabelFreeSearch(_Detector):
@@ -335,7 +328,8 @@ class LabelFreeSearch(_Detector):
     ) -> Self:
         """Compare the pool on the normal clips ``X``; ``y`` is ignored.
 
-        ``groups`` are the recording sessions of the clips, for ``best_detector_``.
+        ``groups`` are the recording sessions of the clips: the criterion holds them out as a whole,
+        and ``best_detector_`` uses them as :meth:`DACo.fit` does.
         """
         import pandas as pd
 
@@ -343,6 +337,7 @@ class LabelFreeSearch(_Detector):
         require_rate(self.false_alarm_rate)
         pool, scorers = parse_pool(blind_pool() if self.configs is None else self.configs)
         rows, views = self._joined(X)
+        sessions = parse_sessions(groups, len(rows))
         bank = NormalBank(rows, domains, bands=views, scorers=scorers)
         choice = choose_config(
             rows,
@@ -353,6 +348,7 @@ class LabelFreeSearch(_Detector):
             seed=self.seed,
             veto=self.veto,
             bank=bank,
+            sessions=sessions,
         )
         criterion = spread = rank = pseudo = np.full(len(pool), np.nan)
         if choice.balance is not None:
@@ -375,9 +371,9 @@ class LabelFreeSearch(_Detector):
         )
         self.best_config_, self.reason_ = choice.config, choice.reason
         best = ScoreConfig.parse(self.best_config_)
-        scorer = scorers.get(best.base.label)
+        scorer = scorers or None if best.base.is_vote else scorers.get(best.base.label)
         detector = DACo(best.name, self.false_alarm_rate, self.bands, scorer)
-        self.best_detector_ = detector._fit_bank(bank, best, parse_sessions(groups, len(rows)))
+        self.best_detector_ = detector._fit_bank(bank, best, sessions)
         as_given = rows if is_by_view(X) else X
         validate_data(self.best_detector_, as_given, reset=True, skip_check_array=True)
         self.domains_ = bank.domains

@@ -6,7 +6,6 @@ removing normals, calibrating with new ones, or changing the rate makes another 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,6 @@ from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import RECOMMENDED_CONFIG, WHY_RECOMMENDED, ScoreConfig
-from daco.text import quantity
 from daco.validation import Float64s, as_float32
 from daco.version import __version__
 
@@ -205,16 +203,18 @@ class MachineModel:
         embeddings = as_float32(rows, "X")
         require_bank_size(len(embeddings))
         bank = NormalBank(embeddings, domains, bands=views)
+        sessions = parse_sessions(groups, len(embeddings))
         selection = None
         if config == AUTO and len(bank.views) == 1:
-            choice = choose_config(embeddings, domains, bands=bank.bands, bank=bank)
+            choice = choose_config(
+                embeddings, domains, bands=bank.bands, bank=bank, sessions=sessions
+            )
             name, reason, selection = choice.config, choice.reason, choice.to_dict()
         elif config in (AUTO, RECOMMENDED):
             name, reason = RECOMMENDED_CONFIG, WHY_RECOMMENDED
         else:
             name, reason = require_usable(config), "named by the user"
         given = dict(provenance or {})
-        sessions = parse_sessions(groups, len(embeddings))
         model = cls(
             machine=machine,
             config=name,
@@ -322,14 +322,7 @@ class MachineModel:
 
     def cautions(self) -> tuple[str, ...]:
         """Warn, in a sentence each, about domains with too few reference scores."""
-        rate, needed = self.false_alarm_rate, math.ceil(1 / self.false_alarm_rate - 1 - 1e-9)
-        return tuple(
-            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
-            f"{quantity(self.reference.sizes[name], 'clip')} of {name} can support: the threshold "
-            f"is extrapolated. Calibrate with at least {needed} new normals of {name}."
-            for name, smallest in self.reference.smallest_rates().items()
-            if rate < smallest * (1 - 1e-9)
-        )
+        return self.reference.cautions(self.false_alarm_rate)
 
     def basis_sentence(self) -> str:
         """Describe where the reference scores come from."""

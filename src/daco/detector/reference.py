@@ -6,7 +6,8 @@ p-value is at most the false-alarm rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from daco.method.bank import Clips, NormalBank
 from daco.method.config import ScoreConfig
 from daco.method.siblings import likely_siblings, scores_of_normals
 from daco.text import day_in_words, name_list, quantity
-from daco.validation import Float64s
+from daco.validation import Float64s, is_missing
 
 PRIOR_CLIPS = 10
 """Weight, in clips, of the p-value of all domains together beside that of one domain."""
@@ -175,6 +176,17 @@ class ReferenceScores:
             floors = (sizes * floors + pooled) / (sizes + PRIOR_CLIPS)
         return dict(zip(self.domains, floors.tolist(), strict=True))
 
+    def cautions(self, rate: float) -> tuple[str, ...]:
+        """Warn, in a sentence each, about domains with too few scores for the rate."""
+        needed = math.ceil(1 / rate - 1 - 1e-9)
+        return tuple(
+            f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
+            f"{quantity(self.sizes[name], 'clip')} of {name} can support: the threshold is "
+            f"extrapolated. Calibrate with at least {needed} new normals of {name}."
+            for name, smallest in self.smallest_rates().items()
+            if rate < smallest * (1 - 1e-9)
+        )
+
     def shifted(self, shifts: Mapping[Any, float]) -> ReferenceScores:
         """Move the scores of each domain up by a number of its standard deviations."""
         scores = self._scale(self.scores)
@@ -323,10 +335,14 @@ def reference_fields(
 
 def parse_sessions(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """Sessions of clips; () where none is known."""
-    sessions = () if given is None else tuple(map(str, given))
-    if sessions and len(sessions) != count:
-        raise InputError(f"groups must name each of the {count} clips. Got {len(sessions)}.")
-    return sessions if any(sessions) else ()
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"groups must name each of the {count} clips. Got {given!r:.40}.")
+    names = tuple("" if is_missing(each) else str(each) for each in given)
+    if names and len(names) != count:
+        raise InputError(f"groups must name each of the {count} clips. Got {len(names)}.")
+    return names if any(names) else ()
 
 
 def basis_in_words(basis: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from daco.data.clips import ONE_DOMAIN
-from daco.data.dcase import MACHINES, machine_sections, year_of_names
+from daco.data.dcase import MACHINES, machine_sections, year_of_folders, year_of_names
 from daco.data.dcase_truth import truth_year
 from daco.errors import DataError, InputError
 from daco.evaluation.intervals import machine_jackknife
@@ -92,7 +92,7 @@ def evaluate_scores(
         domain, as those of development sets do.
     year : int, optional
         Of the data set. With `truth` it must be the truth's; without, the machines of that
-        year must all be there.
+        year must all be there. By default metrics are of the year that names or folders say.
     partial : bool, default=False
         Evaluate although machines are missing.
 
@@ -198,22 +198,9 @@ def _evaluate(
         for kind in (SCORES, DECISIONS)
     )
     year = _one_year(files, year, problems)
-    measured = year or year_of_names(name for file in files for name in file.names)
     if truth is None:
-        parsed = {key: truth_in_names(file.names) for key, file in scores.items()}
-        known = {key: names for key, names in parsed.items() if names is not None}
-        silent = [file.path.name for key, file in scores.items() if key not in known]
-        if silent:
-            problems.append(
-                f"{quantity(silent, 'file')} with names that contain no label and domain "
-                f"({name_list(silent, 3)}). Pass a checkout of the official evaluator as truth."
-            )
-        wanted = _machines_of(year, scores)
-        notes.append(
-            "Labels and domains come from the file names, so a missing clip cannot be noticed."
-        )
+        known, wanted = _truth_in_names(scores, problems, notes), _machines_of(year, scores)
     else:
-        measured = measured or truth_year(truth)
         known = read_truth(truth, year=year, oddities=notes)
         wanted = set(known)
         extra = [file.path.name for key, file in scores.items() if key not in known]
@@ -221,22 +208,10 @@ def _evaluate(
             notes.append(
                 f"{quantity(extra, 'score file')} without truth, left out: {name_list(extra)}."
             )
-    # A file with problems is in `problems` already, and not missing.
-    parsed_names = (parse_file_name(path.name) for path in folder.iterdir())
-    present = {(each[1], each[2]) for each in parsed_names if each and each[0] == SCORES}
-    noun = "section" if len(wanted) > len({machine for machine, _ in wanted}) else "machine"
-    missing = [
-        f"{machine} {section}" if noun == "section" else machine_title(machine, section)
-        for machine, section in sorted(wanted - present)
-    ]
-    if missing and not partial:
-        problems.append(
-            f"no score file for {quantity(missing, noun)} of {len(wanted)}: "
-            f"{name_list(missing, 20)}."
-        )
-    alone = [machine_title(*key) for key in sorted(set(decisions) - present)]
-    if alone:
-        problems.append(f"decisions without scores for {name_list(alone)}.")
+    missing = _missing(folder, wanted, set(decisions), partial, problems)
+    measured = year or year_of_names(name for file in files for name in file.names)
+    measured = measured or (None if truth is None else truth_year(truth))
+    measured = measured or year_of_folders(folder.resolve().parts)
     machines = []
     for key in sorted(set(known) & set(scores)):
         files_of_key = scores[key], decisions.get(key)
@@ -251,6 +226,45 @@ def _evaluate(
         return None
     source = _FROM_NAMES if truth is None else str(truth)
     return summarise_machines(system, source, machines, missing, notes, measured)
+
+
+def _truth_in_names(
+    scores: Mapping[Key, ScoreFile], problems: list[str], notes: list[str]
+) -> dict[Key, MachineTruth]:
+    """Labels and domains from the names of the clips, where these have them."""
+    parsed = {key: truth_in_names(file.names) for key, file in scores.items()}
+    silent = [scores[key].path.name for key, names in parsed.items() if names is None]
+    if silent:
+        problems.append(
+            f"{quantity(silent, 'file')} with names that contain no label and domain "
+            f"({name_list(silent, 3)}). Pass a checkout of the official evaluator as truth."
+        )
+    notes.append(
+        "Labels and domains come from the file names, so a missing clip cannot be noticed."
+    )
+    return {key: names for key, names in parsed.items() if names is not None}
+
+
+def _missing(
+    folder: Path, wanted: set[Key], decided: set[Key], partial: bool, problems: list[str]
+) -> list[str]:
+    """The machines, or sections, that have no score file."""
+    # A file with problems is in `problems` already, and not missing.
+    parsed_names = (parse_file_name(path.name) for path in folder.iterdir())
+    present = {(each[1], each[2]) for each in parsed_names if each and each[0] == SCORES}
+    noun = "section" if len(wanted) > len({machine for machine, _ in wanted}) else "machine"
+    missing = [
+        f"{machine} {section}" if noun == "section" else machine_title(machine, section)
+        for machine, section in sorted(wanted - present)
+    ]
+    if missing and not partial:
+        problems.append(
+            f"no score file for {quantity(missing, noun)} of {len(wanted)}: "
+            f"{name_list(missing, 20)}."
+        )
+    if alone := [machine_title(*key) for key in sorted(decided - present)]:
+        problems.append(f"decisions without scores for {name_list(alone)}.")
+    return missing
 
 
 def _machine(

@@ -175,20 +175,23 @@ def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def gain_table(per_machine: pd.DataFrame) -> pd.DataFrame:
+def gain_table(per_machine: pd.DataFrame, diagnostics: pd.DataFrame | None = None) -> pd.DataFrame:
     """Separability and gain of target AUC by the default over raw k-NN, a row per machine (E2).
 
-    Without rows where a table lacks the separability or one of the two configurations.
+    A table without separability takes that of the diagnostics. No rows where it is not known, or
+    one of the two configurations is missing.
     """
     import pandas as pd
 
-    columns = ["machine", "split", "separability_train", "target_auc_gain"]
-    if not {"separability", "auc_target"} <= set(per_machine):
-        return pd.DataFrame(columns=columns)
+    keys = ["machine", "split"]
     before, after = (
-        per_machine[per_machine["config"] == config].set_index(["machine", "split"])
+        per_machine[per_machine["config"] == config].set_index(keys)
         for config in (RAW_CONFIG, DEFAULT_CONFIG)
     )
+    known = before.rename(columns={"separability": "separability_train"})
+    if "separability_train" not in known and diagnostics is not None:
+        known = diagnostics.set_index(keys)
+    if "auc_target" not in per_machine or "separability_train" not in known:
+        return pd.DataFrame(columns=[*keys, "separability_train", "target_auc_gain"])
     gain = (after["auc_target"] - before["auc_target"]).rename("target_auc_gain")
-    table = before["separability"].rename("separability_train").to_frame().join(gain, how="inner")
-    return table.reset_index()[columns]
+    return known[["separability_train"]].join(gain, how="inner").reset_index()

@@ -99,13 +99,10 @@ def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> 
 
     if "auc_target" not in per_machine:
         return analysis.gain_table(per_machine)
-    target = per_machine.set_index(["split", "machine", "config"])["auc_target"]
+    gains = analysis.gain_table(per_machine).set_index(["split", "machine"])["target_auc_gain"]
     rows = []
     for machine in machines:
         split, title = _key(machine).values()
-        before, after = (
-            target.get((split, title, config), np.nan) for config in (RAW_CONFIG, DEFAULT_CONFIG)
-        )
         rows.append(
             {
                 "machine": title,
@@ -114,7 +111,7 @@ def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> 
                 "separability_train": float(machine["separability"]),
                 "pct_anom_above_tgt_max": float(machine["above_target_max"]),
                 "pct_anom_above_src_q90": float(machine["above_source_q90"]),
-                "target_auc_gain": after - before,
+                "target_auc_gain": gains.get((split, title), np.nan),
             }
         )
     return pd.DataFrame(rows)

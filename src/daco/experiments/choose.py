@@ -107,7 +107,7 @@ def study_choice(
     n_splits: int = CHOICE_SPLITS,
     vote: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The chosen configuration, the reason, and how it compares with the other rules.
+    """Choose a configuration, state the reason, and compare it with the picks of other rules.
 
     Parameters
     ----------
@@ -223,11 +223,9 @@ def noise_of(floor: Mapping[str, Any] | None) -> Floor | None:
     return None if floor is None else Floor(floor["mean"], floor["sd_of_mean_reused_clips"])
 
 
-def compare_scores(
-    per_machine: pd.DataFrame, first: str, second: str, split: str = "eval"
-) -> dict[str, Any] | None:
-    """Official score of `first` minus `second` with a machine jackknife; None without labels."""
-    metrics = metrics_of(per_machine, split, list(dict.fromkeys([first, second])))
+def compare_scores(per_machine: pd.DataFrame, first: str, second: str) -> dict[str, Any] | None:
+    """Evaluation score of `first` minus `second` with a machine jackknife; None without labels."""
+    metrics = metrics_of(per_machine, "eval", list(dict.fromkeys([first, second])))
     if len(metrics) < 2:
         return None
     result = machine_jackknife(metrics[:, 0], metrics[:, -1])

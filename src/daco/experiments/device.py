@@ -124,10 +124,10 @@ def _balances(
     device: str,
     bands: Bands,
 ) -> Iterable[Sequence[Balance] | None]:
-    """For each bank, vectors and domains, a balance for each seed with its number of splits."""
+    """For each bank, vectors and domains first, a balance for each seed and number of splits."""
     return machine_balances(
-        [vectors for vectors, _ in banks],
-        [domains for _, domains in banks],
+        [vectors for vectors, *_ in banks],
+        [domains for _, domains, *_ in banks],
         settings.configs,
         [(n_splits, seed) for seed, n_splits in splits.items()],
         bands=bands,

@@ -105,7 +105,7 @@ def select_label_free(
     Parameters
     ----------
     table : EmbeddingTable or StoredTable
-        Only clips of split ``train`` are read: their vectors, machines and domains.
+        Only clips of split ``train`` are read: their vectors, machines, domains and sessions.
     candidates : iterable of str or ScoreConfig, optional
         In tie-breaking order; :func:`daco.method.config.blind_pool` by default.
     dev_grid : DataFrame, optional
@@ -143,7 +143,10 @@ def select_label_free(
     bands, titles = table.bands(readout), _titles(list(rows))
     domains = [table.columns["domain"][mine].tolist() for mine in rows.values()]
     reader = VectorReader(table, readout, list(rows.values()))
-    items: Items = ((at, (reader.vectors(at), of)) for at, of in enumerate(domains))
+    sessions = _sessions(table, rows.values())
+    items: Items = (
+        (at, (reader.vectors(at), *of)) for at, of in enumerate(zip(domains, sessions, strict=True))
+    )
     if device != "cpu":
         scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
         items = with_balances(items, Settings(tuple(scored), seed, n_splits), device, bands)
@@ -182,11 +185,24 @@ def select_label_free(
     )
 
 
+def _sessions(table: Table, machines: Iterable[Indices]) -> list[list[str]]:
+    """Recording sessions of each machine's clips, "" where not known; none where none is."""
+    known = table.columns.get("session")
+    if known is None or not any(known):
+        return [[] for _ in machines]
+    return [[session or "" for session in known[rows].tolist()] for rows in machines]
+
+
 def _choose(
-    options: dict[str, Any], vectors: Any, domains: list[str], balance: Balance | None = None
+    options: dict[str, Any],
+    vectors: Any,
+    domains: list[str],
+    sessions: list[str],
+    balance: Balance | None = None,
 ) -> Choice:
-    """The choice for one machine; a device may have computed the criterion."""
-    return choose_config(vectors, domains, balance=balance, **options)
+    """The choice for one machine; a device may have computed the criterion without sessions."""
+    balance = None if any(sessions) else balance
+    return choose_config(vectors, domains, balance=balance, sessions=sessions, **options)
 
 
 def _require_normals(table: Table, train: Indices) -> None:

@@ -35,6 +35,7 @@ from daco.files.atomic import atomic_write
 from daco.method.bank import Grid, NormalBank
 from daco.method.config import RAW_CONFIG, VOTE_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
+from daco.method.external import without_tables
 from daco.method.machines import MachineEvaluation
 from daco.validation import Float64s
 from daco.version import __version__
@@ -67,9 +68,10 @@ class Settings:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The configurations that can score pseudo-anomalies: none of a table of scores."""
-        known = ("", *self.detectors)
-        return tuple(name for name in self.configs if ScoreConfig.parse(name).base.label in known)
+        """The configurations that the label-free veto judges: those that can score any clip."""
+        configs = parse_grid(self.configs)
+        tables = {config.base.label for config in configs} - {"", *self.detectors}
+        return tuple(config.name for config in without_tables(configs, tables))
 
     @property
     def variants(self) -> list[tuple[int, int]]:

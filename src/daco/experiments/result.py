@@ -55,7 +55,7 @@ class StudyResult(StudyTables):
 
     def _repr_html_(self) -> str:
         columns = ("rule", "config", "crit_dev", "crit_eval", "dev_omega", "eval_omega")
-        headings = ("rule", "picks", "criterion dev", "eval", "official score dev", "eval")
+        headings = ("rule", "picks", "criterion dev", "criterion eval", "score dev", "score eval")
         rows = [[format_cell(row.get(name)) for name in columns] for row in self.selection["rows"]]
         chosen = self.selection["chosen"]
         return html_table(f"{chosen['config']}: {chosen['reason']}", headings, rows)

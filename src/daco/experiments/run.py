@@ -273,8 +273,8 @@ def _derive(
     notes += veto_notes
     if len(settings.judged) < len(settings.configs):
         notes.append(
-            "The label-free veto does not judge tables of scores: they have none of "
-            "pseudo-anomalies."
+            "The label-free veto does not judge tables of scores, and votes that count them: they "
+            "have no scores of pseudo-anomalies."
         )
     if settings.detectors:
         notes.append("Other seeds were not tried: detectors are fitted anew in every split.")

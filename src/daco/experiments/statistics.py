@@ -14,7 +14,14 @@ import numpy as np
 
 from daco.evaluation.intervals import Interval, family_block_bootstrap, machine_bootstrap
 from daco.evaluation.statistics import family_mean_permutation, partial_spearman, spearman
-from daco.experiments.analysis import criteria_of, known_column, metrics_of, plain, rows_of
+from daco.experiments.analysis import (
+    criteria_of,
+    gain_table,
+    known_column,
+    metrics_of,
+    plain,
+    rows_of,
+)
 from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, parse_grid
 from daco.method.grid_table import column
@@ -206,23 +213,15 @@ def _gain(
     per_machine: pd.DataFrame, diagnostics: pd.DataFrame | None, note: Note
 ) -> dict[str, Any] | None:
     """Target AUC of the fixed default less that of raw k-NN, against separability."""
-    keys = ["split", "machine"]
-    raw, default = (
-        per_machine[per_machine["config"] == name].set_index(keys)
-        for name in (RAW_CONFIG, DEFAULT_CONFIG)
-    )
-    if raw.empty or default.empty or "auc_target" not in per_machine:
-        note(f"The gain of calibration needs {RAW_CONFIG} and {DEFAULT_CONFIG} with their metrics.")
+    table = gain_table(per_machine, diagnostics)
+    if table.empty:
+        note(
+            f"The gain of calibration needs {RAW_CONFIG} and {DEFAULT_CONFIG} with their metrics, "
+            "and the separability of the machines' domains."
+        )
         return None
-    if "separability" in raw:
-        separability = raw["separability"]
-    elif diagnostics is not None and "separability_train" in diagnostics:
-        separability = diagnostics.set_index(keys)["separability_train"].reindex(raw.index)
-    else:
-        note("The separability of the machines' domains is not known.")
-        return None
-    gain = default["auc_target"].reindex(raw.index) - raw["auc_target"]
-    found = _correlation(separability, gain, "gain and separability", note)
+    columns = table["separability_train"], table["target_auc_gain"]
+    found = _correlation(*columns, "gain and separability", note)
     return {"rho": found["rho"], "p_naive": found["p_naive"], "n_machines": found["n"]}
 
 

@@ -216,7 +216,6 @@ class StudyTables:
             if name not in found:
                 found[name] = table_of(found["per_machine"])
         found |= {name: read_json(folder / file) for name, file in DOCUMENTS.items()}
-        found["selection"] = _with_two_criteria(found["selection"])
         return cls(**found, folder=folder)
 
     def __repr__(self) -> str:
@@ -258,26 +257,6 @@ class StudyTables:
         listed = zip(self.per_machine["split"], self.per_machine["machine"], strict=True)
         wanted = [key for key in dict.fromkeys(listed) if keys is None or key in keys]
         return FiledScores([files[key] for key in wanted if key in files])
-
-
-def _with_two_criteria(selection: dict[str, Any]) -> dict[str, Any]:
-    """A selection as it is written now, from an older version with one column ``criterion``."""
-    if not selection:
-        return selection
-    blind_split = (selection.get("per_machine_blind") or {}).get("split")
-    on_eval = {"criterion on evaluation normals"}
-    on_eval |= {"per-machine blind"} if blind_split == "eval" else set()
-    rows = []
-    for row in selection.get("rows") or []:
-        if "criterion" in row:
-            name = "crit_eval" if row["rule"] in on_eval else "crit_dev"
-            row = {"crit_dev": None, "crit_eval": None, **row, name: row["criterion"]}
-            del row["criterion"]
-        rows.append(row)
-    chosen = dict(selection.get("chosen") or {})
-    if "criterion" in chosen:
-        chosen["crit_dev"] = chosen.pop("criterion")
-    return {**selection, "chosen": chosen, "rows": rows}
 
 
 def read_csv_table(path: Path) -> pd.DataFrame:

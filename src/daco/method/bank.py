@@ -285,9 +285,19 @@ class NormalBank:
         """Compute the KS distance of the criterion in each split: (len(grid), n_splits)."""
         return self.exact_balance(grid, n_splits, seed).splits
 
-    def exact_balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Balance:
-        """Compute the criterion in integers, for comparisons without rounding."""
-        return self._criterion(grid, n_splits, seed)[0]
+    def exact_balance(
+        self,
+        grid: Grid,
+        n_splits: int = CHOICE_SPLITS,
+        seed: Seed = 0,
+        sessions: Sequence[str] = (),
+    ) -> Balance:
+        """Compute the criterion in integers, for comparisons without rounding.
+
+        Where the recording session of each clip is known, "" where it is not, clips of one session
+        are held out together (:func:`daco.method.criterion.held_out_halves`).
+        """
+        return self._criterion(grid, n_splits, seed, sessions)[0]
 
     def uniformity(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
         """Measure how far held-out calibrated scores are from uniform (mean KS distance).
@@ -300,7 +310,7 @@ class NormalBank:
         self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0
     ) -> tuple[Balance, Float64s]:
         """Compute `exact_balance` and `uniformity` in one pass over the splits."""
-        balance, uniformity = self._criterion(grid, n_splits, seed, with_uniformity=True)
+        balance, uniformity = self._criterion(grid, n_splits, seed, (), with_uniformity=True)
         assert uniformity is not None
         return balance, uniformity
 
@@ -326,10 +336,16 @@ class NormalBank:
             return float(self._batch.separability()[0])
 
     def _criterion(
-        self, grid: Grid, n_splits: int, seed: Seed, with_uniformity: bool = False
+        self,
+        grid: Grid,
+        n_splits: int,
+        seed: Seed,
+        sessions: Sequence[str],
+        with_uniformity: bool = False,
     ) -> tuple[Balance, Float64s | None]:
         configs = parse_grid(grid)
-        held, denominators = halves(configs, self.domains, self._starts, n_splits, seed)
+        ordered = [sessions[row] for row in self._order] if len(sessions) else ()
+        held, denominators = halves(configs, self.domains, self._starts, n_splits, seed, ordered)
         with self._batch.exact_products():
             counts, uniformity = self._batch.criterion(configs, held, with_uniformity)
             balance = Balance(on_host(counts)[:, 0], denominators)

@@ -7,7 +7,7 @@ argument carries a label. The paper's rules on a grid table are in `daco.method.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from daco.method.bank import Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
 from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
 from daco.method.distances import equal_views
-from daco.method.external import Candidates, is_detector, parse_pool
+from daco.method.external import Candidates, is_detector, parse_pool, without_tables
 from daco.method.floor import choice_floor
 from daco.method.grid_table import config_names, numbers, require_known
 from daco.method.limits import refuse_oracle
@@ -110,7 +110,8 @@ def choose(
     floor : Floor, optional
         Its sd is the noise; where it is not known, the default stays.
     veto : Viability, optional
-        It excludes candidates, even the default, but never tables of scores.
+        It excludes candidates, even the default, but none that it does not judge: tables of
+        scores, and votes that count them.
     default : str
         The candidate that stays within the noise.
     default_criterion : float, optional
@@ -172,9 +173,8 @@ def _allowed(names: list[str], veto: Viability | None) -> tuple[Bools, dict[str,
     """The candidates that may be chosen, those that the veto excludes, and a note about it."""
     vetoed, note = {}, ""
     if veto is not None:
-        judged = [
-            n for n in names if n in veto.configs or not ScoreConfig.parse(n).base.is_external
-        ]
+        bases = {name: ScoreConfig.parse(name).base for name in names}
+        judged = [n for n, base in bases.items() if not (base.is_external or base.is_vote)]
         require_known(judged, veto.configs, "The label-free veto")
         vetoed = {name: veto.reasons[name] for name in names if name in veto.reasons}
         note = f"the veto excludes {', '.join(vetoed)}" if vetoed else ""
@@ -199,6 +199,7 @@ def choose_config(
     veto: bool = True,
     bank: NormalBank | None = None,
     balance: Balance | None = None,
+    sessions: Sequence[str] = (),
 ) -> Choice:
     """Choose a configuration for one machine from its normal clips, as :func:`choose` does.
 
@@ -219,6 +220,9 @@ def choose_config(
         Of `X` and the scorers of the pool, where there is one already.
     balance : Balance, optional
         The criterion, if it is known: first of the candidates, then of another default.
+    sessions : N texts, optional
+        Recording session of each clip, ``""`` where it is not known. The criterion holds out whole
+        sessions.
 
     Examples
     --------
@@ -237,15 +241,14 @@ def choose_config(
     default = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
     try:
         if balance is None:
-            balance = bank.exact_balance(default, n_splits, seed)
+            balance = bank.exact_balance(default, n_splits, seed, sessions)
     except NotEnoughClipsError:
         name, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
         return _fallback(names, f"too few clips to compare ({quantity(size, 'clip')} of {name})")
     pseudo = None
     given = bank._external.given
     detectors = {label: each for label, each in given.items() if is_detector(each)}
-    tables = given.keys() - detectors.keys()
-    judged = [config for config in grid if config.base.label not in tables]
+    judged = without_tables(grid, given.keys() - detectors.keys())
     if veto and judged:
         try:
             rows = equal_views(as_embeddings(X), bands)

@@ -27,21 +27,29 @@ Seed = int | np.random.Generator
 
 
 def held_out_halves(
-    domain_sizes: Sequence[int], n_splits: int, seed: Seed = 0
+    domain_sizes: Sequence[int], n_splits: int, seed: Seed = 0, sessions: Sequence[str] = ()
 ) -> NDArray[np.bool_]:
     """(S, N) masks: in each split a random half (rounded down) of every domain is held out.
 
     Clips are grouped by domain. Splits are drawn one after the other from one generator, so
-    configurations are paired and the first five of ten splits are the five of five.
+    configurations are paired and the first five of ten splits are the five of five. Whole recording
+    sessions are held out, except that a domain's last one may be divided to reach the half.
     """
     if not is_whole(n_splits, least=1):
         raise InputError(f"The 'n_splits' parameter must be an int >= 1. Got {n_splits!r} instead.")
     rng = _generator(seed)
     starts = np.concatenate([[0], np.cumsum(domain_sizes)])
     held = np.zeros((n_splits, starts[-1]), np.bool_)
+    # A clip of unknown session, "", is a session of its own.
+    labels = [name or f"\0{row}" for row, name in enumerate(sessions)]
+    names, codes = np.unique(np.array(labels, np.str_), return_inverse=True)
     for split in held:
+        order = rng.random(len(names))
         for start, size in zip(starts[:-1], domain_sizes, strict=True):
-            split[start + rng.permutation(size)[: size // 2]] = True
+            drawn = start + rng.permutation(size)
+            if len(names):
+                drawn = drawn[np.argsort(order[codes[drawn]], kind="stable")]
+            split[drawn[: size // 2]] = True
     return held
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -196,7 +196,8 @@ def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
     >>> len(configs), list(scorers)
     (8, ['IsolationForest'])
     """
-    if isinstance(pool, str | ScoreConfig | Mapping) or is_detector(pool):
+    single = isinstance(pool, str | ScoreConfig | Mapping) or is_detector(pool)
+    if single or not isinstance(pool, Iterable):
         pool = [pool]
     names: list[str | ScoreConfig] = []
     scorers: dict[str, Any] = {}
@@ -225,6 +226,8 @@ def _external_base(label: str) -> Base:
 def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str, Any]]:
     """A configuration with a detector in the place of its base, unless that is a vote.
 
+    Of several scorers by label, a configuration has the one that it names, and a vote has all.
+
     >>> from sklearn.svm import OneClassSVM
     >>> config, scorers = with_scorer(ScoreConfig.parse("zscore-hard-k1"), OneClassSVM())
     >>> config.name, list(scorers)
@@ -232,15 +235,33 @@ def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str
     """
     if scorer is None:
         return config, {}
+    if isinstance(scorer, Mapping) and scorer:
+        if not config.base.is_vote and config.base.label not in scorer:
+            raise ConfigError(
+                f"{config.name!r} uses none of the scorers {name_list(scorer)}. Choose a vote, or "
+                f"a configuration such as 'ext-{next(iter(scorer))}'."
+            )
+        return config, dict(scorer)
     if not is_detector(scorer):
         raise ConfigError(
-            "The 'scorer' parameter must be a detector with 'fit'; an installed scorer is a "
-            f"configuration, 'ext-<name>'. Got {type(scorer).__name__} instead."
+            "The 'scorer' parameter must be a detector with 'fit', or several by label; an "
+            f"installed scorer is a configuration, 'ext-<name>'. Got {type(scorer).__name__} "
+            "instead."
         )
     base = Base("ext", label=config.base.label or _class_name(scorer))
     if not config.base.is_vote:
         config = replace(config, base=base)
     return config, {base.label: scorer}
+
+
+def without_tables(configs: Sequence[ScoreConfig], tables: Collection[str]) -> list[ScoreConfig]:
+    """The configurations that can score any clip: no table of scores, and no vote that counts one.
+
+    >>> [each.name for each in without_tables(parse_grid(["raw-k1", "vote", "ext-a"]), {"a"})]
+    ['raw-k1']
+    """
+    able = (c for c in configs if c.base.label not in tables)
+    return [config for config in able if not (tables and config.base.is_vote)]
 
 
 def _class_name(scorer: Any) -> str:

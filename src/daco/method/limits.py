@@ -21,6 +21,7 @@ def halves(
     starts: Indices,
     n_splits: int,
     seed: Seed,
+    sessions: Sequence[str] = (),
 ) -> tuple[Bools, NDArray[np.int64]]:
     """Masks of the held-out halves (S, N) and the denominators of their KS integers.
 
@@ -31,7 +32,8 @@ def halves(
     require_clips(configs, int(sizes.sum()), spare=1, n_left=int((sizes - sizes // 2).sum()))
     refuse_oracle(configs)
     held_starts = np.concatenate([[0], np.cumsum(sizes // 2)])
-    return held_out_halves(sizes.tolist(), n_splits, seed), ks_denominators(held_starts)
+    held = held_out_halves(sizes.tolist(), n_splits, seed, sessions)
+    return held, ks_denominators(held_starts)
 
 
 def require_clips(

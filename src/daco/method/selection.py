@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
+from daco.method.config import ScoreConfig, blind_pool
 from daco.method.grid_table import Table, column, config_names, numbers, pivot_machines
 from daco.validation import Bools, Float64s
 
@@ -31,26 +31,6 @@ class RandomExpectation:
 
     mean: float
     sd: float
-
-
-@dataclass(frozen=True)
-class SelectionRow:
-    """The pick of one rule and its scores; None where a table has no such value.
-
-    ``crit_dev`` and ``crit_eval`` are criteria of the pick, or means over per-machine picks.
-    ``labels`` are those that the rule read: ``"none"``, ``"development"``, ``"development (veto
-    only)"``, ``"the mask's"`` (of a veto given as a mask) or ``"evaluation"``. ``eval_sd`` is the
-    standard deviation over configurations, of the random rule.
-    """
-
-    rule: str
-    config: str | None
-    dev_omega: float | None
-    eval_omega: float | None
-    crit_dev: float | None
-    crit_eval: float | None
-    labels: str
-    eval_sd: float | None = None
 
 
 def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> Bools:
@@ -234,66 +214,6 @@ def per_machine_blind(
         machine: candidates[_smallest(row, f"a pool configuration of machine {machine!r}")]
         for machine, row in zip(machines, values[:, :, 0], strict=True)
     }
-
-
-def selection_table(table: Table, veto: Veto = viable) -> list[SelectionRow]:
-    """Apply every rule to one grid, from the least informed to the oracle.
-
-    Parameters
-    ----------
-    table : mapping of columns
-        ``config``, ``dev_omega``, ``crit_dev``; with ``crit_eval`` the criterion on the
-        evaluation machines' normals is added, with ``eval_omega`` the scores of the picks,
-        the random expectation and the oracle.
-    veto : callable or array of bool
-        As for :func:`guarded_selection`.
-
-    Examples
-    --------
-    >>> from daco.method.selection import selection_table
-    >>> grid = {
-    ...     "config": ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"],
-    ...     "dev_omega": [58.7, 56.3, 50.4],
-    ...     "crit_dev": [0.62, 0.49, 0.45],
-    ... }
-    >>> for row in selection_table(grid):
-    ...     print(row.rule, row.config, row.labels, sep=" | ")
-    fixed | conf-soft-m0-k1 | none
-    dev score | raw-k1 | development
-    criterion | ldn-diff-K16 | none
-    guarded criterion | conf-soft-m0-k1 | development (veto only)
-    """
-    names = config_names(column(table, "config"))
-    dev = numbers("dev_omega", column(table, "dev_omega"), len(names))
-    criterion = numbers("crit_dev", column(table, "crit_dev"), len(names), allow_nan=True)
-    picks = [("fixed", DEFAULT_CONFIG, "none")] if DEFAULT_CONFIG in names else []
-    picks.append(("dev score", select_by_dev_score(names, dev), "development"))
-    picks.append(("criterion", select_by_criterion(names, criterion), "none"))
-    own = None
-    if "crit_eval" in table:
-        own = numbers("crit_eval", column(table, "crit_eval"), len(names), allow_nan=True)
-        picks.append(("criterion on evaluation normals", select_by_criterion(names, own), "none"))
-    veto_labels = "development (veto only)" if callable(veto) else "the mask's"
-    picks.append(("guarded criterion", guarded_selection(table, veto), veto_labels))
-
-    # Every label-free and guarded pick is made; only now are evaluation scores read.
-    scores = None
-    if "eval_omega" in table:
-        scores = numbers("eval_omega", column(table, "eval_omega"), len(names))
-
-    def row(rule: str, config: str, labels: str) -> SelectionRow:
-        at = names.index(config)
-        omega, on_eval = (None if each is None else float(each[at]) for each in (scores, own))
-        return SelectionRow(
-            rule, config, float(dev[at]), omega, float(criterion[at]), on_eval, labels
-        )
-
-    rows = [row(*pick) for pick in picks]
-    if scores is not None:
-        chance = random_expectation(scores)
-        spread = SelectionRow("random", None, None, chance.mean, None, None, "none", chance.sd)
-        rows = [spread, *rows, row("oracle", oracle(names, scores), "evaluation")]
-    return rows
 
 
 def _scores(name: str, values: ArrayLike) -> Float64s:

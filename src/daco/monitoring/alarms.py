@@ -28,8 +28,8 @@ class AlarmRule:
     >>> rule = AlarmRule.parse("3/5")
     >>> rule.k, rule.n, rule.normals_to_close, str(rule)
     (3, 5, 5, '3/5')
-    >>> AlarmRule.parse("off") == EVERY_CLIP
-    True
+    >>> AlarmRule.parse("off")
+    AlarmRule(k=1, n=1, recovery=None, every=True)
     """
 
     k: int = 3  #: anomalous clips that open an alarm
@@ -74,10 +74,6 @@ class AlarmRule:
     def memory(self) -> int:
         """Past clips on which the next decision can depend."""
         return max(self.n, self.normals_to_close) - 1
-
-
-EVERY_CLIP = AlarmRule(1, 1, every=True)
-"""The rule ``off``: every anomalous clip is an alarm."""
 
 
 class Decision(NamedTuple):

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,10 @@ import pandas as pd
 
 from daco.errors import DacoError
 from daco.experiments.analysis import frontier_table
+from daco.experiments.choose import study_choice
 from daco.experiments.result import StudyResult
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.tables import to_markdown
-from daco.method.selection import selection_table
 from daco.paper import consistency, experiments, scores, statistics
 from daco.paper.artifacts import Artifacts, open_artifacts
 from daco.paper.printed import NUMBER, PLACES, Figure, Recomputed, decimals, errata, figures, number
@@ -323,7 +323,7 @@ def paper_figures(artifacts: Artifacts) -> dict[str, Picture]:
         per_machine=per_machine,
         frontier=frontier_table(per_machine),
         diagnostics=described,
-        selection={"rows": [asdict(row) for row in selection_table(table)]},
+        selection={"rows": study_choice(table, per_machine)["rows"]},
         stats=transfer_statistics(table, per_machine, diagnostics=described),
     )
     dev = result.frontier[result.frontier["split"] == "dev"]

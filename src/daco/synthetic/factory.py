@@ -256,7 +256,7 @@ def synth_factory(
     >>> names
     ['fan']
     """
-    from daco.compute.processes import outcomes, worker_pool
+    from daco.compute.processes import outcomes, usable_cores, worker_pool
 
     names = list(MACHINES if machines is None else machines)
     for name in names:
@@ -299,8 +299,7 @@ def synth_factory(
             number = next(numbers) if anonymous and clip[0] == "test" else None
             plans.append(ClipPlan(*common, *clip, number))
     if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        workers = workers if len(plans) * seconds > 500 else 1  # starting one takes a second
+        workers = usable_cores() if len(plans) * seconds > 500 else 1  # starting one takes a second
     folders = dict.fromkeys(plan.folder for plan in plans)
     for folder in folders:
         if Path(folder).exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import daco
+from daco.detector.model import MachineModel
 from daco.errors import ConfigError, DacoWarning, InputError
 
 
@@ -133,8 +135,32 @@ def test_sessions_are_hidden_as_a_whole(data):
     np.testing.assert_array_equal(unknown.reference_.scores, known.reference_.scores)
     again = daco.LabelFreeSearch(["raw-k1"]).fit(X, groups=groups)
     np.testing.assert_array_equal(again.best_detector_.reference_.scores, known.reference_.scores)
-    with pytest.raises(InputError, match="groups must name each of the 200 clips"):
-        daco.DACo("raw-k1").fit(X, groups=groups[:3])
+    for wrong in (groups[:3], "a" * 200, 7):
+        with pytest.raises(InputError, match="groups must name each of the 200 clips"):
+            daco.DACo("raw-k1").fit(X, groups=wrong)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, ""])
+def test_clips_of_unknown_session_are_not_one_session(data, missing):
+    X, domains = data
+    groups = pd.Series([missing] * 100 + ["a", "b"] * 50 + [missing] * 20)
+    reference = daco.DACo("raw-k1").fit(X, domains=domains, groups=groups).reference_
+    assert reference.kinds == {"source": "sessions", "target": "training"}
+    assert (reference.sessions, reference.sizes["source"]) == ({"source": 2}, 100)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ones((8, 2, 4)), r"\(8, 2, 4\) instead.*X\.reshape\(len\(X\), -1\)"),
+        (np.ones(8), r"X\.reshape\(1, -1\) for one clip"),
+        ([], r"0 sample\(s\).*Give at least one clip"),
+        ({}, "X must have .*Got the views none and bands of none"),
+    ],
+)
+def test_messages_about_the_shape_of_clips_show_what_to_do(X, message):
+    with pytest.raises(InputError, match=message):
+        daco.DACo().fit(X)
 
 
 def test_calibrating_takes_scores_of_new_clips_and_leaves_other_domains(data):
@@ -202,8 +228,11 @@ def test_other_numbers_of_features_are_refused(data):
 
 def test_a_rate_so_few_clips_cannot_support_is_answered_with_the_smallest(data):
     X, domains = data
-    with pytest.warns(DacoWarning, match=r"below 0.0333.*20 clips of domain 'target' support.*Cal"):
-        daco.DACo(false_alarm_rate=0.01).fit(X, domains=domains)
+    model = MachineModel.fit(X, domains, machine="fan", config="raw-k1", false_alarm_rate=0.01)
+    (caution,) = model.cautions()
+    assert "0.01 is below 0.0333, the smallest that 20 clips of target can support" in caution
+    with pytest.warns(DacoWarning, match=f"^{re.escape(caution)}$"):
+        daco.DACo("raw-k1", false_alarm_rate=0.01).fit(X, domains=domains)
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 2, 1e-17, "0.1", None, True, float("nan"), 0.1 + 0j])

@@ -95,19 +95,20 @@ def test_sessions_are_scored_by_detectors_that_have_not_seen_them():
 
 def test_a_search_compares_names_detectors_and_tables():
     own = np.linalg.norm(X - X.mean(axis=0), axis=1)
-    pool = ["raw-k1", "conf-soft-m0-k1", OneClassSVM(), {"mine": own}]
+    pool = ["raw-k1", "conf-soft-m0-k1", "vote", OneClassSVM(), {"mine": own}]
     search = LabelFreeSearch(pool, n_splits=20).fit(X, domains=DOMAINS)
     results = search.results_.set_index("config")
-    assert len(results) == 16
+    assert len(results) == 17
     # a score whose domains differ is balanced by its quantile maps
     for base in ("ext-OneClassSVM", "ext-mine"):
         assert (
             results.loc[f"conf-soft-m0-{base}", "criterion"] < results.loc[base, "criterion"] - 0.1
         )
-    # the veto judges detectors, and not tables, which cannot score pseudo-anomalies
+    # the veto judges detectors; tables, and votes that count them, cannot score pseudo-anomalies
     assert np.isfinite(results.loc["ext-OneClassSVM", "pseudo_score"])
-    assert np.isnan(results.loc["ext-mine", "pseudo_score"])
-    assert not results.loc["ext-mine", "vetoed"]
+    for name in ("ext-mine", "vote"):
+        assert np.isnan(results.loc[name, "pseudo_score"])
+        assert not results.loc[name, "vetoed"]
     assert search.predict(FAULTS).shape == (40,)
 
 
@@ -116,6 +117,15 @@ def test_a_chosen_detector_can_be_fitted_again():
     best = search.best_detector_
     again = clone(best).fit(X, domains=DOMAINS)
     np.testing.assert_allclose(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
+
+
+def test_a_chosen_vote_can_be_fitted_again_with_all_its_scorers():
+    pool = ["conf-soft-m0-vote", OneClassSVM(), {"trees": IsolationForest(n_estimators=10)}]
+    search = LabelFreeSearch(pool, n_splits=3).fit(X, domains=DOMAINS)
+    assert search.best_config_ == "conf-soft-m0-vote"
+    again = clone(search.best_detector_).fit(X, domains=DOMAINS)
+    assert again.bank_.members() == search.best_detector_.bank_.members()
+    np.testing.assert_array_equal(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
 
 
 def test_a_chosen_table_needs_the_scores_of_new_clips():
@@ -133,6 +143,10 @@ def test_what_is_no_detector_and_no_calibration_of_one_is_refused():
         DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
     with pytest.raises(ConfigError, match="pool"):
         LabelFreeSearch([3]).fit(X, domains=DOMAINS)
-    for scorer in ("forest", np.zeros(180), {"mine": OneClassSVM()}):
+    with pytest.raises(ConfigError, match="pool"):
+        LabelFreeSearch(3).fit(X, domains=DOMAINS)
+    with pytest.raises(ConfigError, match="'raw-k1' uses none of the scorers mine"):
+        DACo("raw-k1", scorer={"mine": OneClassSVM()}).fit(X, domains=DOMAINS)
+    for scorer in ("forest", np.zeros(180), {}):
         with pytest.raises(ConfigError, match="'scorer' parameter must be a detector"):
             DACo(scorer=scorer).fit(X, domains=DOMAINS)

@@ -133,6 +133,16 @@ def test_2021_takes_each_domain_by_itself(tmp_path):
     assert result.official_score == pytest.approx(100 * hmean(values))
 
 
+def test_the_nearest_folder_with_a_year_says_it(tmp_path):
+    """Names of development clips are the same in 2021 and 2022, and the metrics are not."""
+    folder = tmp_path / "dcase2022" / "DCASE2021T2-dev" / "scores"
+    write_system(folder, 2021, "dev")
+    by_folder, given = evaluate_scores(folder), evaluate_scores(folder, year=2021)
+    assert (by_folder.year, by_folder.official_score) == (2021, given.official_score)
+    other = evaluate_scores(folder, year=2022, partial=True)
+    assert other.official_score != given.official_score
+
+
 def test_files_of_each_domain_say_the_year(tmp_path):
     write_system(tmp_path / "a", 2021, "dev")
     (tmp_path / "b").mkdir()

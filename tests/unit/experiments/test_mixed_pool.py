@@ -67,15 +67,15 @@ def tables():
 def with_table(tables, tmp_path_factory):
     folder = tmp_path_factory.mktemp("systems")
     path = write_scores(folder / "mine.csv", tables, nearest)
-    return study(*tables, grid=GRID, systems={"mine": path}, out=folder / "run")
+    return study(*tables, grid=[*GRID, "vote"], systems={"mine": path}, out=folder / "run")
 
 
 def test_a_system_is_a_base_score_with_its_calibrations(with_table):
     names = with_table.grid["config"].tolist()
-    assert names[:3] == GRID
-    assert names[3:5] == ["ext-mine", "conf-soft-m0-ext-mine"]
+    assert names[:4] == [*GRID, "vote"]
+    assert names[4:6] == ["ext-mine", "conf-soft-m0-ext-mine"]
     assert names[-1] == "zscore-soft-ext-mine"
-    assert len(names) == 10
+    assert len(names) == 11
     assert with_table.grid.notna().all().all()
     assert with_table.provenance["systems"][0]["system"] == "mine"
 
@@ -117,7 +117,7 @@ def test_the_criterion_of_a_table_compares_its_held_out_scores(tables, with_tabl
 
 def test_the_label_free_veto_does_not_judge_tables_and_says_so(with_table, tmp_path):
     judged = {row["config"] for row in with_table.selection["label_free_veto"]["configs"]}
-    assert judged == set(GRID)
+    assert judged == set(GRID)  # and not the vote, which counts the table
     assert any("does not judge tables of scores" in line for line in with_table.missing)
     assert daco.StudyResult.read(with_table.folder).report(tmp_path).is_file()
 
@@ -149,8 +149,8 @@ def test_other_scores_are_other_results(tables, with_table, tmp_path):
     path = tmp_path / "mine.csv"
     for score in (nearest, lambda *given: [2 * each for each in nearest(*given)]):
         write_scores(path, tables, score)
-        options = {"grid": GRID, "systems": {"mine": path}, "out": with_table.folder}
-        study(*tables, **options, progress=lambda *call: calls.append(call))
+        options = {"systems": {"mine": path}, "out": with_table.folder}
+        study(*tables, grid=[*GRID, "vote"], **options, progress=lambda *call: calls.append(call))
     assert calls[:2] == [("scoring", 4, 4), ("examining", 4, 4)]
     assert calls[2] == ("scoring", 0, 4)
 

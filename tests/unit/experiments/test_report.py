@@ -419,32 +419,12 @@ def test_the_first_screen_says_what_other_seeds_choose(small):
     text = " ".join(page_of(small).text.split())
     assert f"chosen with {seeds['same']} of 10 seeds" in text
     assert f"mean over seeds {seeds['eval_omega']:.1f}" in text
-    older = {name: value for name, value in small.selection.items() if name != "seeds"}
-    again = summarise(replace(small, selection=older))["headline"]["seeds"]
-    assert again == plain_json(seeds)
 
 
 def test_a_choice_below_the_default_over_seeds_is_called_so():
     assert below_default(10, 72.7, 72.6) == below_default(10, None, 72.6) == []
     (sentence,) = below_default(10, 70.5, 72.6)
     assert "less than the fixed default (72.6)" in sentence
-
-
-def test_a_selection_with_one_column_of_criteria_is_read_as_two(small, tmp_path):
-    tables_only(small, tmp_path)
-    on_eval = ("criterion on evaluation normals", "per-machine blind")
-    older = json.loads((small.folder / "selection.json").read_text())
-    older["chosen"]["criterion"] = older["chosen"].pop("crit_dev")
-    for row in older["rows"]:
-        on_dev, on_others = row.pop("crit_dev"), row.pop("crit_eval")
-        row["criterion"] = on_others if row["rule"] in on_eval else on_dev
-    (tmp_path / "selection.json").write_text(json.dumps(older))
-    found = StudyResult.read(tmp_path).selection
-    assert found["chosen"] == small.selection["chosen"]
-    for row, now in zip(found["rows"], small.selection["rows"], strict=True):
-        name, other = ("crit_eval", "crit_dev") if row["rule"] in on_eval else ("crit_dev",) * 2
-        assert row[name] == now[name]
-        assert other == name or row[other] is None
 
 
 # Tables beside the page

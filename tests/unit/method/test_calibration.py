@@ -132,6 +132,19 @@ def test_halves_hold_out_half_of_each_domain_rounded_down():
     assert (held_out_halves([9, 4, 2], 50, generator) == held).all()
 
 
+def test_halves_hold_out_whole_sessions():
+    """Of 3 equal sessions one is divided, because the half has 1.5; clips without one are free."""
+    sessions = np.array(["a", "b", "c", "d"] * 3 + ["x", "y", "z"] * 2 + [""] * 4 + list("abcd"))
+    held = held_out_halves([12, 6, 4, 4], 100, 0, sessions.tolist())
+    assert (held.sum(axis=1) == 6 + 3 + 2 + 2).all()
+    for first, last, divided in ((0, 12, 0), (12, 18, 1)):
+        part, names = held[:, first:last], sessions[first:last]
+        shares = np.stack([part[:, names == name].mean(axis=1) for name in set(names)])
+        assert (((shares > 0) & (shares < 1)).sum(axis=0) == divided).all()
+    assert len(np.unique(held[:, 18:22], axis=0)) == 6  # every pair of single clips
+    assert (held[:, :4] == held[:, 22:]).all()  # of sessions of two domains, both parts
+
+
 def test_exact_ties_of_the_criterion_are_integers():
     counts = np.array([[[1, 5], [2, 0]], [[0, 5], [3, 0]], [[0, 5], [3, 0]]])
     balance = Balance(counts, np.array([6, 15]))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from real_tables import real_table
+from scipy.stats import ks_2samp
 from shared_data import shared
 
 import daco
 from daco.detector.fit import fit_machines
 from daco.detector.model import MachineModel
 from daco.detector.normals import Normals
+from daco.experiments.inputs import read_table
 from daco.experiments.labelfree import select_label_free
 from daco.method.choice import choose, choose_config
 from daco.method.config import blind_pool
@@ -76,7 +78,7 @@ MACHINES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:false_alarm_rate")
+@pytest.mark.filterwarnings("ignore:A false-alarm rate")
 @pytest.mark.parametrize("name", MACHINES)
 def test_fit_select_study_and_search_agree_on_identical_clips(name):
     X, domains = MACHINES[name]()
@@ -120,3 +122,34 @@ def test_the_machines_above_cover_both_sides_of_the_noise():
     other = picks["one centre, two spreads"]
     assert other.config == other.smallest != DEFAULT
     assert {config.name for config in blind_pool()} == set(other.criterion)
+
+
+def test_clips_of_one_session_are_on_the_same_side_of_every_split(tmp_path):
+    """Copies in the other half would be neighbours at distance 0, and all criteria equal."""
+    X, domains = machine(6, 40, 16, shift=1.5)
+    X, domains = np.repeat(X, 4, axis=0), [each for each in domains for _ in range(4)]
+    X += 1e-3 * np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
+    groups = [f"recording {row // 4}" for row in range(len(X))]
+    search = daco.LabelFreeSearch().fit(X, domains=domains, groups=groups)
+    of_search = dict(zip(search.results_["config"], search.results_["criterion"], strict=True))
+    # A textbook version: whole recordings are drawn, and raw-k1 of the held-out half.
+    rng, distances = np.random.default_rng(1), []
+    Z, target = X / np.linalg.norm(X, axis=1, keepdims=True), np.array(domains) == "target"
+    for _ in range(200):
+        drawn = np.concatenate([rng.permutation(40)[:20], 40 + rng.permutation(16)[:8]])
+        held = np.isin(np.arange(len(X)) // 4, drawn)
+        score = (1 - Z[held] @ Z[~held].T).min(axis=1)
+        distances.append(ks_2samp(score[~target[held]], score[target[held]]).statistic)
+    # 200 splits each: five standard errors of the difference of two means.
+    noise = 5 * np.std(distances) / 10
+    assert of_search["raw-k1"] == pytest.approx(np.mean(distances), abs=noise)
+    blind = daco.LabelFreeSearch().fit(X, domains=domains).results_["criterion"]
+    assert abs(blind[search.results_["config"] == "raw-k1"].item() - np.mean(distances)) > noise
+    model = MachineModel.fit(X, domains, machine="fan", groups=groups)
+    daco.EmbeddingTable.from_arrays(X, machine="fan", domain=domains, session=groups).write(
+        tmp_path / "fan.parquet"
+    )
+    (choice,) = select_label_free(read_table(tmp_path / "fan.parquet", ("session",))).machines
+    pool = model.provenance["selection"]["pool"]
+    assert choice.criteria == of_search == {row["config"]: row["criterion"] for row in pool}
+    assert search.reason_ == model.reason == choice.advice

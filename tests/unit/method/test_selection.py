@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from daco.errors import InputError
 from daco.method import selection
@@ -21,7 +17,6 @@ from daco.method.selection import (
     random_expectation,
     select_by_criterion,
     select_by_dev_score,
-    selection_table,
     viable,
     viable_within,
 )
@@ -152,52 +147,6 @@ def test_a_veto_that_is_not_one_bool_per_configuration_is_refused():
         guarded_selection(GRID, veto=[True, False])
 
 
-# Labels cannot reach selection
-
-
-LABEL_FREE = (select_by_criterion, per_machine_blind)
-
-
-@pytest.mark.parametrize("rule", [*LABEL_FREE, guarded_selection, viable, viable_within])
-def test_no_argument_could_carry_evaluation_labels(rule):
-    names = " ".join(inspect.signature(rule).parameters)
-    assert "eval" not in names
-    assert "label" not in names
-
-
-@pytest.mark.parametrize("rule", LABEL_FREE)
-def test_no_argument_of_a_label_free_rule_could_carry_dev_scores(rule):
-    assert "dev" not in " ".join(inspect.signature(rule).parameters)
-
-
-def test_guarded_and_blind_selection_touch_no_other_column():
-    class Watched(dict):
-        def __init__(self, table):
-            super().__init__(table)
-            self.read = set()
-
-        def __getitem__(self, key):
-            self.read.add(key)
-            return super().__getitem__(key)
-
-    grid, machines = Watched(GRID), Watched(MACHINES)
-    guarded_selection(grid)
-    assert grid.read == {"config", "dev_omega", "crit_dev"}
-    per_machine_blind(machines, POOL)
-    assert machines.read == {"machine", "config", "balance_ks"}
-
-
-@given(st.permutations(range(4)), st.lists(st.floats(1, 99), min_size=4, max_size=4))
-def test_evaluation_scores_change_no_pick_but_the_oracles(order, other):
-    before = selection_table(GRID)
-    for omega in ([GRID["eval_omega"][i] for i in order], other):
-        after = selection_table({**GRID, "eval_omega": omega})
-        for row, same in zip(before, after, strict=True):
-            if row.rule != "oracle":
-                picks = (row.rule, row.config, row.crit_dev)
-                assert picks == (same.rule, same.config, same.crit_dev)
-
-
 # Per machine
 
 
@@ -253,39 +202,3 @@ def test_pivot_keeps_the_order_asked_for():
 def test_per_machine_functions_say_what_is_wrong(call, message):
     with pytest.raises(InputError, match=message):
         call(MACHINES)
-
-
-# The whole table
-
-
-def test_the_table_says_what_labels_each_rule_read():
-    rows = selection_table(GRID)
-    assert {row.rule: row.labels for row in rows} == {
-        "random": "none",
-        "fixed": "none",
-        "dev score": "development",
-        "criterion": "none",
-        "criterion on evaluation normals": "none",
-        "guarded criterion": "development (veto only)",
-        "oracle": "evaluation",
-    }
-    guarded = next(row for row in rows if row.rule == "guarded criterion")
-    assert (guarded.config, guarded.dev_omega, guarded.eval_omega, guarded.crit_dev) == (
-        "conf-hard-m0-k1",
-        57.0,
-        58.0,
-        0.49,
-    )
-    own = next(row for row in rows if row.rule == "criterion on evaluation normals")
-    assert own.crit_eval == 0.45  # the value the rule minimised, in its own column
-    assert own.crit_dev == GRID["crit_dev"][list(GRID["config"]).index(own.config)]
-
-
-def test_rules_without_their_column_are_left_out():
-    rows = selection_table(without(GRID, "eval_omega", "crit_eval"))
-    assert [row.rule for row in rows] == ["fixed", "dev score", "criterion", "guarded criterion"]
-    assert {row.eval_omega for row in rows} == {None}
-    rows = selection_table(GRID, veto=[True, True, True, False])
-    assert next(row.labels for row in rows if row.rule == "guarded criterion") == "the mask's"
-    grid = {name: values[2:] for name, values in GRID.items()}
-    assert all(row.rule != "fixed" for row in selection_table(grid))

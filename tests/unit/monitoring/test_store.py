@@ -12,7 +12,7 @@ import pytest
 from stores import START, add, verdict
 
 from daco.errors import InputError
-from daco.monitoring.alarms import EVERY_CLIP, AlarmRule, AlarmState, Decision, Opening, advance
+from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance
 from daco.monitoring.store import NewClip, Store
 
 DAY = timedelta(days=1)
@@ -152,7 +152,9 @@ def test_sources_are_found_by_their_keys(store):
 # --- alarms --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [AlarmRule(2, 3), AlarmRule(3, 5, recovery=2), EVERY_CLIP])
+@pytest.mark.parametrize(
+    "rule", [AlarmRule(2, 3), AlarmRule(3, 5, recovery=2), AlarmRule.parse("off")]
+)
 def test_alarms_are_those_of_the_rule_however_the_clips_are_batched(url, rule):
     dice = random.Random(str(rule))
     decisions = [dice.random() < 0.45 for _ in range(120)]
@@ -189,7 +191,9 @@ def add_state(store, state, **known):
     return add(store, state == "anomalous", verdict={"state": state}, **known)
 
 
-@pytest.mark.parametrize("rule", [AlarmRule(2, 3), AlarmRule(2, 4, recovery=1), EVERY_CLIP])
+@pytest.mark.parametrize(
+    "rule", [AlarmRule(2, 3), AlarmRule(2, 4, recovery=1), AlarmRule.parse("off")]
+)
 def test_every_kind_of_alarm_follows_the_rule_by_itself(url, rule):
     """As if each kind had a store of its own, with the clips that count for it."""
     dice = random.Random(str(rule))

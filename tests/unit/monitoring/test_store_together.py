@@ -88,12 +88,12 @@ def test_threads_share_one_store(url):
 BATCHES = """
 import sys
 from datetime import UTC, datetime
-from daco.monitoring.alarms import EVERY_CLIP
+from daco.monitoring.alarms import AlarmRule
 from daco.monitoring.store import EVENTS, NewClip, Store
 
 from stores import verdict
 
-store = Store.open(sys.argv[1], rule=EVERY_CLIP, events=EVENTS)
+store = Store.open(sys.argv[1], rule=AlarmRule.parse("off"), events=EVENTS)
 for batch in range(1000):
     given = verdict(True, name=f"{sys.argv[2]}-{batch}")
     keys = [f"{given.name}-{i}" for i in range(100)]

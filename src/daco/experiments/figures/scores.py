@@ -29,6 +29,7 @@ from daco.experiments.figures.style import (
     with_style,
 )
 from daco.experiments.highlights import false_alarm_rate, imbalances, shown_config
+from daco.experiments.veto import ROLES
 from daco.method.grid_table import require_known
 from daco.text import quantity
 from daco.validation import Float64s
@@ -223,7 +224,7 @@ def draw_coverage(ax: Axes, result: StudyTables, panel: str, split: str | None =
     ax.set_ylim(0, None)
     ax.set_xlabel("nominal false-alarm rate")
     ax.set_ylabel("realised rate" if panel == "realised" else "difference between domains")
-    kind = {"dev": "development machine", "eval": "evaluation machine"}.get(split, "machine")
+    kind = f"{ROLES.get(split, split)} machine"
     ax.set_title(f"mean over {quantity(rows['machine'].nunique(), kind)}")
     # below the axis, where no line runs
     ax.legend(loc="upper center", bbox_to_anchor=(0.46, -0.16), ncols=2)

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure, SubFigure
 from daco.errors import ConfigError, InputError
 from daco.files.atomic import atomic_write
 from daco.method.config import ScoreConfig
+from daco.text import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -210,7 +211,7 @@ def figure_of(ax: Axes) -> Figure:
 
 def shorten(name: str, length: int = 24) -> str:
     """A name that fits beside a point, without characters that cannot be printed."""
-    name = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
+    name = printable(name)
     return name if len(name) <= length else name[: length - 1].rstrip() + "…"
 
 

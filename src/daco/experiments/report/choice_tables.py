@@ -10,8 +10,9 @@ import pandas as pd
 
 from daco.errors import ConfigError
 from daco.experiments.figures.style import look_of
-from daco.experiments.report.table import SPLIT_WORDS, TEXTS, ReportTable, known_columns
+from daco.experiments.report.table import TEXTS, ReportTable, known_columns
 from daco.experiments.tables import format_cell
+from daco.experiments.veto import ROLES
 from daco.method.choice import CRITERION_DIGITS
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.method.selection import guarded_selection, viable_within
@@ -167,7 +168,7 @@ def role_table(result: StudyTables) -> ReportTable:
     """The label-free veto of development and evaluation machines, each by themselves."""
     by_role = (result.selection.get("label_free_veto") or {}).get("by_role") or {}
     rows = [
-        {**veto, "split": SPLIT_WORDS.get(role, role), "count": len(veto["cut"])}
+        {**veto, "split": ROLES.get(role, role), "count": len(veto["cut"])}
         for role, veto in by_role.items()
     ]
     names = ["split", "basis", "plain", "median", "limit", "count"]

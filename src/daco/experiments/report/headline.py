@@ -10,7 +10,6 @@ import numpy as np
 from daco.errors import ConfigError
 from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.experiments.analysis import complete_column, plain
-from daco.experiments.assembly import choice_over_seeds
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
 from daco.experiments.report.table import TEXTS
 from daco.experiments.tables import format_cell
@@ -41,8 +40,6 @@ def headline(result: StudyTables) -> dict[str, Any]:
     scored = result.labelled if measure in ("eval", "dev") else result.per_machine
     machines = machines_of(scored, "eval" if measure == "eval" else "dev")
     seeds = selection.get("seeds")
-    if chosen and "seeds" not in selection:  # a run that did not store it
-        seeds = choice_over_seeds(result.stability, grid, chosen["config"], chosen.get("rule"))
     return {
         "config": config,
         "shown": shown,

@@ -10,7 +10,8 @@ import pandas as pd
 from daco.evaluation.metrics import harmonic_mean
 from daco.experiments.analysis import metrics_of, quantities_in, quantity_title
 from daco.experiments.highlights import compared_configs, imbalances, limit_machines, limit_note
-from daco.experiments.report.table import SPLIT_WORDS, TEXTS, ReportTable, known_columns
+from daco.experiments.report.table import TEXTS, ReportTable, known_columns
+from daco.experiments.veto import ROLES
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def frontier_table(result: StudyTables) -> ReportTable:
     """Balance along the prior strength."""
     names = ["split", "variant", "mean_auc_source", "mean_auc_target"]
     names += ["signed_gap", "absolute_gap", "median_gap", "omega"]
-    frame = known_columns(result.frontier, names).replace({"split": SPLIT_WORDS})
+    frame = known_columns(result.frontier, names).replace({"split": ROLES})
     return ReportTable("frontier", frame)
 
 
@@ -79,7 +80,7 @@ def coverage_table(result: StudyTables) -> ReportTable:
         for system, by_level in imbalances(part).items():
             for level, imbalance in by_level.items():
                 pair = [rates.get((system, level, domain)) for domain in ("source", "target")]
-                rows.append([SPLIT_WORDS.get(str(split), split), system, level, *pair, imbalance])
+                rows.append([ROLES.get(str(split), split), system, level, *pair, imbalance])
     names = ["split", "system", "nominal", "source", "target", "imbalance"]
     return ReportTable("coverage", pd.DataFrame(rows, columns=names))
 
@@ -99,15 +100,14 @@ def baselines_table(result: StudyTables) -> ReportTable:
     table, texts = result.baselines, TEXTS["baselines"]
     rows, quantities = [], quantities_in(table)
     sources = result.provenance.get("baselines") or ()
-    # Runs of older versions list the systems of a file.
-    others = {str(name) for each in sources for name in each.get("systems", [each.get("system")])}
+    others = {str(each["system"]) for each in sources}
     for key, part in table.groupby(["split", "backend"], sort=False) if len(table) else ():
         split, backend = map(str, key)
         values = part[quantities].to_numpy(dtype=float)
         if np.isfinite(values).all():
             name = texts["backends"].get(backend, backend) + (" *" if backend in others else "")
             means, score = values.mean(axis=0), harmonic_mean(values)
-            rows.append([SPLIT_WORDS.get(split, split), name, len(part), *means, score])
+            rows.append([ROLES.get(split, split), name, len(part), *means, score])
     names = ["split", "backend", "machines", *quantities, "score"]
     note = texts["others"] if others else ""
     return ReportTable("baselines", pd.DataFrame(rows, columns=names), note)

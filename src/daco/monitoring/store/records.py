@@ -19,6 +19,7 @@ from daco.detector.verdict import Verdict
 from daco.errors import InputError
 from daco.monitoring.adaptation import Calibration
 from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines
+from daco.validation import is_utf8
 
 
 class MissingRowError(InputError):
@@ -225,10 +226,8 @@ def check_text(name: str, text: Any, most: int) -> None:
         raise InputError(f"The {name} must be text. Got {text!r} instead.")
     if len(text) > most:
         raise InputError(f"The {name} has {len(text):,} characters; {most:,} are allowed.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a file name that is not UTF-8
-        raise InputError(f"The {name} is not Unicode text: {text!r}.") from None
+    if not is_utf8(text):
+        raise InputError(f"The {name} is not Unicode text: {text!r}.")
     if "\0" in text:
         raise InputError(f"The {name} holds a NUL, which no database can store: {text!r}.")
 

@@ -15,11 +15,16 @@ export function normalsSection(id) {
   let next = 0;
 
   async function load() {
-    if (next === null) return;
-    const page = await get(paths.normals(id), { offset: next });
-    next = page.next;
-    more.hidden = next === null;
-    rows.append(...page.normals.map(row));
+    if (next === null || more.disabled) return;
+    more.disabled = true;
+    try {
+      const page = await get(paths.normals(id), { offset: next });
+      next = page.next;
+      more.hidden = next === null;
+      rows.append(...page.normals.map(row));
+    } finally {
+      more.disabled = false;
+    }
   }
 
   function row(normal) {

@@ -25,6 +25,12 @@ const alarms = new Map();
 /** The machine that is looked at, whose past alarms are shown as well. */
 let watched = null;
 
+const newestMachines = inTurn();
+const newestAlarms = inTurn();
+
+/** For each question about the machines that is under way: those that events told of meanwhile. */
+const toldMeanwhile = new Set();
+
 export function listen(topic, action, signal) {
   bus.addEventListener(topic, (event) => action(event.detail), { signal });
 }
@@ -45,17 +51,39 @@ export function alarmsOf(id = null) {
     .sort((one, other) => other.id - one.id);
 }
 
+/** Answers may overtake each other: for each question, a test whether no later one was answered. */
+function inTurn() {
+  let asked = 0;
+  let answered = 0;
+  return () => {
+    const turn = (asked += 1);
+    return () => {
+      if (turn < answered) return false;
+      answered = turn;
+      return true;
+    };
+  };
+}
+
 export async function refreshMachines() {
-  ({ machines, problems: broken = {} } = await get(paths.machines()));
+  const isNewest = newestMachines();
+  const told = new Map();
+  toldMeanwhile.add(told);
+  const answer = await get(paths.machines()).finally(() => toldMeanwhile.delete(told));
+  if (!isNewest()) return;
+  machines = answer.machines.map((each) => told.get(each.id) ?? each);
+  broken = answer.problems ?? {};
   tell("machines");
 }
 
 /** The open alarms of all machines, and the latest of one, open or not. */
 export async function refreshAlarms(id = null) {
   watched = id;
+  const isNewest = newestAlarms();
   const asked = [get(paths.alarms(), { open: true })];
   if (id !== null) asked.push(get(paths.alarms(), { machine: id }));
   const found = (await Promise.all(asked)).flatMap((answer) => answer.alarms);
+  if (!isNewest()) return;
   const unsaved = [...alarms.values()].filter((alarm) => alarm.saving);
   alarms.clear();
   for (const alarm of [...found, ...unsaved]) alarms.set(alarm.id, alarm);
@@ -81,6 +109,7 @@ async function loadNewest(id, limit) {
   let history = histories.get(id) ?? emptyHistory();
   histories.set(id, history);
   const sure = history.sure ?? history.clips.at(-1)?.id ?? null;
+  const before = new Set(history.known.keys());
   const fresh = [];
   let cursor = null;
   do {
@@ -91,6 +120,8 @@ async function loadNewest(id, limit) {
   const met = fresh.find((clip) => clip.id === sure);
   // Another clip under a known number is another database: nothing of the old one is kept.
   const meets = met && met.received_at === history.known.get(sure)?.received_at;
+  // Clips that arrived meanwhile may be newer than the answer.
+  fresh.push(...history.clips.filter((clip) => !before.has(clip.id)));
   if (!meets) history = emptyHistory(cursor);
   history.sure = null;
   history.loaded = true;
@@ -186,6 +217,7 @@ export function applyEvent(kind, data) {
     alarmsSoon();
     tell("alarm", data);
   }
+  if (kind === "machine") for (const told of toldMeanwhile) told.set(data.id, data);
   if (kind === "machine" && machine(data.id)) {
     machines[machines.findIndex((each) => each.id === data.id)] = data;
     tell("machines");
