@@ -1,4 +1,4 @@
-"""Several networks that hear the same recordings: each readout of each is a view."""
+"""Several networks on the same recordings: each readout of each is a view."""
 
 from __future__ import annotations
 

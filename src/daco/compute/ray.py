@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, functions as tasks of it, and what to say where it fails."""
+"""The connection to a Ray cluster, functions as its tasks, and messages for its failures."""
 
 from __future__ import annotations
 

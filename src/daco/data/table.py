@@ -1,24 +1,11 @@
 """EmbeddingTable: one row per clip, its vectors and where they came from.
 
-On disk it is Parquet, readable by pandas, Polars and DuckDB without daco:
+On disk it is Parquet, which pandas, Polars and DuckDB read without daco; ``reference/files.md`` of
+the manual lists columns and metadata. ``attributes`` is JSON as text, because readers and CSV agree
+on no other nested form (a Parquet map becomes a list of pairs in one and a struct in another).
 
-- the clip columns ``path, year, machine, section, domain, split, label, attributes``, and
-  ``session`` where a clip has one;
-  ``attributes`` is a JSON object as text, because text is the one nested form that all
-  readers and CSV agree on (a Parquet map becomes a list of pairs in one and a struct in another);
-- ``embedding``: the default readout, a fixed-size list of float32;
-- ``embedding.<readout>``: every further readout;
-- ``audio_sha256``, ``quality``, ``levels``: the hash of each recording, its format and problems,
-  and how loud it is, in tables that ``daco embed`` made;
-- metadata under ``daco.``: backbone, weights_sha256, readouts (JSON, the first is
-  ``embedding``), bands (JSON, the number of frequency bands of each readout that keeps them
-  apart: a vector then consists of this number of equal parts), precision, channel,
-  sample_rate, version, skipped, and package, for a network of another package. A table of
-  several networks, whose readouts are named as views, has views instead (JSON: its version, and
-  network, weights, readout, precision, rate and resampler of each view).
-
-Any Parquet file with an ``embedding`` column is a table too, and so is an ``.npz`` file. A column
-that the file has counts; what it has not is read from DCASE names in ``path`` or ``file_name``.
+Any Parquet or ``.npz`` file with a column ``embedding`` is a table, too. Columns that it lacks are
+read from DCASE names in ``path`` or ``file_name``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs side by side: backbones, readouts or years (E4, E7, E8).
+"""Compare runs of different backbones, readouts or years.
 
 Every run is judged on its own grid and machines, with the same rules. A value that a run does not
 have (evaluation labels, a configuration) is left empty, and a note is added.

@@ -1,4 +1,4 @@
-"""StudyTables: the tables of a study, in memory or in a run's folder (docs: files of a run).
+"""StudyTables: the tables of a study, in memory or in a run's folder.
 
 Only ``grid.csv`` and ``per_machine.csv`` are required, so a folder with published files of
 those names is a run too.
