@@ -104,8 +104,9 @@ def bench_parquet(repeats: int, rows: int = 20_000, dim: int = 768) -> None:
         cpu, wall = best(lambda: EmbeddingTable.read(path), repeats)
         print(f"read, with all checks: {cpu:.2f} s CPU, {wall:.2f} s wall")
         recordings = [Recording(1, 1, 1, "0" * 64)] * 256
-        paths, reasons = ["a.wav"] * 256, [None] * 256
-        shard = Shard(0, 256, paths, recordings, reasons, {"mean": matrix[:256]}, "")
+        paths, qualities, reasons = ["a.wav"] * 256, ["{}"] * 256, [None] * 256
+        vectors = {"mean": matrix[:256]}
+        shard = Shard(0, 256, paths, recordings, qualities, reasons, vectors, "")
         cpu, wall = best(lambda: write_shard(Path(name), shard), repeats)
         print(f"one shard of 256 x {dim}, with fsync: {1e3 * cpu:.1f} ms CPU, {1e3 * wall:.1f} ms")
 

@@ -133,8 +133,8 @@ def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> N
 
         def grid(machines: Any = machines, **options: Any) -> Any:
             with worker_pool(**options) as pool:
-                found = run_machines(score_machine, machines, settings, pool=pool)
-            return [[each[name].tobytes() for name in COMPARED] for each in found]
+                found = run_machines(score_machine, machines, settings, pool=pool, notes=[])
+            return [[each[name].tobytes() for name in COMPARED] for each in found.values()]
 
         measure(f"grid, {count} machines", count, workers, grid, lambda a, b: a == b)
 

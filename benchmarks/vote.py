@@ -49,7 +49,7 @@ OPTIONS = {  # the first of each is how daco votes
     "committee": "all; paper; ten; bases; no conf; varmin",
     "views": "mean; Fisher; maximum",
 }
-Variant = namedtuple("Variant", OPTIONS)
+Variant = namedtuple("Variant", ["norm", "scope", "weights", "mean", "committee", "views"])
 VARIANTS = [Variant(*v) for v in itertools.product(*(o.split("; ") for o in OPTIONS.values()))]
 VARIANTS = [v for v in VARIANTS if v.views == "mean" or v.norm.startswith("rank")]
 CHOSEN = VARIANTS[0]

@@ -8,24 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from command_line import refused, run
 from shared_data import shared
-from typer.testing import CliRunner
 
-from daco.commands.app import app
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError
 
 RATE = 16000
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "80"})
-
-
-def ok(*arguments, code=0):
-    result = run(*arguments)
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
 
 
 def hum(path, hertz, seed, wobble=8.0):
@@ -45,7 +34,7 @@ def fitted(tmp_path_factory):
         for index in range(count):
             hum(root / domain / f"{domain}{index:02}.wav", hertz, index)
     model = root.parent / "drill.daco"
-    ok("fit", root, "--out", model, "--false-alarm-rate", 0.2)
+    run("fit", root, "--out", model, "--false-alarm-rate", 0.2)
     return model
 
 
@@ -63,7 +52,7 @@ def new_recordings(folder, counts, first=100):
 
 def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     before = MachineModel.load(model)
-    result = ok("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
+    result = run("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
     after = MachineModel.load(model)
     assert after.domain_sizes == before.domain_sizes
     assert after.clip_names == before.clip_names
@@ -76,8 +65,8 @@ def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     assert "from 21 new recordings of" in text
     assert "caution" not in text
     assert all(len(line) <= 80 for line in result.stdout.replace(str(tmp_path), "").splitlines())
-    assert "from 21 new recordings of" in " ".join(ok("inspect", model).stdout.split())
-    scored = ok("score", model, tmp_path / "new", "--json").stdout
+    assert "from 21 new recordings of" in " ".join(run("inspect", model).stdout.split())
+    scored = run("score", model, tmp_path / "new", "--json").stdout
     assert '"basis": "from 21 new recordings of' in scored
 
 
@@ -86,7 +75,7 @@ def test_many_recordings_unlike_the_normals_are_a_caution(model, tmp_path, count
     """Two are too few: of a healthy machine, both may be anomalous."""
     for index in range(count):
         hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, wobble=12.0)
-    text = " ".join(ok("calibrate", model, tmp_path / "other", "--domain", "day").stdout.split())
+    text = " ".join(run("calibrate", model, tmp_path / "other", "--domain", "day").stdout.split())
     assert f"Before, {count} of them were anomalous." in text
     caution = f"{count} of {count} recordings were anomalous before, where 20 % would be usual."
     assert (caution in text) == ("Check that they are recordings of this machine" in text)
@@ -96,7 +85,7 @@ def test_many_recordings_unlike_the_normals_are_a_caution(model, tmp_path, count
 def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
     before = MachineModel.load(model)
     new = new_recordings(tmp_path / "new", (0, 9)) / "night"
-    ok("calibrate", model, new, "--domain", "night", "--out", tmp_path / "out.daco")
+    run("calibrate", model, new, "--domain", "night", "--out", tmp_path / "out.daco")
     after = MachineModel.load(tmp_path / "out.daco")
     assert after.reference.kinds == {"day": "training", "night": "new"}
     np.testing.assert_allclose(
@@ -105,7 +94,7 @@ def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
     )
     assert "for day from the training recordings only" in after.basis_sentence()
     again = new_recordings(tmp_path / "again", (0, 5), first=300) / "night"
-    ok("calibrate", tmp_path / "out.daco", again, "--domain", "night")
+    run("calibrate", tmp_path / "out.daco", again, "--domain", "night")
     assert MachineModel.load(tmp_path / "out.daco").reference.sizes["night"] == 5
 
 
@@ -113,21 +102,21 @@ def test_clips_of_no_named_domain_count_where_they_fit_best(model, tmp_path):
     folder = tmp_path / "new"
     for index in range(10):
         hum(folder / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
-    text = " ".join(ok("calibrate", model, folder).stdout.split())
+    text = " ".join(run("calibrate", model, folder).stdout.split())
     assert "5 of day and 5 of night, each assigned to the domain that it fits best" in text
 
 
 def test_what_cannot_be_used_is_said(model, tmp_path):
     new = new_recordings(tmp_path / "new", (3, 3))
-    result = run("calibrate", model, new, "--domain", "nigth")
-    assert isinstance(result.exception, InputError)
-    assert "Did you mean 'night'?" in str(result.exception)
+    error = refused("calibrate", model, new, "--domain", "nigth")
+    assert isinstance(error, InputError)
+    assert "Did you mean 'night'?" in str(error)
     hum(tmp_path / "old" / "day" / "day00.wav", 200, 0)  # the model was fitted to it
-    result = run("calibrate", model, tmp_path / "old")
-    assert isinstance(result.exception, DataError)
-    assert "already has all of these clips" in str(result.exception)
+    error = refused("calibrate", model, tmp_path / "old")
+    assert isinstance(error, DataError)
+    assert "already has all of these clips" in str(error)
     hum(tmp_path / "old" / "day" / "fresh.wav", 200, 901)
-    result = ok("calibrate", model, tmp_path / "old", "--domain", "day")
+    result = run("calibrate", model, tmp_path / "old", "--domain", "day")
     assert "Left out 1 copy: day/day00.wav (of day/day00.wav)" in " ".join(result.stderr.split())
 
 
@@ -137,7 +126,7 @@ def test_a_copy_counts_once(model, tmp_path):
         new / "day" / sorted(each.name for each in (new / "day").iterdir())[0],
         new / "day" / "again.wav",
     )
-    result = ok("calibrate", model, new)
+    result = run("calibrate", model, new)
     assert "Left out 1 copy" in result.stderr
     assert MachineModel.load(model).reference.sizes == {"day": 6, "night": 6}
 
@@ -148,19 +137,19 @@ def test_other_levels_than_the_normals_need_to_be_insisted_on(model, tmp_path):
     for path in new.rglob("*.wav"):
         wave, rate = soundfile.read(path)
         soundfile.write(path, 0.03 * wave, rate)
-    result = run("calibrate", model, new)
-    assert isinstance(result.exception, DataError)
-    assert "off: level" in str(result.exception)
-    ok("calibrate", model, new, "--keep-suspicious")
+    error = refused("calibrate", model, new)
+    assert isinstance(error, DataError)
+    assert "off: level" in str(error)
+    run("calibrate", model, new, "--keep-suspicious")
     (clip, *_) = sorted(new.rglob("*.wav"))
-    assert "off" not in ok("score", model, clip).stdout
+    assert "off" not in run("score", model, clip).stdout
 
 
 def test_a_clip_that_becomes_a_normal_no_longer_calibrates(model, tmp_path):
     """It has distance 0 to itself: as a reference it would make everything anomalous."""
     new = new_recordings(tmp_path / "new", (12, 9))
-    ok("calibrate", model, new)
-    result = ok("update", model, new / "day", "--domain", "day", "--keep-suspicious")
+    run("calibrate", model, new)
+    result = run("update", model, new / "day", "--domain", "day", "--keep-suspicious")
     assert "12 clips of the last calibration became part of the normals" in " ".join(
         result.stderr.split()
     )
@@ -170,18 +159,18 @@ def test_a_clip_that_becomes_a_normal_no_longer_calibrates(model, tmp_path):
 
 def test_one_clip_cannot_be_halved(model, tmp_path):
     new = new_recordings(tmp_path / "new", (1, 0))
-    result = run(
+    error = refused(
         "update", model, new / "day", "--domain", "day", "--and-calibrate", "--keep-suspicious"
     )
-    assert isinstance(result.exception, InputError)
-    assert "at least two clips" in str(result.exception)
+    assert isinstance(error, InputError)
+    assert "at least two clips" in str(error)
 
 
 def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_path):
-    ok("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
+    run("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))
     before = MachineModel.load(model)
     more = new_recordings(tmp_path / "more", (4, 0), first=700) / "day"
-    ok("update", model, more, "--domain", "day", "--keep-suspicious")
+    run("update", model, more, "--domain", "day", "--keep-suspicious")
     after = MachineModel.load(model)
     assert after.domain_sizes == {"day": 20, "night": 10}
     assert after.reference.kinds == before.reference.kinds
@@ -192,7 +181,7 @@ def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_pat
 
 def test_a_new_session_serves_bank_and_threshold_by_turns(model, tmp_path):
     new = new_recordings(tmp_path / "new", (0, 12)) / "night"
-    ok("update", model, new, "--domain", "night", "--keep-suspicious", "--and-calibrate")
+    run("update", model, new, "--domain", "night", "--keep-suspicious", "--and-calibrate")
     after = MachineModel.load(model)
     assert after.domain_sizes == {"day": 16, "night": 22}
     assert after.reference.kinds == {"day": "training", "night": "sessions"}
@@ -210,11 +199,11 @@ def test_real_recordings_of_another_session(tmp_path):
     """Five new normals of each domain are too few for a rate of 0.1, and it says so."""
     audio = shared("real", "audio")
     model, new = tmp_path / "fan.daco", tmp_path / "new"
-    ok("fit", audio / "fan", "--out", model)
+    run("fit", audio / "fan", "--out", model)
     for path in (audio / "fan" / "test").glob("*normal*"):
         new.mkdir(exist_ok=True)
         shutil.copy(path, new)
-    result = ok("calibrate", model, new)
+    result = run("calibrate", model, new)
     assert "5 of source and 5 of target" in " ".join(result.stdout.split())
     found = MachineModel.load(model)
     assert found.reference.sizes == {"source": 5, "target": 5}

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from ray_cluster import PATIENCE, SMALL, address_for_client, switch_off, workers_of
+from ray_cluster import (
+    PATIENCE,
+    SMALL,
+    address_for_client,
+    occupied_head,
+    switch_off,
+    workers_of,
+)
 from shared_data import shared
 from small_runs import DEV, machine_table
 
@@ -56,9 +62,14 @@ def expected(clips, tmp_path_factory):
     return out.read_bytes()
 
 
-def works(node):
-    """Whether a node has an actor that embeds."""
-    return any("Embedder" in title for title in workers_of(node).values())
+def comes_to_work(node):
+    """Whether a node has an actor that embeds, or gets one in a while."""
+    give_up = time.monotonic() + 10
+    while time.monotonic() < give_up:
+        if any("Embedder" in title for title in workers_of(node).values()):
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def test_a_node_that_joins_is_put_to_work(cluster, clips, expected, tmp_path):
@@ -69,8 +80,7 @@ def test_a_node_that_joins_is_put_to_work(cluster, clips, expected, tmp_path):
             joined.append(cluster.add_node(**SMALL))
             cluster.wait_for_nodes(timeout=PATIENCE)
         if 0 < done < 50 and not used:
-            time.sleep(0.5)
-            used.extend(node for node in joined if works(node))
+            used.extend(node for node in joined if comes_to_work(node))
 
     net, out = load("logmel"), tmp_path / "e.parquet"
     place = RayEmbedding(net, address=cluster.address)
@@ -87,12 +97,8 @@ def test_a_node_killed_while_embedding_changes_no_byte(cluster, second, clips, e
 
     def progress(done, total):
         seen.append(done)
-        if second not in cluster.worker_nodes or not 0 < done < 50:
-            return
-        if works(second):
+        if second in cluster.worker_nodes and 0 < done < 50 and comes_to_work(second):
             switch_off(cluster, second)
-        else:
-            time.sleep(0.5)
 
     net, out = load("logmel"), tmp_path / "e.parquet"
     place = RayEmbedding(net, address=cluster.address)
@@ -149,23 +155,15 @@ def test_a_node_killed_during_a_study_changes_no_byte(cluster, second, tmp_path)
     dev = machine_table(tmp_path / "dev.parquet", (*DEV, "gearbox"))
     options = {"grid": ("raw-k1", "conf-soft-m0-k1", "ratio-hard-k1"), "n_splits": 3}
     study(dev, out=tmp_path / "local", workers=1, **options)
-    killers = []
-
-    def kill_when_it_works():
-        for _ in range(10_000):
-            if any(title.startswith("ray::_call") for title in workers_of(second).values()):
-                switch_off(cluster, second)
-                return
-            time.sleep(0.002)
-
-    def progress(stage, done, total):
-        if not killers:
-            killers.append(threading.Thread(target=kill_when_it_works))
-            killers[0].start()
-
     there = tmp_path / "ray"
-    study(dev, out=there, engine="ray", address=cluster.address, progress=progress, **options)
-    killers[0].join()
+    with occupied_head(cluster, tmp_path) as release:
+
+        def progress(stage, done, total):
+            if done and second in cluster.worker_nodes:
+                switch_off(cluster, second)
+                release()
+
+        study(dev, out=there, engine="ray", progress=progress, **options)
     assert second not in cluster.worker_nodes
     names = {each.name for each in there.iterdir() if each.is_file()}
     assert {"grid.csv", "per_machine.csv", "selection.json"} <= names

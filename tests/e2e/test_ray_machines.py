@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import numpy as np
 import pytest
 import soundfile
-from ray_cluster import address_for_client, switch_off, workers_of
+from ray_cluster import address_for_client, occupied_head, switch_off
 from typer.testing import CliRunner
 
 from daco.commands.app import app
 from daco.compute.processes import outcomes
 from daco.compute.ray import ray_pool
 from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
 from daco.errors import NotEnoughClipsError
 
 pytestmark = [
@@ -72,37 +70,31 @@ def bytes_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def killed_when_it_works(cluster, node):
-    """A thread that switches a node off as soon as it does a task."""
-
-    def watch():
-        for _ in range(30_000):
-            if any(title.startswith("ray::_call") for title in workers_of(node).values()):
-                switch_off(cluster, node)
-                return
-            time.sleep(0.002)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def test_a_node_killed_during_a_fit_changes_no_byte(cluster, second, tmp_path):
+def test_a_node_killed_during_a_fit_changes_no_byte(cluster, second, tmp_path, monkeypatch):
     """Nor does the machine that cannot be fitted, which is named all the same."""
-    # So many that the other node is not through with them before this one has begun.
     table = normals(tmp_path / "e.parquet", 60)
     made, said = {}, {}
-    for engine in ("local", "ray"):
-        killer = killed_when_it_works(cluster, second) if engine == "ray" else None
-        place = () if engine == "local" else ("--address", cluster.address)
+
+    def fit(engine):
         folder = tmp_path / engine / "models"
         folder.parent.mkdir()
-        result = run("fit", table, "--out", folder, "--engine", engine, *place, code=1)
+        result = run("fit", table, "--out", folder, "--engine", engine, code=1)
         assert isinstance(result.exception, NotEnoughClipsError)
         made[engine] = bytes_of(folder)
         said[engine] = result.stdout.replace(str(folder), ""), str(result.exception)
-        if killer is not None:
-            killer.join()
+
+    fit("local")
+    with occupied_head(cluster, tmp_path) as release:
+        to_bytes = MachineModel.to_bytes
+
+        def switch_off_at_the_first_model(model):
+            if second in cluster.worker_nodes:
+                switch_off(cluster, second)
+                release()
+            return to_bytes(model)
+
+        monkeypatch.setattr(MachineModel, "to_bytes", switch_off_at_the_first_model)
+        fit("ray")
     assert second not in cluster.worker_nodes
     assert len(made["local"]) == 59
     assert made["ray"] == made["local"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
 from browser_pages import CONTRAST, DESK, PHONE, watched_page
+from playwright.sync_api import expect
 from report_runs import NAUGHTY, published_study, small_study
 
 from daco.experiments.report import render_html, summarise, write_report
@@ -59,24 +61,26 @@ def test_pointing_at_a_configuration_shows_its_numbers(browser, published):
     with opened(browser, published) as page:
         assert page.locator(".interactive .point").count() == 2 * 51
         tooltip = page.locator("#tooltip")
-        assert tooltip.is_hidden()
+        expect(tooltip).to_be_hidden()
         hover(page, 50, panel=1)  # conf-soft-m30-ldnK1
+        expect(tooltip).to_be_visible()
         text = tooltip.inner_text()
         assert text.startswith("conf-soft-m30-ldnK1\ncalibrated LDN")
         assert "evaluation score\n61.03" in text
         assert "dev score\n56.60" in text
         assert "criterion, dev\n0.481" in text
         # the same configuration is marked in the other panel
-        assert page.locator(".point.on").count() == 2
+        expect(page.locator(".point.on")).to_have_count(2)
         page.mouse.move(5, 5)
-        assert tooltip.is_hidden()
-        assert page.locator(".point.on").count() == 0
+        expect(tooltip).to_be_hidden()
+        expect(page.locator(".point.on")).to_have_count(0)
 
 
 def test_the_tooltip_stays_on_the_page(browser, published):
     with opened(browser, published, PHONE) as page:
         for row in (0, 46, 48, 49):
             hover(page, row)
+            expect(point(page, row)).to_have_class(re.compile(r"\bon\b"))
             box = page.locator("#tooltip").bounding_box()
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= PHONE["width"]
@@ -88,9 +92,9 @@ def test_a_tap_shows_a_configuration_and_a_tap_beside_it_hides_it(browser, small
         target.scroll_into_view_if_needed()
         box = target.bounding_box()
         page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        assert page.locator("#tooltip").is_visible()
+        expect(page.locator("#tooltip")).to_be_visible()
         page.locator("h1").tap()
-        assert page.locator("#tooltip").is_hidden()
+        expect(page.locator("#tooltip")).to_be_hidden()
 
 
 def test_the_picture_can_be_used_by_keyboard(browser, small):
@@ -99,7 +103,7 @@ def test_the_picture_can_be_used_by_keyboard(browser, small):
         assert first.locator('.point[tabindex="0"]').count() == 1  # one stop for Tab
         first.locator('.point[tabindex="0"]').focus()
         tooltip = page.locator("#tooltip")
-        assert tooltip.is_visible()
+        expect(tooltip).to_be_visible()
         seen = [tooltip.inner_text()]
         for _ in range(3):
             page.keyboard.press("ArrowRight")
@@ -110,7 +114,7 @@ def test_the_picture_can_be_used_by_keyboard(browser, small):
         label = page.evaluate("document.activeElement.getAttribute('aria-label')")
         assert label.startswith(seen[2].splitlines()[0])
         page.keyboard.press("Escape")
-        assert tooltip.is_hidden()
+        expect(tooltip).to_be_hidden()
 
 
 # Tables

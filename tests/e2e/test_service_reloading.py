@@ -75,12 +75,12 @@ def test_a_model_that_comes_is_told_served_and_gone_with_its_file(service):
     path.write_bytes(whole[:1000])
     (service.models / "junk.daco").write_bytes(b"junk" * 100)
     wait_until(lambda: "junk.daco" in service.get("/v1/machines").json()["problems"])
+    wait_until(lambda: "model fan: broken" in service.log)
     broken = glance(service, "fan")
     assert broken["model_sha256"] == other.sha256
     assert broken["problem"]
     assert str(service.folder) not in broken["problem"]
     assert service.score(normal(), "fan").status_code == 200
-    assert "model fan: broken" in service.log
 
     path.unlink()
     wait_until(lambda: service.score(normal(), "fan").status_code == 404)

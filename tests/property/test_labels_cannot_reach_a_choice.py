@@ -16,8 +16,7 @@ from daco.experiments import analysis, decision, labelfree, veto
 from daco.experiments.assembly import stability_table
 from daco.experiments.choose import study_choice
 from daco.experiments.labelfree import select_label_free
-from daco.method import choice, floor, viability
-from daco.method import pseudo_anomalies as pseudo
+from daco.method import choice, floor
 from daco.method.config import paper_grid
 
 NAMES = [config.name for config in paper_grid()]
@@ -37,19 +36,6 @@ def test_what_decides_has_no_argument_for_an_evaluation_label():
     ):
         for parameter in inspect.signature(function).parameters:
             assert not any(word in parameter for word in FORBIDDEN), (function, parameter)
-
-
-def test_what_vetoes_without_labels_has_no_argument_for_one():
-    """Pseudo scores are its own, of clips that it made; a test clip is never given."""
-    for function in (
-        pseudo.injected,
-        pseudo.moved_normals,
-        viability.pseudo_scores,
-        viability.viability_veto,
-        veto.study_veto,
-    ):
-        for parameter in inspect.signature(function).parameters:
-            assert not any(word in parameter for word in ("label", "truth", "eval", "test"))
 
 
 def study(seed):

@@ -30,6 +30,9 @@ def test_label_free_functions_have_no_argument_for_a_label():
         criterion.h0_floor,
         selection.select_by_criterion,
         selection.per_machine_blind,
+        selection.guarded_selection,
+        selection.viable,
+        selection.viable_within,
     ]
     for function in label_free:
         for parameter in inspect.signature(function).parameters:

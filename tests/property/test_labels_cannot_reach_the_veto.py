@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from synthetic_machines import synthetic_machine
 
 from daco.data.table import EmbeddingTable
+from daco.experiments import veto as study_veto
 from daco.method import pseudo_anomalies as pseudo
 from daco.method import viability
 from daco.method.pseudo_anomalies import injected, moved_normals
@@ -21,7 +22,7 @@ FORBIDDEN = ("label", "truth", "eval", "y_true", "test")
 
 
 def test_the_veto_has_no_argument_for_a_label():
-    for module in (pseudo, viability, injection):
+    for module in (pseudo, viability, injection, study_veto):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if function.__module__ != module.__name__:
                 continue

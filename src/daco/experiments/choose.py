@@ -107,7 +107,7 @@ def study_choice(
     n_splits: int = CHOICE_SPLITS,
     vote: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The chosen configuration, the reason, and how it compares with the other rules.
+    """Choose a configuration, state the reason, and compare it with the picks of other rules.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from daco.backbones import load
 from daco.data.sources import read_clips
 from daco.embedding.cost import write_cost
 from daco.embedding.embed import embed_clips
+from daco.experiments.machine import Progress
 from daco.experiments.result import StudyResult
 from daco.experiments.run import study
 from daco.synthetic.factory import synth_factory
@@ -19,9 +19,6 @@ MACHINES = ("fan", "bearing", "gearbox", "pump", "valve", "spindle")
 
 SIZE: dict[str, Any] = {"n_source": 390, "n_target": 10, "n_test": 200, "seconds": 4.0}
 """Clips per machine, and their length."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done, and how much there is."""
 
 
 def run_demo(

@@ -67,7 +67,7 @@ def to_markdown(
     """
     columns = _columns(frame)
     headings = [_markdown(_heading(key, titles)) for key in columns]
-    rules = ["---:" if _is_numeric(values) else "---" for values in columns.values()]
+    rules = ["---:" if is_numeric(values) else "---" for values in columns.values()]
     lines = ["| " + " | ".join(headings) + " |", "|" + "|".join(rules) + "|"]
     for row in _cells(columns, formats):
         lines.append("| " + " | ".join(map(_markdown, row)) + " |")
@@ -101,7 +101,7 @@ def to_latex(
     \end{table}
     """
     columns = _columns(frame)
-    alignment = "".join("r" if _is_numeric(values) else "l" for values in columns.values())
+    alignment = "".join("r" if is_numeric(values) else "l" for values in columns.values())
     names = [_heading(key if isinstance(key, str) else ("", key[1]), None) for key in columns]
     headings = [(titles or {}).get(key, name) for key, name in zip(columns, names, strict=True)]
     lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{latex(caption)}}}"]
@@ -176,7 +176,8 @@ def _heading(key: Key, titles: Titles | None) -> str:
     return " ".join(filter(None, (key[0], name or key[1])))
 
 
-def _is_numeric(values: Sequence[Any]) -> bool:
+def is_numeric(values: Sequence[Any]) -> bool:
+    """Whether all known values are numbers, and there are any."""
     known = [value for value in values if not is_missing(value)]
     return bool(known) and all(
         isinstance(value, Real) and not isinstance(value, bool) for value in known

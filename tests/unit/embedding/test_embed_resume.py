@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,7 +219,7 @@ def test_a_table_is_as_readable_as_any_other_file(ten, tmp_path):
 # --- kill -9 ---
 
 SLOW_RUN = """
-import sys, time
+import os, signal, sys, threading, time
 from pathlib import Path
 import numpy as np
 from daco.backbones.protocol import Backbone
@@ -232,12 +231,19 @@ class Slow(Backbone):
     readouts, default_readout, weights_sha256 = ("start", "length"), "start", "0" * 64
 
     def embed_many(self, waveforms, readouts):
+        global batches
+        batches += 1
+        if batches == kill_after and not pause:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if batches == kill_after:
+            threading.Timer(pause, os.kill, (os.getpid(), signal.SIGKILL)).start()
         print("batch", flush=True)
         time.sleep(0.004)
         length = np.full((len(waveforms), 1), waveforms.shape[1], np.float32)
         return {"start": waveforms[:, :3], "length": length}
 
-root, out = map(Path, sys.argv[1:])
+root, out = map(Path, sys.argv[1:3])
+batches, kill_after, pause = 0, int(sys.argv[3]), float(sys.argv[4])
 clips = tuple(Clip(p.name, "fan") for p in sorted(root.glob("*.wav")))
 report = embed_clips(ClipTable(root, clips), Slow(), out, shard_size=5, batch_size=2,
                      readouts=["start", "length"], on_error="skip", workers=2)
@@ -245,19 +251,11 @@ print("done", report.reused, flush=True)
 """
 
 
-def slow_run(root, out, kill_after=None, pause=0.0):
-    """Run in a process of its own; SIGKILL it some time after so many batches."""
-    command = [sys.executable, "-c", SLOW_RUN, str(root), str(out)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        lines = []
-        for line in process.stdout:
-            lines.append(line.strip())
-            if kill_after is not None and lines.count("batch") >= kill_after:
-                time.sleep(pause)
-                process.send_signal(signal.SIGKILL)
-                kill_after = None
-        process.wait()
-    return lines, process.returncode
+def slow_run(root, out, kill_after=0, pause=0.0):
+    """Run in a process of its own, killed in the batch of a number or some time after it began."""
+    command = [sys.executable, "-c", SLOW_RUN, str(root), str(out), str(kill_after), str(pause)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return done.stdout.splitlines(), done.returncode
 
 
 @pytest.fixture(scope="module")

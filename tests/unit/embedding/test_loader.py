@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ from daco.audio.decode import read_each
 from daco.embedding.embed import embed_clips
 from daco.embedding.loader import BatchBuffers, Loaded, batches, load_ahead, prefetch
 from daco.embedding.shards import Recording, write_shard
+
+PATIENCE = 60.0  # seconds; nothing waits this long unless it is broken
 
 
 def loaded(row, length):
@@ -66,7 +69,7 @@ def test_reading_runs_ahead_of_the_network_but_not_without_bounds():
     assert next(stream).row == 0
     assert len(begun) <= 2  # they may be long
     assert next(stream).row == 1
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while len(begun) < 2 * 10 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert 2 * 10 <= len(begun) <= 2 + 2 * 10 + 2
@@ -140,32 +143,30 @@ def test_prefetched_items_come_in_order_and_then_the_error():
 
 
 def test_reading_overlaps_computing(tmp_path):
+    """The third batch is read while the first is computed: each waits for the other."""
     table = make_clips(tmp_path / "clips", 12)
     reading, computing, overlaps = threading.Event(), threading.Event(), []
 
     class Watching(FakeNet):
         def embed_many(self, waveforms, readouts):
             computing.set()
-            reading.clear()
-            if len(overlaps) < 2:  # the last batch has nothing left to read
-                overlaps.append(reading.wait(5))
-            computing.clear()
+            overlaps.append(reading.wait(PATIENCE))
             return super().embed_many(waveforms, readouts)
 
-    real = read_each
+    reads = itertools.count(1)
 
-    def slow_read(*arguments, **options):
-        time.sleep(0.05)
-        if computing.is_set():
+    def watched_read(*arguments, **options):
+        if next(reads) == 9:
+            assert computing.wait(PATIENCE)
             reading.set()
-        return real(*arguments, **options)
+        return read_each(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("daco.embedding.embed.read_each", slow_read)
+        patch.setattr("daco.embedding.embed.read_each", watched_read)
         embed_clips(
             table, Watching(), tmp_path / "e.parquet", batch_size=4, workers=1, shard_size=4
         )
-    assert overlaps == [True, True]
+    assert overlaps == [True] * 3
 
 
 def test_computing_goes_on_while_a_shard_is_written(tmp_path, monkeypatch):
@@ -179,7 +180,7 @@ def test_computing_goes_on_while_a_shard_is_written(tmp_path, monkeypatch):
             return super().embed_many(waveforms, readouts)
 
     def slow_write(folder, shard):
-        waited.append(second_shard_begun.wait(5))
+        waited.append(second_shard_begun.wait(PATIENCE))
         write_shard(folder, shard)
 
     monkeypatch.setattr("daco.embedding.embed.write_shard", slow_write)

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -53,7 +52,6 @@ def inputs(tmp_path):
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("command", ["embed", "fit", "study", "select"])
 def test_a_cluster_that_does_not_exist_is_one_sentence_of_every_command(inputs, command, tmp_path):
-    started = time.perf_counter()
     place = ("--engine", "ray", "--address", "127.0.0.1:1")
     result = subprocess.run(
         [sys.executable, "-m", "daco.cli", *map(str, inputs[command]), *place],
@@ -67,7 +65,6 @@ def test_a_cluster_that_does_not_exist_is_one_sentence_of_every_command(inputs, 
         "error: There is no Ray cluster at 127.0.0.1:1 (Connection refused). Start one with 'ray "
         "start --head', or correct the address.\n"
     )
-    assert time.perf_counter() - started < 30  # Ray itself takes minutes
     assert not list(tmp_path.glob("made*.*"))
 
 

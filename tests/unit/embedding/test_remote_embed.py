@@ -152,10 +152,8 @@ def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
     table = make_clips(tmp_path / "clips", 3)
     gone = f"?endpoint_override=127.0.0.1:{closed_port()}&scheme=http&region=us-east-1"
     source = ClipTable(parse_location(f"s3://plant/clips{gone}"), table.clips)
-    started = time.monotonic()
     with pytest.raises(DataError, match=r"plant cannot be reached \(Failed to connect .*\)\. Che"):
         embed_clips(source, FakeNet(), tmp_path / "e.parquet", on_error="skip", workers=1)
-    assert time.monotonic() - started < 30
     assert not (tmp_path / "e.parquet").exists()
 
 
@@ -190,16 +188,16 @@ def test_two_runs_at_once_leave_the_table_of_one(store, tmp_path):
 
 
 KILLED = """
-import sys, time
+import os, signal, sys
 from daco.backbones import load
 from daco.data.sources import read_clips
 from daco.embedding.embed import embed_clips
 
-def slowly(done, total):
-    print(done, flush=True)
-    time.sleep(0.2)
+def kill(done, total):
+    if done >= 6:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-embed_clips(read_clips(sys.argv[1]), load("logmel"), sys.argv[2], shard_size=2, progress=slowly)
+embed_clips(read_clips(sys.argv[1]), load("logmel"), sys.argv[2], shard_size=2, progress=kill)
 """
 
 
@@ -212,12 +210,7 @@ def test_a_killed_run_is_resumed(store, tmp_path):
     embed_clips(read_clips(folder), load("logmel"), expected, shard_size=2)
     source, out = store.put_tree(folder, "clips"), store.uri("e.parquet")
     command = [sys.executable, "-c", KILLED, source, out]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if int(line) >= 6:
-                break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert any(key.endswith(".arrow") for key in store.keys("e.parquet.shards"))
     report = embed_clips(read_clips(source), load("logmel"), out, shard_size=2)
     assert report.reused >= 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -147,41 +145,6 @@ def test_a_veto_that_is_not_one_bool_per_configuration_is_refused():
         guarded_selection(GRID, veto=lambda dev: dev)
     with pytest.raises(InputError, match=r"bool of shape \(2,\)"):
         guarded_selection(GRID, veto=[True, False])
-
-
-# Labels cannot reach selection
-
-
-LABEL_FREE = (select_by_criterion, per_machine_blind)
-
-
-@pytest.mark.parametrize("rule", [*LABEL_FREE, guarded_selection, viable, viable_within])
-def test_no_argument_could_carry_evaluation_labels(rule):
-    names = " ".join(inspect.signature(rule).parameters)
-    assert "eval" not in names
-    assert "label" not in names
-
-
-@pytest.mark.parametrize("rule", LABEL_FREE)
-def test_no_argument_of_a_label_free_rule_could_carry_dev_scores(rule):
-    assert "dev" not in " ".join(inspect.signature(rule).parameters)
-
-
-def test_guarded_and_blind_selection_touch_no_other_column():
-    class Watched(dict):
-        def __init__(self, table):
-            super().__init__(table)
-            self.read = set()
-
-        def __getitem__(self, key):
-            self.read.add(key)
-            return super().__getitem__(key)
-
-    grid, machines = Watched(GRID), Watched(MACHINES)
-    guarded_selection(grid)
-    assert grid.read == {"config", "dev_omega", "crit_dev"}
-    per_machine_blind(machines, POOL)
-    assert machines.read == {"machine", "config", "balance_ks"}
 
 
 # Per machine

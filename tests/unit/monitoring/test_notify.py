@@ -67,10 +67,8 @@ def test_everything_but_success_is_a_failure_and_redirects_are_not_followed(stat
 def test_an_address_that_is_silent_or_absent_fails_in_time():
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        start = time.monotonic()
         with pytest.raises(NotDeliveredError, match="timed out"):
             Webhook.parse(url, timeout=0.2).send(DELIVERY)
-        assert time.monotonic() - start < 30
     with pytest.raises(NotDeliveredError, match="refused"):
         Webhook.parse(f"http://127.0.0.1:{unused_port()}/").send(DELIVERY)
 

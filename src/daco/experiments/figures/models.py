@@ -51,23 +51,21 @@ def _looks(domains: Sequence[str], lines: Sequence[str]) -> dict[str, Look]:
 
 
 @with_style
-def plot_calibration(model: MachineModel, ax: Any = None) -> Figure:
+def plot_calibration(model: MachineModel) -> Figure:
     """Plot the maps of the domains, and the normals' scores after them.
 
     Left, the calibrated score of each base score in each domain: its quantile among that domain's
     normals (``conf``; shrunk toward all normals together by a prior strength), or the score
     divided by the domain's median or in its deviations. Scores that are not calibrated are shown
     with the domains' quantiles too: where these differ, one threshold cannot serve both. Right,
-    the share of each domain's reference scores above every final score. `ax` are two
-    Axes; by default a new figure is as wide as a page.
+    the share of each domain's reference scores above every final score.
     """
-    figure, axes = panels(ax, 2, TEXT_WIDTH, 2.9, bottom=0.74, gap=0.62, left=0.5)
+    figure, axes = panels(None, 2, TEXT_WIDTH, 2.9, bottom=0.74, gap=0.62, left=0.5)
     looks = _looks(model.domains, ("-", "--", "-."))
     _draw_maps(axes[0], model, looks)
     _draw_exceedance(axes[1], model, looks)
-    if ax is None:
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles[:_NAMED], labels[:_NAMED], loc="lower center", ncols=4)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles[:_NAMED], labels[:_NAMED], loc="lower center", ncols=4)
     return figure
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from daco.experiments.tables import Key, to_csv, to_latex, to_markdown
+from daco.experiments.tables import Key, is_numeric, to_csv, to_latex, to_markdown
 from daco.validation import is_missing
 
 TEXTS: Mapping[str, Any] = tomllib.loads(
@@ -53,7 +53,7 @@ class ReportTable:
                 "group": "" if isinstance(key, str) else key[0],
                 "title": options["titles"].get(key, key if isinstance(key, str) else key[1]),
                 "format": options["formats"].get(key, ".2f"),
-                "numeric": _is_numeric(values),
+                "numeric": is_numeric(values),
                 "heat": key in self.heat,
                 "code": key in _CODES,
             }
@@ -90,11 +90,6 @@ class ReportTable:
 def known_columns(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Those of the columns that exist and hold anything."""
     return frame[[name for name in names if name in frame]].dropna(axis=1, how="all")
-
-
-def _is_numeric(values: Sequence[Any]) -> bool:
-    known = [value for value in values if value is not None]
-    return bool(known) and all(isinstance(value, int | float) for value in known)
 
 
 def _plain(value: Any, *, whole: bool) -> float | int | str | None:
