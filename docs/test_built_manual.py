@@ -70,3 +70,14 @@ def test_a_build_compares_the_pages_for_newcomers(folder, compared, tmp_path):
     )
     assert ("page.md:3: WARNING: line 3: the page states" in built.stderr) == compared
     assert built.stderr.count("WARNING") == compared
+
+
+def test_notebooks_and_drawings_have_the_colours_of_a_dark_page(browser):
+    page = browser.new_page(color_scheme="dark")
+    page.goto((MANUAL / "notebooks" / "arrays-to-a-report.html").as_uri())
+    table = page.locator(".cell_output .text_html").first
+    assert table.evaluate("e => getComputedStyle(e).backgroundColor") == "rgba(0, 0, 0, 0)"
+    page.goto((MANUAL / "concepts.html").as_uri())
+    drawing = page.locator("img[src$='.svg']").first
+    assert "invert" in drawing.evaluate("e => getComputedStyle(e).filter")
+    page.close()

@@ -378,7 +378,6 @@ def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
         (np.zeros((0, 8), np.float32), {}, "at least one clip"),
         (np.zeros((1, 8), np.int64), {}, "float32 or int16"),
         (np.array([["a"]]), {}, "float32 or int16"),
-        (np.zeros((1, 8), np.float32), {"precision": "fp8"}, "fp32, tf32, bf16"),
         (np.zeros((1, 8), np.float32), {"device": "nowhere"}, "Use device='cpu'"),
     ],
 )

@@ -2,8 +2,7 @@
 
 Printed values carry half of their last digit; scores composed per machine come from metrics of
 two decimals and carry as much again. Ends of bootstrap intervals carry four standard
-deviations of the Monte-Carlo error of 5,000 draws, measured as in
-``test_published_statistics.py``: at the most .06.
+deviations of the Monte-Carlo error of 5,000 draws: at the most .06.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Printed values carry half of their last digit. The ends of bootstrap intervals and drawn
 p-values carry the Monte-Carlo error of 5,000 and 200,000 draws of an unknown seed: four
-standard deviations of it, as measured in ``test_published_statistics.py``.
+standard deviations of it, measured over 80 seeds: .0075 for the lower end of the criterion's
+interval, .0021 for the upper one, .0146 and .0091 for the dev score's.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def test_recordings_of_false_alarms_become_normals_on_request(plant):
 def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
     told = " ".join(watch(plant, "--commission", 10).stderr.split())
     assert "The next 10 clips count as healthy." in told
+    assert told.rpartition("adapted: ")[2].startswith("The threshold comes from 10 clips")
     told = " ".join(watch(plant, "--commission", 10).stderr.split())
     assert "from 10 clips of the machine, declared healthy by daco watch" in told
     told = said("feedback", plant / "press.daco", "--reset")

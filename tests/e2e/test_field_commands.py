@@ -162,7 +162,7 @@ class TestFit:
         smallest = (8 / 9 + 10 / 25) / 18  # eight clips, and the weight of ten of both domains
         said = f"0.05 is below {smallest:.3g}, the smallest that 8 clips of night can support"
         assert f"{said}: the threshold is extrapolated" in text
-        assert "Calibrate with 19 new normals of night or more" in text
+        assert "Calibrate with at least 19 new normals of night." in text
         assert "16 clips of day" in text
 
     def test_the_same_command_gives_the_same_bytes(self, drill, tmp_path, monkeypatch):
@@ -453,7 +453,7 @@ class TestScore:
         result = ok("score", model, root / "day" / "day00.wav", "--rate", "0.01")
         said = " ".join(result.stderr.split())
         assert "A false-alarm rate of 0.01 is below" in said
-        assert "Calibrate with 99 new normals of night or more" in said
+        assert "Calibrate with at least 99 new normals of night." in said
 
     def test_long_recordings_by_windows(self, drill, tmp_path):
         _, model = drill

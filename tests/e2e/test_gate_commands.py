@@ -117,6 +117,7 @@ def test_more_than_a_third_is_an_error(factory, bearing, tmp_path):
     error = refused("fit", folder, "--out", tmp_path / "m.daco")
     assert isinstance(error, DataError)
     assert "4 of 10 normals of target are suspicious" in str(error)
+    assert str(error).count("silent: ") == 1  # the same reason of all four
     assert "--keep-suspicious" in str(error)
     assert not (tmp_path / "m.daco").exists()
 

@@ -12,6 +12,7 @@ from pages import DOCS
 from shared_data import ROOT
 
 import daco
+from daco.commands import app
 
 SECTION = re.compile(r"^(\w+)\n-+$", re.M)
 PAGES = sorted((DOCS / "reference" / "api").glob("*.md"))
@@ -102,6 +103,14 @@ def test_the_first_line_of_a_function_starts_with_a_verb(module, name):
         assert first.endswith("."), function
         if not inspect.isclass(function):
             assert not re.match(NO_VERB, first), first
+
+
+def test_every_command_is_in_a_table_of_its_page():
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`daco .+`) \|", page, re.M)
+    listed = [name for row in rows for name in re.findall(r"daco ([\w-]+)", row)]
+    known = [command.__name__.replace("_", "-") for command in app._COMMANDS]
+    assert sorted(listed) == sorted(known)
 
 
 def test_every_term_of_the_glossary_is_used_in_the_manual():

@@ -155,7 +155,10 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
         ("embed", there("nothing"), "--out", tmp_path / "e.parquet"): "/nothing does not exist.",
         ("embed", press, "--out", "s3://nowhere/e.parquet"): "there is no such bucket",
         ("embed", press, "--out", there("e.csv")): "must be a file with the extension .parquet",
-        ("inspect", there("none.daco")): "none.daco: cannot be opened (No such file or directory)",
+        (
+            "inspect",
+            there("none.daco"),
+        ): "none.daco: does not exist. Give a model made by daco fit.",
         ("select", "--train", there("none.parquet")): "cannot be read (No such file or directory)",
     }
     for command, said in wrong.items():

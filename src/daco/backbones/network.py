@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from daco.audio.formats import INT16_SCALE
-from daco.backbones.protocol import PRECISIONS, Backbone
+from daco.backbones.protocol import Backbone
 from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
 from daco.compute.device import tf32, torch_device
 from daco.errors import InputError
@@ -56,11 +56,6 @@ class Network(Backbone):
         precision: str = "fp32",
         resampler: str = "soxr",
     ) -> None:
-        if precision not in PRECISIONS:
-            raise InputError(
-                f"The 'precision' parameter must be one of {', '.join(PRECISIONS)}. "
-                f"Got {precision!r} instead."
-            )
         self.name, self.device, self.precision = name, device, precision
         self.sample_rate, self.shortest = sample_rate, shortest
         self.resampler = resampler

@@ -96,7 +96,7 @@ def find_weights(name: str, explicit: str | os.PathLike[str] | None = None) -> P
         )
     raise WeightsError(
         f"{name!r} needs the file {source.file_name}, and {folder} does not hold it. Run "
-        f"`daco download weights {name}`, or fetch {source.urls[0]} on another machine and give "
+        f"`daco download weights {name}`, or fetch {source.urls[0]} on another computer and give "
         f"its path as weights=, or its folder in {WEIGHTS_DIR_VARIABLE}."
     )
 

@@ -32,7 +32,7 @@ from daco.commands.options import (
     option,
     require_folder,
 )
-from daco.errors import DacoError, DataError, InputError
+from daco.errors import DacoError, DataError, InputError, NotEnoughClipsError
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
@@ -233,6 +233,9 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
             with interruptible("The model was written."), progress_bars(errors) as report:
                 progress = partial(report, "injecting faults")
                 found = quick_sensitivity(model, Listener(model.frontend), progress)
+        except NotEnoughClipsError:
+            console.write("There are too few normals to measure which faults the model catches.")
+            return
         except DacoError as error:
             console.write(f"daco could not measure which faults the model catches: {error}")
             return

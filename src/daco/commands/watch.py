@@ -24,6 +24,7 @@ from daco.commands.options import argument, flag, option
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
+    from daco.monitoring.adaptation import Adaptation
     from daco.monitoring.notify import WebhookSender
     from daco.monitoring.store import Addition, Store
     from daco.monitoring.watch import Event, ModelInUse, NewVerdict, Watcher
@@ -92,7 +93,7 @@ def watch(
     from daco.embedding.frontend import cut
     from daco.monitoring.alarms import AlarmRule
     from daco.monitoring.notify import Webhook, WebhookSender
-    from daco.monitoring.store import Store
+    from daco.monitoring.store import Store, StoreError
     from daco.monitoring.watch import ModelInUse, Watcher
 
     console, errors = Output(), Output(stderr=True)
@@ -122,6 +123,9 @@ def watch(
         else:
             session.keep_on(poll, ending)
         session.conclude(ending)
+        if adapt:
+            with suppress(StoreError):
+                errors.notes([_adaptation(in_use, store).sentence()], "adapted")
     if exit_code and session.opened:
         raise typer.Exit(shared.ALARM_EXIT)
 
@@ -285,16 +289,25 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
 def _introduce_adaptation(
     errors: Output, in_use: ModelInUse, store: Store, commission: int | None
 ) -> None:
-    """Say what was learned; declare the machine healthy, unless that was done for this model."""
+    """Print what was learned; declare the machine healthy, unless that was done for this model."""
+    state, model = _adaptation(in_use, store), in_use.model
+    if commission is not None and not state.declared_at:
+        state = store.people.declare_healthy(
+            in_use.machine,
+            commission,
+            "daco watch --commission",
+            model_sha256=model.sha256,
+            rate=model.false_alarm_rate,
+        )
+    errors.notes([state.sentence()], "adapted")
+
+
+def _adaptation(in_use: ModelInUse, store: Store) -> Adaptation:
+    """What was learned about the machine with this model."""
     from daco.monitoring.adaptation import for_model
 
-    machine, people = in_use.machine, store.people
-    sha256, rate = in_use.model.sha256, in_use.model.false_alarm_rate
-    state = for_model(people.adaptation(machine), sha256, rate)
-    if commission is not None and not state.declared_at:
-        who = "daco watch --commission"
-        state = people.declare_healthy(machine, commission, who, model_sha256=sha256, rate=rate)
-    errors.notes([state.sentence()], "adapted")
+    state, model = store.people.adaptation(in_use.machine), in_use.model
+    return for_model(state, model.sha256, model.false_alarm_rate)
 
 
 @contextmanager

@@ -194,11 +194,11 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
     sizes = Counter(normals.domains)
     for domain, count in Counter(normals.domains[row] for row in suspicious).items():
         if count > MOST * sizes[domain]:
-            listed = [
-                f"{normals.names[row]} ({reason})"
-                for row, reason in suspicious.items()
-                if normals.domains[row] == domain
-            ]
+            alike: dict[str, list[str]] = {}
+            for row, reason in suspicious.items():
+                if normals.domains[row] == domain:
+                    alike.setdefault(reason, []).append(normals.names[row])
+            listed = [f"{name_list(names)} ({reason})" for reason, names in alike.items()]
             raise DataError(
                 f"{count} of {sizes[domain]} normals of {domain} are suspicious, more than a "
                 f"third: {name_list(listed, _LISTED)}. Listen to them, and record or choose other "

@@ -38,6 +38,7 @@ MAX_NAME = 1024
 MAX_CONFIG = 64
 MAX_DOMAINS = 64
 
+_MISSING = "does not exist. Give a model made by daco fit."
 _INSTALLED = re.compile(r"[A-Za-z][\w.-]{0,99} [\w.-]{1,99} [\w.!+-]{1,99}", re.ASCII)
 
 
@@ -47,13 +48,15 @@ def read_file(path: Location) -> bytes:
         try:
             _check_status(path.stat())
             return path.read_bytes()
-        except FileNotFoundError as error:
-            raise ModelError(f"cannot be opened ({error.strerror}).") from None
+        except FileNotFoundError:
+            raise ModelError(_MISSING) from None
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             _check_status(status)
             data = file.read(status.st_size + 1)  # one more, to notice a file that grows meanwhile
+    except FileNotFoundError:
+        raise ModelError(_MISSING) from None
     except IsADirectoryError:
         raise ModelError("is a folder. Give a model made by daco fit.") from None
     except OSError as error:

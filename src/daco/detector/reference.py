@@ -182,7 +182,7 @@ class ReferenceScores:
         return tuple(
             f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "
             f"{quantity(self.sizes[name], 'clip')} of {name} can support: the threshold is "
-            f"extrapolated. Calibrate with {needed} new normals of {name} or more."
+            f"extrapolated. Calibrate with at least {needed} new normals of {name}."
             for name, smallest in self.smallest_rates().items()
             if rate < smallest * (1 - 1e-9)
         )

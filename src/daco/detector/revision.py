@@ -97,7 +97,7 @@ def remove_normals(
     ----------
     model : MachineModel
     names : sequence of str
-        Names of the normals to remove, as `daco inspect` lists them.
+        Names of the normals to remove, as ``daco inspect --normals`` lists them.
     note : mapping, optional
         Added to the provenance of the model.
 

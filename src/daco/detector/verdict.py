@@ -244,8 +244,8 @@ def _verdict(
     if scored.far[worst]:
         reasons = (
             *reasons,
-            f"far: farther from every normal ({distance:.3g}) than any of them is from "
-            f"the others ({model.reach:.3g})",
+            f"far: farther from every normal ({distance:.3g}) than any of them is "
+            f"({model.reach:.3g})",
         )
     p_value = float(model.reference.p_values(score, weights))
     above = p_value <= model.false_alarm_rate

@@ -345,7 +345,9 @@ class _ShardBuilder:
 
     def _skip(self, row: int, reason: str) -> None:
         if not self.job.skip:
-            raise AudioError(reason, path=self.table.root / self.table.clips[row].path)
+            advice = "Pass --on-error skip to leave such recordings out."
+            path = self.table.root / self.table.clips[row].path
+            raise AudioError(f"{reason} {advice}", path=path)
         self.reasons[row - self.start] = reason
 
     def shard(self) -> Shard:

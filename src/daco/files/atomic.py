@@ -32,7 +32,8 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
 
     Until then an older file stays as it is. The temporary one is in `folder`, on the same file
     system, by default that of `path`; of a remote file it is local. A file that cannot be written
-    raises a `DataError` that names it and the reason.
+    raises a `DataError` that names it and the reason. `path` is a `pathlib.Path` or a remote path
+    (:func:`daco.files.remote.parse_location`), not a string.
     """
     if not isinstance(path, Path):
         try:

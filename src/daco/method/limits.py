@@ -50,9 +50,9 @@ def require_clips(
         if available < needed:
             half = f" once half of each domain is held out (of {n})" if n_left is not None else ""
             raise NotEnoughClipsError(
-                f"{config.name!r} needs a bank of {needed} clips, {why}; this bank has "
+                f"{config.name!r} needs a bank of {needed} clips, {why}. This bank has "
                 f"{f'{available} clips' if available > 1 else 'one (n_samples=1)'}{half}. "
-                "Add normal clips or choose fewer neighbours."
+                f"Add normal clips{'' if config.base.is_vote else ' or choose fewer neighbours'}."
             )
 
 

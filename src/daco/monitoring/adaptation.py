@@ -9,6 +9,7 @@ slowly, within a bound, and not by clips of an open alarm or that somebody calle
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -45,6 +46,7 @@ farther out stays anomalous."""
 FEWEST, MOST = 10, 500
 """Clips of a healthy machine that make a reference, and the last of them that are kept."""
 
+_VERB = re.compile("^(comes|has) ")
 _RECENT = 50  # clips over which the present share of anomalous ones is averaged
 _NORMALS_AFTER_FAULT = 5  # in a row, after which a machine called faulty is adapted to again
 
@@ -78,7 +80,7 @@ class Adaptation:
     >>> for clip in range(50):
     ...     state = state.after_clip(clip, 95.0, {"all": 1.0}, anomalous=True)
     >>> state.sentence()
-    'The threshold moved up by 0.5 standard deviations of the normal scores, over 50 clips.'
+    'The threshold has moved up by 0.5 standard deviations of the normal scores, over 50 clips.'
     """
 
     model_sha256: str
@@ -147,7 +149,7 @@ class Adaptation:
             threshold=threshold,
             alarm=alarm,
             state=ANOMALOUS if alarm else NORMAL,
-            basis="; ".join([*first, *(part.removeprefix("comes ") for part in self._parts())]),
+            basis="; ".join([*first, *(_VERB.sub("", part) for part in self._parts())]),
         )
 
     def after_clip(
@@ -257,7 +259,21 @@ class Adaptation:
         sentences = [f"The threshold {part}." for part in self._parts()]
         if self.left:
             sentences.append(f"The next {quantity(self.left, 'clip')} count as healthy.")
+        enough = math.ceil(2 / self.rate - 1 - 1e-9)  # the second highest score decides then
+        if 0 < self.left + len(self.healthy) < enough:
+            sentences.append(self._odd_clip(enough))
         return " ".join(sentences) or "Nothing was learned yet."
+
+    def _odd_clip(self, enough: int) -> str:
+        """A warning of fewer healthy clips than `enough`."""
+        sentence = f"With fewer than {enough} clips, the highest of their scores sets the threshold"
+        if not self.is_commissioned:
+            return f"{sentence}, so one odd clip can hide faults."
+        highest = max(self.healthy, key=lambda each: each.score)
+        return (
+            f"{sentence}: {highest.score:.4g}, of clip {highest.clip}. If that clip is odd, faults "
+            f"are missed. Then declare the machine healthy again, for {enough} clips or more."
+        )
 
     def _parts(self) -> Iterator[str]:
         if self.is_commissioned:
@@ -266,8 +282,8 @@ class Adaptation:
         if self.clips:
             most = max(self.shifts.values(), key=abs, default=0.0)
             size = f"by {abs(most):.1f} standard deviations of the normal scores"
-            moved = f"moved {'down' if most < 0 else 'up'} {size}"
-            moved = moved if abs(most) >= 0.05 else "hardly moved"
+            moved = f"has moved {'down' if most < 0 else 'up'} {size}"
+            moved = moved if abs(most) >= 0.05 else "has hardly moved"
             day = day_in_words(self.since, "since")
             yield f"{moved}{day}, over {quantity(self.clips, 'clip')}"
         if self.is_at_bound:

@@ -142,11 +142,12 @@ class Sensitivity:
                     missed.append(f"{self.rate(kind, domain, top).share:.0%}{where}")
                 else:
                     caught.append(f"from {level:g} dB{where}")
-            text = f"{kind} {verb} caught {', '.join(caught)}" if caught else f"{kind} {verb}"
-            if missed:
-                text += f"{', ' if caught else ' '}not caught up to {top:g} dB: {', '.join(missed)}"
             how = {"ranges": ", by the levels", "both": ", by score or levels"}
-            yield f"{text}{how.get(self.noticed_by(kind), '') if caught else ''}."
+            by = how.get(self.noticed_by(kind), "")
+            shares = f"reliably: {', '.join(missed)} at {top:g} dB"
+            rest = f", but not {shares}" if missed else ""
+            found = f"caught {', '.join(caught)}{by}{rest}" if caught else f"not caught {shares}"
+            yield f"{kind} {verb} {found}."
 
     def cautions(self) -> Iterator[str]:
         """Warn about the limits of the numbers, in sentences."""

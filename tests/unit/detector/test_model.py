@@ -136,7 +136,7 @@ def test_too_few_clips_for_the_rate_are_said_with_the_remedy():
     (caution,) = small_model(false_alarm_rate=0.05).cautions()
     assert "0.05 is below 0.0553, the smallest that 10 clips of target can support" in caution
     assert "the threshold is extrapolated" in caution
-    assert "Calibrate with 19 new normals of target or more" in caution
+    assert "Calibrate with at least 19 new normals of target." in caution
     both = small_model(false_alarm_rate=0.01).cautions()
     assert [text.split(" can support")[0].split()[-1] for text in both] == ["source", "target"]
     assert "99 new normals of source" in both[0]

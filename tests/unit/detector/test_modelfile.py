@@ -290,8 +290,8 @@ class TestTheFileOnDisk:
         (tmp_path / "empty.daco").touch()
         os.mkfifo(tmp_path / "pipe.daco")  # opening one for reading waits for a writer, for ever
         for name, message in (
-            ("nowhere", "cannot be opened"),
-            ("dangling", "cannot be opened"),
+            ("nowhere", "does not exist"),
+            ("dangling", "does not exist"),
             ("loop", "cannot be opened"),
             ("folder", "is a folder"),
             ("empty", "0 bytes are too few"),

@@ -146,7 +146,7 @@ def test_neighbours_that_do_not_exist_are_named(rng, call):
 def test_half_banks_are_named_when_they_are_too_small(rng):
     bank = make_bank(rng, 16, 16)
     bank.score(rng.normal(size=(2, 6)), GRID)
-    with pytest.raises(NotEnoughClipsError, match=r"this bank has 16 clips.*held out \(of 32\)"):
+    with pytest.raises(NotEnoughClipsError, match=r"This bank has 16 clips.*held out \(of 32\)"):
         bank.balance(GRID)
 
 

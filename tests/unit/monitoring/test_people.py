@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from stores import START, add, verdict
@@ -163,6 +165,29 @@ def test_a_machine_that_is_declared_healthy_is_judged_by_its_own_clips(store):
     assert store.people.reset("press")
     assert not store.people.reset("press")
     assert store.clip(hear(store, 160.0).clip_id).alarm
+
+
+def test_few_healthy_clips_name_the_one_that_sets_the_threshold(store):
+    """At a rate of 0.1 the highest of ten scores is the threshold, of 19 the second highest."""
+    declare = partial(store.people.declare_healthy, "press", model_sha256=MODEL, rate=0.1)
+    assert declare(10, "Kim").sentence() == (
+        "The next 10 clips count as healthy. With fewer than 19 clips, the highest of their scores "
+        "sets the threshold, so one odd clip can hide faults."
+    )
+    scores = [*np.linspace(150, 158, 9), 200.0]
+    ids = [hear(store, float(score)).clip_id for score in scores]
+    assert f"sets the threshold: 200, of clip {ids[-1]}." in (
+        store.people.adaptation("press").sentence()
+    )
+    odd = store.clip(hear(store, 199.0).clip_id)
+    assert not odd.alarm
+    assert odd.threshold == pytest.approx(200, abs=1)
+    store.people.reset("press")
+    assert "fewer" not in declare(19, "Kim").sentence()
+    for score in [*np.linspace(150, 167, 18), 200.0]:
+        hear(store, float(score))
+    assert "fewer" not in store.people.adaptation("press").sentence()
+    assert store.clip(hear(store, 199.0).clip_id).alarm
 
 
 def test_a_changed_model_begins_anew(store):

@@ -56,10 +56,10 @@ def test_caught_from_is_the_level_from_which_on_it_never_falls_short():
 def test_the_sentences_say_it():
     said = list(result(FOUND).sentences())
     assert said[0] == "impacts are caught from -6 dB in source, from 0 dB in target."
-    assert said[1] == "noise is not caught up to 0 dB: 15% in source, 10% in target."
+    assert said[1] == "noise is not caught reliably: 15% in source, 10% in target at 0 dB."
     mixed = result([FOUND[0], [[20, 20, 20], [1, 1, 1]]])
     assert list(mixed.sentences())[1] == (
-        "noise is caught from -12 dB in source, not caught up to 0 dB: 10% in target."
+        "noise is caught from -12 dB in source, but not reliably: 10% in target at 0 dB."
     )
 
 
