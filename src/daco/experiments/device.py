@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -26,12 +26,17 @@ Item = TypeVar("Item")
 Share = Callable[[Sequence[MachineData], Settings, str], Sequence[Any]]
 
 
-def require_device(device: str, engine: str = "local") -> None:
-    """An error where there is no such device, or none for that engine."""
+def require_device(device: str, engine: str = "local", scorers: Collection[str] = ()) -> None:
+    """An error where there is no such device, or none for that engine or external scorers."""
     if device != "cpu" and engine != "local":
         raise InputError(
             f"The device {device!r} is for the engine local: a GPU computes many machines at once, "
             f"and the engine {engine} sends each to a worker of its own. Leave one of them out."
+        )
+    if device != "cpu" and scorers:
+        raise InputError(
+            f"Detectors and scores of other systems are not for the device {device!r}. Leave it "
+            "out, or them."
         )
     require_method_device(device)
 

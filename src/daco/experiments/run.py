@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +46,14 @@ from daco.experiments.study_tables import (
     DOCUMENTS,
     EXAMINED,
     MACHINES,
-    TABLES,
     Arrays,
     FiledScores,
     MachineScores,
-    write_csv_table,
-    write_json,
+    prepare_folder,
+    write_results,
 )
 from daco.experiments.systems import Systems, system_inputs, with_systems
 from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
-from daco.files.hashing import sha256_of_file
 from daco.files.remote import require_local
 from daco.method.config import ScoreConfig
 from daco.method.criterion import CHOICE_SPLITS
@@ -159,114 +159,127 @@ def study(
     systems = systems or {}
     configs, detectors = mixed_grid(grid, systems)  # before anything is read
     _require_settings(configs, false_alarm_rate, veto)
-    require_device(device, engine)
-    if device != "cpu" and (detectors or systems):
-        raise InputError(
-            f"Detectors and scores of other systems are not for the device {device!r}. Leave it "
-            "out, or them."
-        )
-    folder = None if out is None else _prepare_folder(require_local(out, "A study"))
+    require_device(device, engine, {**detectors, **systems})
+    folder = None if out is None else prepare_folder(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _read_tables(dev, eval, truth, notes)
-        names = inputs.name_domains(tables.values())
-        years = {role: inputs.year_of(table) for role, table in tables.items()}
-        domains = ("source",) if names.target is None else ("source", "target")
-        quantities = quantities_of([*years.values()][-1], domains)
-        bands = _bands(tables, readout)
+        given = _read_inputs(tables, readout, systems, baselines, faults, notes)
         if isinstance(grid, str | Path):
-            configs, detectors = mixed_grid(grid, systems, bands)
-        names_of = tuple(config.name for config in configs)
-        settings = Settings(names_of, seed, n_splits, detectors)
-        machines = [
-            machine
-            for role, table in tables.items()
-            for machine in inputs.machines_of(
-                table, role, names, readout, quantities=quantities, notes=notes
-            )
-        ]
-        require_some(machines, notes)
-        machines = with_systems(machines, systems)
+            configs, detectors = mixed_grid(grid, systems, given.bands)
+        settings = Settings(tuple(each.name for each in configs), seed, n_splits, detectors)
         if folder is not None:
-            _require_own(folder, machines)
-        folders = [Path(baselines)] if isinstance(baselines, Path | str) else map(Path, baselines)
-        folders = list(folders)
-        others = baseline_rows(folders, machines, years) if folders else []
-        fault_tables = fault_sources(faults)
-        with_them, fault_notes = with_faults(machines, tables, fault_tables, names, readout)
-        notes += fault_notes
+            _require_own(folder, given.machines)
         run = partial(run_machines, settings=settings, pool=pool, progress=progress, notes=notes)
-        run = partial(run, brief=None if folder is None else without_clips)
-        on_cpu = device == "cpu"
-        scored = run(
-            score_machine,
-            machines,
-            folder=folder and folder / MACHINES,
-            stage="scoring",
-            prepare=None if on_cpu else on_device(scores_of_machines, device),
-        )
-        seconds_to_grid = time.perf_counter() - started
-        at = list(scored)
-        examined = run(
-            examine_machine,
-            [with_them[each] for each in at],
-            folder=folder and folder / EXAMINED,
-            stage="examining",
-            prepare=None if on_cpu else on_device(criteria_of_machines, device),
-        )
-    at = [at[each] for each in examined]
-    machines = [machines[each] for each in at]
-    arrays = [scored[each] | second for each, second in zip(at, examined.values(), strict=True)]
+        computed, scored = _compute(run, given, folder, device)
+    machines, arrays = [given.machines[each] for each in computed], list(computed.values())
     scores: Sequence[MachineScores]
     if folder is None:
         scores = list(map(MachineScores.from_arrays, arrays))
         arrays = list(map(without_clips, arrays))
     else:
         scores = FiledScores([machine_file(folder / MACHINES, each) for each in machines])
-    found: dict[str, Any] = {
-        "grid": assembly.grid_table(arrays),
-        "per_machine": assembly.per_machine_table(arrays),
-    }
-    documents = _derive(found, arrays, scores, settings, veto, notes)
+    found, documents = _derive(arrays, scores, settings, veto, notes)
     sources = {"dev": dev, "eval": eval}
-    found["baselines"] = assembly.baselines_table(arrays, others)
-    found["cost"] = assembly.cost_table(arrays, seconds_to_grid, embedding_costs(sources))
-    provenance = documents["provenance"] = run_facts(settings, tables, sources, device)
-    provenance |= {
+    found["baselines"] = assembly.baselines_table(arrays, given.baselines)
+    found["cost"] = assembly.cost_table(arrays, scored - started, embedding_costs(sources))
+    documents["provenance"] = {
+        **run_facts(settings, tables, sources, device),
         "readout": readout or tables["dev"].readouts[0],
         "false_alarm_rate": false_alarm_rate,
         "veto": veto,
-        "domains": {"source": names.source} | ({"target": names.target} if names.target else {}),
+        **given.facts(systems),
+        "missing": [*assembly.missing_parts(machines, "eval" in tables), *notes],
     }
-    if folders:
-        provenance["baselines"] = baseline_inputs(folders)
-    if systems:
-        provenance["systems"] = system_inputs(systems)
-    if fault_tables:
-        provenance["faults"] = fault_inputs(fault_tables)
-    provenance["missing"] = [*assembly.missing_parts(machines, "eval" in tables), *notes]
     if folder is not None:
-        for name, file in TABLES.items():
-            write_csv_table(found[name], folder / file)
-        for name in ("selection", "stats"):
-            write_json(documents[name], folder / DOCUMENTS[name])
-        files = [*TABLES.values(), DOCUMENTS["selection"], DOCUMENTS["stats"]]
-        provenance["artifacts"] = {name: sha256_of_file(folder / name) for name in files}
-        # Last, because its presence says that the run is finished.
-        write_json(provenance, folder / DOCUMENTS["provenance"])
+        write_results(folder, found, documents)
     return StudyResult(**found, **documents, folder=folder, machines=scores)
 
 
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What a study reads: machines without and with faults, and the rows of baselines."""
+
+    names: inputs.DomainNames
+    bands: Bands
+    machines: list[MachineData]
+    with_faults: list[MachineData]
+    faults: list[Source]
+    folders: list[Path]
+    baselines: list[dict[str, Any]]
+
+    def facts(self, systems: Systems) -> dict[str, Any]:
+        """Domains and files, for the provenance of the run."""
+        target = {"target": self.names.target} if self.names.target else {}
+        facts: dict[str, Any] = {"domains": {"source": self.names.source} | target}
+        if self.folders:
+            facts["baselines"] = baseline_inputs(self.folders)
+        if systems:
+            facts["systems"] = system_inputs(systems)
+        if self.faults:
+            facts["faults"] = fault_inputs(self.faults)
+        return facts
+
+
+def _read_inputs(
+    tables: dict[str, Table],
+    readout: str | None,
+    systems: Systems,
+    baselines: Path | str | Iterable[Path | str],
+    faults: Source | Iterable[Source],
+    notes: list[str],
+) -> _Inputs:
+    names = inputs.name_domains(tables.values())
+    years = {role: inputs.year_of(table) for role, table in tables.items()}
+    domains = ("source",) if names.target is None else ("source", "target")
+    bands, quantities = _bands(tables, readout), quantities_of([*years.values()][-1], domains)
+    found = [
+        inputs.machines_of(table, role, names, readout, quantities=quantities, notes=notes)
+        for role, table in tables.items()
+    ]
+    require_some(machines := list(chain(*found)), notes)
+    machines = with_systems(machines, systems)
+    several = [baselines] if isinstance(baselines, Path | str) else baselines
+    folders = list(map(Path, several))
+    rows = baseline_rows(folders, machines, years) if folders else []
+    files = fault_sources(faults)
+    with_them, fault_notes = with_faults(machines, tables, files, names, readout)
+    notes += fault_notes
+    return _Inputs(names, bands, machines, with_them, files, folders, rows)
+
+
+def _compute(
+    run: Callable[..., dict[int, Arrays]], given: _Inputs, folder: Path | None, device: str
+) -> tuple[dict[int, Arrays], float]:
+    """Arrays by number of the machine, of those without an error, and when all were scored."""
+    run = partial(run, brief=None if folder is None else without_clips)
+    scored = run(
+        score_machine,
+        given.machines,
+        folder=folder and folder / MACHINES,
+        stage="scoring",
+        prepare=None if device == "cpu" else on_device(scores_of_machines, device),
+    )
+    now, at = time.perf_counter(), list(scored)
+    examined = run(
+        examine_machine,
+        [given.with_faults[each] for each in at],
+        folder=folder and folder / EXAMINED,
+        stage="examining",
+        prepare=None if device == "cpu" else on_device(criteria_of_machines, device),
+    )
+    return {at[each]: scored[at[each]] | second for each, second in examined.items()}, now
+
+
 def _derive(
-    found: dict[str, Any],
     machines: Sequence[Arrays],
     scores: Sequence[MachineScores],
     settings: Settings,
     guard: str,
     notes: list[str],
-) -> dict[str, Any]:
-    """Add the tables of choice and experiments to those found, and return the documents."""
-    grid, per_machine = found["grid"], found["per_machine"]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables of grid, choice and experiments, and the documents."""
+    grid, per_machine = assembly.grid_table(machines), assembly.per_machine_table(machines)
     keys = [(str(machine["split"]), str(machine["title"])) for machine in machines]
     pseudo = [pseudo_scores_of(arrays, settings.judged) for arrays in machines]
     veto, veto_notes = study_veto(keys, pseudo)
@@ -289,7 +302,9 @@ def _derive(
         vote=assembly.vote_scores(machines),
     )
     chosen = selection["chosen"]
-    found |= {
+    found = {
+        "grid": grid,
+        "per_machine": per_machine,
         "frontier": frontier_table(per_machine),
         "diagnostics": assembly.diagnostics_table(machines, per_machine),
         "coverage": assembly.coverage_table(scores, chosen["config"]),
@@ -309,7 +324,7 @@ def _derive(
     stats = transfer_statistics(
         grid, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
     )
-    return {"selection": selection, "stats": stats}
+    return found, {"selection": selection, "stats": stats}
 
 
 def _read_tables(
@@ -350,18 +365,6 @@ def _require_settings(configs: Sequence[ScoreConfig], rate: float, veto: str) ->
     refuse_oracle(configs)
     if not 0 < rate < 1:
         raise InputError(f"The false-alarm rate must be between 0 and 1. Got {rate!r}.")
-
-
-def _prepare_folder(folder: Path) -> Path:
-    """The run's folder; one of other things is left alone."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file. Choose a folder for the results.")
-    ours = any((folder / name).exists() for name in (MACHINES, DOCUMENTS["provenance"]))
-    if folder.is_dir() and not ours and any(folder.iterdir()):
-        raise InputError(f"{folder} holds other files. Choose a new folder for the results.")
-    for part in (MACHINES, EXAMINED):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from daco.errors import DataError, InputError
 from daco.experiments.analysis import frontier_table, gain_table, labelled_rows
 from daco.files.atomic import atomic_write
+from daco.files.hashing import sha256_of_file
 from daco.method.config import VOTE_CONFIG
 from daco.text import quantity
 from daco.validation import Float64s
@@ -294,6 +295,31 @@ def write_json(value: Mapping[str, Any], path: Path) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def prepare_folder(folder: Path) -> Path:
+    """The folder of a run; one that holds other files is an error."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file. Choose a folder for the results.")
+    ours = any((folder / name).exists() for name in (MACHINES, DOCUMENTS["provenance"]))
+    if folder.is_dir() and not ours and any(folder.iterdir()):
+        raise InputError(f"{folder} holds other files. Choose a new folder for the results.")
+    for part in (MACHINES, EXAMINED):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_results(folder: Path, tables: Mapping[str, Any], documents: Mapping[str, Any]) -> None:
+    """Write tables and documents; their hashes become ``artifacts`` of the provenance."""
+    for name, file in TABLES.items():
+        write_csv_table(tables[name], folder / file)
+    for name in ("selection", "stats"):
+        write_json(documents[name], folder / DOCUMENTS[name])
+    files = [*TABLES.values(), DOCUMENTS["selection"], DOCUMENTS["stats"]]
+    hashes = {name: sha256_of_file(folder / name) for name in files}
+    documents["provenance"]["artifacts"] = hashes
+    # Last, because its presence says that the run is finished.
+    write_json(documents["provenance"], folder / DOCUMENTS["provenance"])
 
 
 def read_arrays(path: Path, names: Sequence[str] | None = None) -> Arrays:

@@ -235,7 +235,6 @@ def test_what_cannot_be_is_refused_before_anything_is_computed(tables, options, 
         study(tables[0], **{"grid": GRID, **options})
 
 
-def test_a_device_has_no_external_scorers(tables, monkeypatch):
-    monkeypatch.setattr("daco.experiments.run.require_device", lambda *given: None)
+def test_a_device_has_no_external_scorers(tables):
     with pytest.raises(InputError, match="not for the device 'cuda'"):
         study(tables[0], grid=[TREES], device="cuda")
