@@ -178,7 +178,7 @@ class TestMoreThanAThird:
         with pytest.raises(DataError, match=r"4 of 10 normals of target") as caught:
             require_few(bad, suspicious_normals(bad))
         message = str(caught.value)
-        assert "target40.wav (short: 1 s" in message
+        assert "target42.wav, target43.wav (short: 1 s" in message
         assert "--keep-suspicious" in message
 
     def test_three_of_ten_are_not(self):
