@@ -22,14 +22,23 @@ import soundfile
 from command_line import process, run
 from small_runs import machine_table
 
+from daco.commands import app
+
 
 def test_version_help_and_flags():
     assert run("--version").stdout.startswith("daco 0.")
     assert "demo" in run("--help").stdout
-    for command in ("score", "select", "clips", "verify"):
-        text = run(command, "--help").stdout
-        assert "<bool>" not in text
+    text = run("score", "--help").stdout
+    assert re.search(r"^Usage: .*MODEL.* .*RECORDINGS", text)
     assert re.search(r"^  --json  ", text, re.M)
+    assert re.search(r"^  --window NUMBER  ", text, re.M)
+
+
+@pytest.mark.parametrize("command", app._COMMANDS, ids=lambda command: command.__name__)
+def test_the_help_of_an_option_shows_no_type_of_the_code(command):
+    text = run(command.__name__.replace("_", "-"), "--help").stdout
+    assert re.search(r"^  --help  ", text, re.M)
+    assert re.findall(r"^  --\S+ .*<.*", text, re.M) == []
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from enum import EnumType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
+from typer.models import ArgumentInfo
 
 from daco.commands.calibrate import calibrate
 from daco.commands.calibrate_scores import calibrate_scores
@@ -94,5 +96,29 @@ _COMMANDS: dict[Callable[..., None], str] = {
     watch: "Score each recording that arrives in a folder.",
 }
 
+_VALUES: dict[object, str] = {str: "TEXT", int: "NUMBER", float: "NUMBER"}
+
+
+def _name_values(command: Callable[..., None]) -> None:
+    """Name arguments and values in capitals; typer would print types, such as ``<list[str]>``."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, hint in hints.items():
+        for setting in getattr(hint, "__metadata__", ()):
+            kind = _value_type(hint.__origin__)
+            if isinstance(setting, ArgumentInfo):
+                setting.metavar = name.upper()
+            elif setting.metavar is None and isinstance(kind, EnumType):
+                setting.metavar = "|".join(map(str, kind))
+            elif setting.metavar is None and kind is not bool:
+                setting.metavar = _VALUES.get(kind, "PATH")
+    command.__annotations__ = hints
+
+
+def _value_type(hint: Any) -> Any:
+    """The type of one value: ``X`` in ``X``, ``X | None``, ``list[X]`` and ``list[X] | None``."""
+    return _value_type(get_args(hint)[0]) if get_args(hint) else hint
+
+
 for command, summary in _COMMANDS.items():
+    _name_values(command)
     app.command(short_help=summary)(command)
