@@ -2,9 +2,12 @@
 
 Read it in this order: `bases` and `config` (the names of scores), `distances`, `neighbours` and
 `geometry` (computed once for a bank), `densities` and `scorers` (base scores), `domains`
-and `calibration` (scores that are comparable between domains), `criterion` (how balanced they
-are), `batch` and `bank` (all of it for one bank), `machines` (for many on a GPU), `coreset`,
-`given_scores` (scores of other systems). Then the choice: `choice`, `selection`, `floor`,
+and `calibration` (scores that are comparable between domains), `vote` (all configurations
+together), `criterion` (how balanced scores are), `batch` and `bank` (all of it for one bank),
+`siblings` (scores of normals as if they were new). Then the choice: `choice`, `selection`, `floor`,
 `viability` with `pseudo_anomalies`, and `grid_table`.
-`kernels` has the few functions that exist for NumPy, numba and torch.
+
+Beside this path, `machines` computes many banks on a GPU, `coreset` thins a bank, `external` and
+`given_scores` bring scores of other systems, `limits` checks configurations, and `kernels` has the
+few functions that exist for NumPy, numba and torch.
 """
