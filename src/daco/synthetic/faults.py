@@ -52,7 +52,8 @@ def inject(
     Parameters
     ----------
     wave : (n,) or (channels, n)
-        Of channels, the first is the near microphone, whose RMS counts; all others are far.
+        If there are several channels, the first is the near microphone, whose RMS counts; all
+        others are far.
     sample_rate : int
     kind : str
         ``impacts``, ``tones``, ``noise``, ``rub``, ``modulation``, ``resonance``, ``level``,
@@ -66,7 +67,7 @@ def inject(
     Returns
     -------
     float32 array of the same shape
-        It may exceed full scale. Silence has no RMS to be relative to and stays as it is.
+        It may exceed full scale. Silence has no RMS and stays as it is.
 
     Examples
     --------
