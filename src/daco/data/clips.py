@@ -1,7 +1,7 @@
 """Clip and ClipTable: recordings and what is known about them, whatever they were read from.
 
-No reader opens a recording: what a clip is follows from folders, names and manifests. What looks
-wrong but does not prevent the work is an oddity, one sentence each; the rest is an error.
+Listing clips opens no recording: folders, names and manifests describe them. An oddity is a
+sentence about something that looks wrong but is no error.
 """
 
 from __future__ import annotations

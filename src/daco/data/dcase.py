@@ -1,6 +1,6 @@
-"""DCASE Task 2 of 2020 to 2026: machines, and what file names and folders say about a clip.
+"""DCASE Task 2 of 2020 to 2026: machines, and what file names and folders tell about a clip.
 
-The name says what a clip is, never the path above its machine's folder.
+The file name decides, and never a folder above that of the machine.
 """
 
 from __future__ import annotations

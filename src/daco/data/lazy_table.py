@@ -1,7 +1,7 @@
-"""A Parquet table whose vectors stay in the file until rows of them are asked for.
+"""A Parquet table whose embeddings stay in the file until some of its rows are needed.
 
-A table of 10,000 machines of the paper's size has 37 GB of vectors and a few hundred bytes per
-clip besides. Those are read when it is opened, the vectors when rows of them are asked for.
+A table of 10,000 machines of the paper's size has 37 GB of embeddings, and a few hundred bytes of
+other columns per clip. Opening it reads only the latter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""EmbeddingTable: one row per clip, its vectors and where they came from.
+"""EmbeddingTable: one row per clip, its embeddings and where they come from.
 
 On disk it is Parquet, which pandas, Polars and DuckDB read without daco; ``reference/files.md`` of
-the manual lists columns and metadata. ``attributes`` is JSON as text, because readers and CSV agree
-on no other nested form (a Parquet map becomes a list of pairs in one and a struct in another).
+the manual lists columns and metadata. ``attributes`` is JSON as text, the only nested form that
+CSV and all readers of Parquet treat alike.
 
 Any Parquet or ``.npz`` file with a column ``embedding`` is a table, too. Columns that it lacks are
 read from DCASE names in ``path`` or ``file_name``.

@@ -1,8 +1,8 @@
 """Score and decision files of the challenge: ``name.wav,value``, one row per clip, no header.
 
-``anomaly_score_<machine>_section_<n>_test.csv`` holds scores, ``decision_result_...`` a 1 for
-an alarm and a 0 for none. Files of 2020 end in ``_id_<n>.csv``, of 2021 there is one for each
-domain. The baseline's longer names are read too. Errors name file and line.
+``anomaly_score_<machine>_section_<n>_test.csv`` has scores, ``decision_result_...`` a 1 for an
+anomalous clip and a 0 for any other. Files of 2020 end in ``_id_<n>.csv``; 2021 has one file for
+each domain. The longer names of the baseline are read, too. Errors name the file and the line.
 Rows are matched to clips by name: the anonymous one, or that with label and attributes.
 """
 

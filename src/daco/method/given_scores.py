@@ -1,7 +1,7 @@
-"""Calibration of scores that another system gave: of its held-out normals, and of test clips.
+"""Calibration of the scores of another system, for its held-out normals and for test clips.
 
-They are external base scores, see :mod:`daco.method.bases`. Domain weights of the test clips are
-given, or follow from embeddings of any network.
+They are external base scores (:mod:`daco.method.bases`). The domain weights of the test clips are
+given, or computed from embeddings of any network.
 """
 
 from __future__ import annotations

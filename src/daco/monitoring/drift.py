@@ -1,9 +1,9 @@
-"""Drift: recent clips against what the model was calibrated for, in both directions.
+"""Drift: recent clips compared with what the model was calibrated for, in both directions.
 
-Too many anomalous clips, or clips that all sound closer to the normals than these to each other,
-say that the calibration no longer fits. Some clips far out while the others sound as before point
-to the machine; all clips odder alike may be the surroundings, the microphone or a lasting fault:
-a person who listens can tell these apart, a number cannot.
+If too many clips are anomalous, or all clips are closer to the normals than these are to each
+other, the calibration no longer fits. Some clips far out while the others sound as before point to
+the machine. If all clips are equally odder, the surroundings, the microphone or a lasting fault
+may be the cause: a person who listens can tell these apart, a number cannot.
 """
 
 from __future__ import annotations
