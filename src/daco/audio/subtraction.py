@@ -42,7 +42,7 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     near, far : float32 arrays of shape (n,)
         Waveforms of more than half a window; shorter ones raise an `AudioError`.
     window : int
-        Samples of a window, an even number.
+        Samples of a window, an even number; 1024 by default.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WI
     Parameters
     ----------
     near, far, window
-        As in `least_squares`.
+        As in `least_squares`; the default window has 512 samples.
 
     Returns
     -------

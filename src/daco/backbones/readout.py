@@ -86,7 +86,7 @@ def parse_readout(
     name : str
         One of `names` or `PATTERNS`, and optionally ``@L<k>`` for the output of layer k.
     names : sequence of str
-        Known readouts without a number.
+        Known readouts without a number; by default those of :func:`pool`.
     depth : int, optional
         Number of layers, 0 for none; by default any number.
     owner : str

@@ -135,9 +135,9 @@ class DACo(_Detector):
     Parameters
     ----------
     config : str or ScoreConfig
-        How clips are scored. The default is that of the paper and calibrates each domain by
-        itself; ``"vote"`` is the default of ``daco fit``.
-    false_alarm_rate : float in (0, 1)
+        How clips are scored. The default, ``"conf-soft-m0-k1"``, is that of the paper and
+        calibrates each domain by itself; ``"vote"`` is the default of ``daco fit``.
+    false_alarm_rate : float in (0, 1), default=0.1
         The share of normal clips of each domain that may be called anomalous.
     bands : int, or {view: int}
         Number of frequency bands in each row of X, which have equal lengths and follow each
@@ -281,8 +281,8 @@ class LabelFreeSearch(_Detector):
         The candidates; by default the nine of :func:`daco.method.config.blind_pool`. A detector, or
         held-out scores of the N normals, adds its :func:`daco.method.config.calibrations_of`.
     n_splits, seed : int
-        Number and seed of the random splits of the criterion.
-    false_alarm_rate : float in (0, 1)
+        Number (200 by default) and seed of the random splits of the criterion.
+    false_alarm_rate : float in (0, 1), default=0.1
         The rate of ``best_detector_``.
     bands : int, or {view: int}
         As for :class:`DACo`.

@@ -191,9 +191,9 @@ class MachineModel:
         clip_names, clip_sha256 : N texts, optional
             Name (by default the row number) and SHA-256 of each recording.
         config : str or ScoreConfig
-            ``"auto"`` chooses from the normals alone (:func:`daco.method.choice.choose_config`);
-            ``"recommended"``, and ``"auto"`` for several views, is ``"vote"``.
-        false_alarm_rate : float in (0, 1)
+            ``"auto"``, the default, is :func:`daco.method.choice.choose_config`, or
+            ``"recommended"`` for several views. ``"recommended"`` is ``"vote"``.
+        false_alarm_rate : float in (0, 1), default=0.1
             The share of normals of each domain that may be called anomalous.
         provenance : mapping, optional
             Stored with the model; ``created`` overrides the time (``$SOURCE_DATE_EPOCH`` or now).

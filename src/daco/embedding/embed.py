@@ -136,12 +136,12 @@ def embed_clips(
         The channel to embed, or a policy for two microphones:
         :func:`daco.audio.microphones.parse_channel`.
     batch_size : int
-        Clips per forward pass, all of one length; fewer if they are long.
+        Clips per forward pass, all of one length; 32 by default, fewer if they are long.
     workers : int, optional
         Threads that decode recordings; by default one per core, 6 at most, and 16 if the recordings
         are on a remote file system.
     shard_size : int
-        Clips per shard.
+        Clips per shard; 256 by default.
     on_error : {"fail", "skip"}
         Whether a clip that cannot be embedded ends the run, or is left out and listed.
     progress : callable, optional

@@ -124,7 +124,7 @@ def study_choice(
     seed : int
         Seed of simulations and bootstraps.
     n_splits : int
-        Number of splits with which the criterion was computed.
+        Number of splits with which the criterion was computed; 200 by default.
     vote : mapping, optional
         ``dev_omega`` and ``eval_omega`` of a vote, for its row among the rules.
 

@@ -91,7 +91,7 @@ class LabelFreeSelection:
     vetoed : tuple of str or None
         Candidates that the dev grid excludes; None without a dev grid.
     seed, n_splits : int
-        Seed and number of the splits of the criterion.
+        Seed and number (200 by default) of the splits of the criterion.
     notes : tuple of str
         Remarks in sentences.
     basis : str or None

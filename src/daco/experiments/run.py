@@ -116,8 +116,8 @@ def study(
     out : path, optional
         A folder for the results. An interrupted study continues from what it finds there.
     seed, n_splits : int
-        Seed and number of the splits of the criterion.
-    false_alarm_rate : float
+        Seed and number (200 by default) of the splits of the criterion.
+    false_alarm_rate : float in (0, 1), default=0.1
         The rate for which thresholds are computed.
     workers : int, optional
         Processes; by default one per core. With Ray, the most tasks at a time.

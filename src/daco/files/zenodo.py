@@ -162,7 +162,7 @@ def plan_dataset(
     machines : sequence of str
         By default all machines.
     splits : sequence of {"dev", "train", "test"}
-        Development set, additional training clips, and evaluation test clips.
+        Development set, additional training clips, and evaluation test clips; by default all.
 
     Returns
     -------

@@ -78,8 +78,8 @@ class NormalBank:
         only ``beam`` configurations use them. A :class:`daco.data.views.Views` divides the array
         into views.
     memory_budget : int
-        Bytes that the N x N distances may take. A larger bank computes them block by block, more
-        than once. On a GPU at least a quarter of the free memory may be taken.
+        Bytes that the N x N distances may take, 256 MiB by default. A larger bank computes them
+        block by block, more than once. On a GPU at least a quarter of the free memory may be taken.
     device : str
         ``"cpu"``, or a torch device with float64, such as ``"cuda"``, which then computes
         everything. It needs the extra ``torch``.
@@ -282,8 +282,8 @@ class NormalBank:
     def balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
         """Compute the label-free criterion of each configuration, (len(grid),); small is balanced.
 
-        In each of `n_splits` random splits, half of every domain is held out and scored with the
-        other half. The criterion is the KS distance between the held-out scores of two domains,
+        In each of `n_splits` (200) random splits, half of every domain is held out and scored with
+        the other half. The criterion is the KS distance between the held-out scores of two domains,
         averaged over splits and pairs of domains.
         """
         return self.exact_balance(grid, n_splits, seed).values

@@ -218,7 +218,8 @@ def choose_config(
     bands : int or Views
         How embeddings are divided, as in :class:`daco.NormalBank`.
     n_splits, seed : int
-        Number and seed of the splits of the criterion; the seed also draws the pseudo-anomalies.
+        Number (200 by default) and seed of the splits of the criterion; the seed also draws the
+        pseudo-anomalies.
     veto : bool
         Whether candidates that do not detect pseudo-anomalies made of the normals are excluded.
     bank : NormalBank, optional

@@ -237,7 +237,8 @@ def h0_floor(
     n_first, n_second : int
         Numbers of held-out clips of the two domains.
     n_splits, n_simulations, seed : int
-        Splits over which a criterion averages, and number and seed of the simulated criteria.
+        Splits over which a criterion averages, by default the paper's 10, and number and seed of
+        the simulated criteria.
     reuse_clips : bool
         False draws new clips for every split, as the paper does. True keeps them: the mean stays
         the same and ``sd`` grows. The true sd of the criterion lies between the two.

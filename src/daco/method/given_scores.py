@@ -89,7 +89,7 @@ def calibrate_scores(
         Candidates such as ``"conf-soft-m0-ext-mine"`` for the system ``"mine"``; a single array is
         the system ``"scores"``. By default :func:`daco.method.config.calibrations_of` each system.
     n_splits, seed : int
-        Number and seed of the splits of the criterion.
+        Number (200 by default) and seed of the splits of the criterion.
 
     Returns
     -------

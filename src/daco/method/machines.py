@@ -103,7 +103,7 @@ def evaluate_machines(
     grid : configurations
         ``oracle`` configurations are refused.
     n_splits, seed : int or None, int
-        Splits of the criterion, the same for all machines; ``n_splits=None`` leaves it out.
+        200 splits of the criterion, the same for all machines; ``n_splits=None`` leaves it out.
     bands, device
         As in :class:`daco.NormalBank`; ``"cpu"`` also uses torch.
     chunk : int, optional

@@ -177,11 +177,12 @@ def moved_normals(
     domains : N labels, optional
         The domain of each normal; None for one domain.
     per_domain : int
-        Number of clips to move in each domain.
+        Number of clips to move in each domain; 20 by default.
     strengths : sequence of float
-        Distances of the moves, in median distances between nearest neighbours.
+        Distances of the moves, in median distances between nearest neighbours; by default 0.5,
+        1 and 2.
     repeats : int
-        How often each kind of move is made at each strength.
+        How often each kind of move is made at each strength; 3 by default.
     seed : int
 
     Returns

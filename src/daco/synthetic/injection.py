@@ -36,7 +36,8 @@ Progress = Callable[[int, int], None]
 class Plan:
     """The faults to inject, and their levels in decibels relative to each recording.
 
-    A recording has the same fault at every level; the seed draws its details.
+    By default all six faults of machines at -18, -10 and -4 dB. A recording has the same fault at
+    every level; the seed draws its details.
     """
 
     kinds: tuple[str, ...] = KINDS

@@ -223,10 +223,10 @@ def measure_sensitivity(
     recordings : ClipTable
         Training normals of the machine; other clips in it are ignored.
     kinds, levels : sequences
-        Faults to inject; each recording gets the same fault at every level.
+        Faults, by default all, and levels, by default from -24 to 0 dB in steps of 3.
     per_domain, seed : int
         Number of recordings of each domain, drawn by `seed` if there are more.
-    detect : float in (0, 1]
+    detect : float in (0, 1], default=0.9
         The share of recordings from which on a fault counts as caught.
     progress : callable, optional
         Called with the number of recordings done, and of all recordings.
