@@ -58,7 +58,7 @@ _MAX_STEPS = 2_000  # of a polyphase filter: 20 taps each, and all rates of reco
 
 @dataclass(frozen=True)
 class AudioInfo:
-    """What a file's header declares."""
+    """What the header of a recording declares; ``frames`` are samples of one channel."""
 
     frames: int
     sample_rate: int
@@ -84,20 +84,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Decoder:
-    """How recordings become waveforms of one rate.
-
-    Parameters
-    ----------
-    sample_rate : int or None
-        The rate to resample to; None keeps the recording's own.
-    channel : int or str
-        A channel, or a policy of :func:`daco.audio.microphones.parse_channel`.
-    resampler : {"soxr", "polyphase"}
-        soxr in high quality, or SciPy's short polyphase filter, for networks whose published
-        embeddings were made with it.
-    limits : AudioLimits
-        Checked before decoding.
-    """
+    """How recordings become waveforms; the fields are the parameters of `read_audio`."""
 
     sample_rate: int | None = None
     channel: int | str = 0
@@ -188,25 +175,36 @@ def read_audio(
     limits: AudioLimits = DEFAULT_LIMITS,
     resampler: str = "soxr",
 ) -> Float32s:
-    """Read a recording as the waveform that a network gets, at its full length.
+    """Read a recording as the waveform that a network gets; errors are an `AudioError`.
 
     Parameters
     ----------
-    path : path
-        A file with one of the extensions of `daco.audio.formats.FORMATS`, here or remote.
-    sample_rate, channel, limits, resampler
-        As of `Decoder`. A microphone is subtracted after resampling.
+    path : path or URL
+        A file with one of the extensions of `daco.audio.formats.FORMATS`.
+    sample_rate : int, optional
+        The rate to resample to; None keeps that of the recording.
+    channel : int or str
+        A channel, or a policy of :func:`daco.audio.microphones.parse_channel`. A far microphone is
+        subtracted after resampling.
+    limits : AudioLimits
+        The largest recording to decode.
+    resampler : {"soxr", "polyphase"}
+        soxr in high quality, or SciPy's short polyphase filter, for networks whose published
+        embeddings were made with it.
 
     Returns
     -------
     array of float32, shape (n,)
-        Of shape (2, n), near and far microphone, for the residual of two embeddings.
+        Shape (2, n), near and far microphone, for the policies ``residual-...``.
     """
     return Decoder(sample_rate, channel, resampler, limits).read(path)
 
 
 def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
-    """Read the header of a recording and check size, length, rate and channels."""
+    """Read the header of a recording and return what it declares, an `AudioInfo`.
+
+    A file that is not a recording or exceeds `limits` raises an `AudioError`.
+    """
     path = parse_location(path)
     with naming(path), _open(path, b"", limits) as file:
         seconds = file.frames / file.samplerate
@@ -214,7 +212,7 @@ def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
 
 
 def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr") -> Float32s:
-    """Resample waveforms.
+    """Resample waveforms to an array of shape (m,) or (channels, m).
 
     Parameters
     ----------
@@ -222,6 +220,7 @@ def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr")
     rate, new_rate : int
         Sample rates in Hz, before and after.
     resampler : {"soxr", "polyphase"}
+        As in `read_audio`.
     """
     if resampler not in ("soxr", "polyphase"):
         raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")

@@ -63,10 +63,20 @@ _REMARK = struct.Struct("<4sI4s4sI")
 
 @dataclass(frozen=True)
 class AudioLimits:
-    """The largest recording that is decoded; anything beyond is an `AudioError`.
+    """The largest recording to decode; a larger one raises an `AudioError`.
 
-    ``values`` are frames times channels, as declared by the header; ``samples`` is the length of
-    one channel after resampling. Rates are in Hz.
+    Attributes
+    ----------
+    bytes : int
+        Size of the file.
+    values : int
+        Samples of all channels, as the header declares them.
+    min_rate, max_rate : int
+        Sample rates in Hz.
+    seconds : float
+        Length of the recording.
+    samples : int
+        Length of one channel after resampling.
     """
 
     bytes: int = 1 << 30

@@ -34,10 +34,22 @@ _KEPT = 1024  # frames whose spectra are kept, 8 MiB
 def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Float32s:
     """Remove what is coherent with the far microphone from the near one.
 
-    Both are divided by their joint peak / 0.9. Each frequency of the far one is weighted by the
-    complex gain of `far_gain` and subtracted; the result has the level of the input. Both have
-    more than half a `window` of samples, an even number; a shorter clip raises `AudioError`.
+    The spectrum of the far microphone is multiplied by one complex gain per frequency, so that its
+    subtraction leaves the least power. The result has the level of the input.
 
+    Parameters
+    ----------
+    near, far : float32 arrays of shape (n,)
+        Waveforms of more than half a window; shorter ones raise an `AudioError`.
+    window : int
+        Samples of a window, an even number; 1024 by default.
+
+    Returns
+    -------
+    float32 array of shape (n,)
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> machine, hall = rng.normal(size=(2, 160_000)).astype(np.float32)
     >>> clean = least_squares(machine + 3 * hall, hall)
@@ -67,9 +79,20 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
 def spectral_subtraction(near: Float32s, far: Float32s, window: int = SPECSUB_WINDOW) -> Float32s:
     """Subtract the magnitudes of the far microphone from those of the near one.
 
-    ``|Y| = |C| - |F|`` where the near spectrum C is the larger, else ``0.1 |C|``, frame by frame
-    and frequency by frequency, with the phase of C. Parameters and errors as `least_squares`.
+    ``|Y| = |C| - |F|`` where the near spectrum C is larger than the far spectrum F, else
+    ``0.1 |C|``, in each frame and frequency, with the phase of C.
 
+    Parameters
+    ----------
+    near, far, window
+        As in `least_squares`; the default window has 512 samples.
+
+    Returns
+    -------
+    float32 array of shape (n,)
+
+    Examples
+    --------
     >>> wave = np.random.default_rng(0).normal(size=16000).astype(np.float32)
     >>> quiet = spectral_subtraction(wave, wave)
     >>> bool(np.allclose(quiet, 0.1 * wave, atol=1e-6))

@@ -36,23 +36,31 @@ def load(
     Parameters
     ----------
     name : str
-        ``"logmel"``, ``"beats"``, ``"eat"``, ``"panns"``, ``"mn04"``, or one of another package
-        (:mod:`daco.backbones.installed`). ``logmel`` has no weights and needs neither torch nor a
-        download. Several, such as ``"mn04+logmel"``, are :class:`daco.backbones.several.Networks`.
+        ``"logmel"``, ``"beats"``, ``"eat"``, ``"panns"``, ``"mn04"``, or a network of another
+        package (:mod:`daco.backbones.installed`). ``logmel`` has no weights and needs neither torch
+        nor a download. Several, such as ``"mn04+logmel"``, are
+        :class:`daco.backbones.several.Networks`.
     weights : path, state dict or None
-        A checkpoint file, a folder that holds it, or its tensors. None looks in
-        ``$DACO_WEIGHTS_DIR``, else where ``daco download weights`` puts them. Of several
-        networks with weights, the folder that holds those of all.
+        A checkpoint file, a folder that has it, or its tensors; for several networks with weights,
+        the folder that has them all. None looks in ``$DACO_WEIGHTS_DIR``, or in the folder of
+        ``daco download weights``.
     device : str
         A torch device, such as ``"cpu"`` or ``"cuda"``. ``logmel`` always computes on the CPU.
     precision : {"fp32", "tf32", "bf16"}
         Published scores are fp32. ``logmel`` always computes in fp32.
     sample_rate : int, optional
-        Of ``logmel``, by default 16000; a trained network has a rate of its own.
+        The sample rate of ``logmel``, 16000 by default. A trained network has a fixed rate.
 
     Returns
     -------
     Backbone
+
+    Raises
+    ------
+    WeightsError
+        The checkpoint is missing, has a wrong hash, or does not fit the network.
+    MissingExtraError
+        The network needs the extra ``torch``.
 
     Examples
     --------

@@ -33,7 +33,7 @@ _TOLERANCE = 0.02  # share of the largest value by which vectors may differ betw
 
 
 def network_names() -> tuple[str, ...]:
-    """List daco's networks, then those of other packages.
+    """List the names of daco's networks, then those of other packages.
 
     >>> network_names()[0]
     'logmel'

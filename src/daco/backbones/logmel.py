@@ -25,25 +25,24 @@ _CLIPS = 8  # clips whose modulation is computed at once: more would leave the c
 
 
 class LogMel(Backbone):
-    """Log-mel bands in decibels, read out as the spectrum of their motion.
+    """Log-mel bands in decibels, described by the spectrum of their changes over time.
 
     Frames of 64 ms with a hop of 32 ms (symmetric Hann window, not centred), power spectrum, 128
     unnormalised HTK mel bands from 0 Hz to half the sample rate, ``10 log10(. + 1e-10)``. The
     default readout ``mod`` (`daco.backbones.readout.pool`) gives 7 modulation bands x 16 groups of
     8 mel bands = 112 values. It needs no weights and no download, and hardly depends on the level
     of the recording. ``mean`` (128 values) and ``meanstd`` (256) are over time alone, because a
-    mean over the mel bands would leave one number. There are no readouts that keep bands apart:
-    a mel band has one feature, whose direction says nothing, and clamping decibels at 0 nothing
-    either.
+    mean over the mel bands would leave one number. No readout keeps bands apart, because a mel band
+    has a single feature.
 
-    ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are read from the waveform itself, see
-    `daco.backbones.classical`. They are meant for clips of 1 s or longer; one below 0.512 s is
+    ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are computed from the waveform itself
+    (`daco.backbones.classical`). They are meant for clips of 1 s or longer; a clip below 0.512 s is
     padded with silence.
 
     Parameters
     ----------
     sample_rate : int
-        Of the waveforms, at least 1000 Hz. At low rates mel bands can be narrower than the
+        Rate of the waveforms, at least 1000 Hz. At low rates mel bands can be narrower than the
         resolution of a frame; such a band is interpolated from the two frequencies around it.
 
     Examples
@@ -82,7 +81,7 @@ class LogMel(Backbone):
 
     @property
     def default_views(self) -> tuple[str, ...]:
-        """Readouts that it has beside another network when none is named."""
+        """Readouts that it has beside another network if none is named."""
         return RECOMMENDED_VIEWS
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
@@ -108,7 +107,7 @@ class LogMel(Backbone):
         return np.asarray(pool(grid.reshape(shape), readout, frame_rate=self.frame_rate))
 
     def grid(self, waveforms: Any) -> Float32s:
-        """Compute log-mel bands in decibels, (B, frames, 128, 1) float32."""
+        """Compute log-mel bands in decibels, (clips, frames, 128, 1) float32."""
         return np.ascontiguousarray(self._bands(self.float_waveforms(waveforms)))
 
     def _bands(self, waveforms: Float32s) -> Float32s:

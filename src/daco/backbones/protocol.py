@@ -22,38 +22,38 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 class Backbone:
-    """A frozen network. Waveforms are (clips, samples) at ``sample_rate``, within -1 and 1.
+    """A frozen network; waveforms are (clips, samples) at ``sample_rate``, between -1 and 1.
 
-    They may be NumPy or torch; results are float32 NumPy arrays. A subclass sets the attributes
-    without a default and defines `embed_many` and `grid`.
+    They may be NumPy or torch arrays; results are float32 NumPy arrays. A subclass sets the
+    attributes without a default and defines `embed_many` and `grid`.
 
     Attributes
     ----------
     name : str
         The name it is loaded by, such as ``"beats"``.
     sample_rate : int
-        Samples per second that the network was trained on.
+        Samples per second of its waveforms.
     readouts : tuple of str
-        Names of the vectors it computes; `check_readout` may accept more.
+        Names of its readouts; `check_readout` may accept more.
     default_readout : str
-        The readout that `embed` gives when none is named.
+        The readout of `embed` if none is named.
     resampler : {"soxr", "polyphase"}
-        How recordings of other rates are brought to ``sample_rate``.
+        How recordings of other rates are converted to ``sample_rate``.
     shortest : int
         Fewest samples of a clip.
     precision : str
-        One of `PRECISIONS`.
+        ``"fp32"``, ``"tf32"`` or ``"bf16"``.
     device : str
         Where it computes, such as ``"cpu"`` or ``"cuda"``.
     has_weights : bool
         Whether it was trained; if not, its name and version describe it completely.
     weights_sha256 : str or None
-        Hash of the checkpoint file; None where there is no file.
+        Hash of the checkpoint file; None without a file.
     package : str or None
-        Name and version of the package that a network of others comes from, such as
-        ``"my-network 1.0"``; None for those of daco.
+        Name and version of the package it comes from, such as ``"my-network 1.0"``; None for
+        networks of daco.
     takes_int16 : bool
-        Whether it also takes samples of 16 bits, 32768 times as large.
+        Whether it also takes 16-bit samples, which are 32768 times as large.
     parameters : int or None
         Number of weights.
     """
@@ -74,12 +74,12 @@ class Backbone:
 
     @property
     def networks(self) -> tuple[Backbone, ...]:
-        """The networks that work as this one: itself, unless it is several."""
+        """The networks that this one consists of: itself, unless it is several."""
         return (self,)
 
     @property
     def default_views(self) -> tuple[str, ...]:
-        """Readouts that it has beside another network when none is named."""
+        """Readouts that it has beside another network if none is named."""
         return (self.default_readout,)
 
     def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
@@ -87,20 +87,20 @@ class Backbone:
         return tuple(readouts or (self.default_readout,))
 
     def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
-        """Return, for each of `networks`, its own readout of each of these."""
+        """Return the readouts of each of `networks`, by the name that they have here."""
         return [{name: name for name in readouts}]
 
     def embed(self, waveforms: Any, readout: str | None = None) -> Float32s:
-        """Embed clips into one vector each, (clips, dim)."""
+        """Embed clips into one vector each, (clips, D); `readout` is the default one if None."""
         name = self.default_readout if readout is None else readout
         return self.embed_many(waveforms, [name])[name]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Compute several readouts in one forward pass."""
+        """Compute several readouts in one forward pass, {readout: (clips, D)}."""
         raise NotImplementedError
 
     def grid(self, waveforms: Any) -> Float32s:
-        """Compute the features before pooling, (clips, time, frequency, dim)."""
+        """Compute the features before pooling, (clips, time, frequency, features)."""
         raise NotImplementedError
 
     def check_readout(self, name: str) -> None:
@@ -112,7 +112,7 @@ class Backbone:
             )
 
     def bands(self, readout: str) -> int:
-        """Count the frequency bands that a readout keeps apart; 1 if it keeps none."""
+        """Return the number of frequency bands that a readout keeps apart; 1 if it keeps none."""
         return 1
 
     def check_waveforms(self, shape: Sequence[int], dtype: Any, *, allowed: bool) -> None:

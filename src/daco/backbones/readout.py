@@ -46,16 +46,17 @@ _MISSPELT_LAYER = re.compile(r"l?(?:ayer)?[-_= ]?([0-9]{1,3})")
 
 @dataclass(frozen=True)
 class Readout:
-    """A readout's name taken apart.
+    """A readout, parsed from its name.
 
     Attributes
     ----------
     kind : str
-        What is done: ``"mean"``, ``"rdp"``, or a network's own, such as ``"cls"``.
+        The kind of pooling, such as ``"mean"`` or ``"rdp"``, or a readout of a network, such as
+        ``"cls"``.
     number : float or None
-        The power P of ``gem``, the exponent G of the ``rdp`` readouts.
+        The power P of ``gem``, or the exponent G of the ``rdp`` readouts.
     layer : int or None
-        Whose output is read, counted from 1; None is the network's own output.
+        The layer whose output is read, counted from 1; None for the output of the network.
     """
 
     kind: str
@@ -64,7 +65,7 @@ class Readout:
 
     @property
     def name(self) -> str:
-        """The one way to spell it."""
+        """The name; each readout has one spelling."""
         number = "" if self.number is None else f"-{_LETTERS[self.kind]}{self.number:.7g}"
         layer = "" if self.layer is None else f"@L{self.layer}"
         return f"{self.kind}{number}{layer}"
@@ -78,23 +79,27 @@ class Readout:
 def parse_readout(
     name: str, names: Sequence[str] = READOUTS, *, depth: int | None = None, owner: str = "A grid"
 ) -> Readout:
-    """Parse the name of a readout; every readout has one name.
+    """Parse the name of a readout.
 
     Parameters
     ----------
     name : str
-        One of `names` or `PATTERNS`, and ``@L<k>`` for the output of layer k.
+        One of `names` or `PATTERNS`, and optionally ``@L<k>`` for the output of layer k.
     names : sequence of str
-        Readouts without a number that there are.
+        Known readouts without a number; by default those of :func:`pool`.
     depth : int, optional
-        How many layers there are, 0 for none; by default any number.
+        Number of layers, 0 for none; by default any number.
     owner : str
-        Who has these readouts, for the message.
+        The owner of these readouts, for the error message.
+
+    Returns
+    -------
+    Readout
 
     Raises
     ------
     InputError
-        There is no such readout; the message lists those that are, and the nearest.
+        There is no such readout; the message lists the known ones and suggests the closest.
 
     Examples
     --------

@@ -12,11 +12,11 @@ from daco.validation import Float32s
 
 
 class Networks(Backbone):
-    """Networks as one; its readouts are named as views.
+    """Several networks as one; each readout is a view.
 
     A readout of the network without weights keeps its name, such as ``mod``. The default readout
-    of another network has the network's name, such as ``mn04``, and others have both, as
-    ``mn04-band``. Views are in the order of the networks.
+    of another network has the name of the network, such as ``mn04``, and its other readouts have
+    both names, such as ``mn04-band``. Views are in the order of the networks.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Networks(Backbone):
         return self._networks
 
     def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
-        """Return names of views; a network that none of them names has its default views."""
+        """Return the views of these names, and the default views of networks without a name."""
         named: dict[Backbone, list[str]] = {network: [] for network in self.networks}
         for name in readouts:
             network, readout = self._parsed(name)
@@ -55,7 +55,7 @@ class Networks(Backbone):
         )
 
     def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
-        """Return, for each network, its own readout of each of its views."""
+        """Return the readouts of each network, by the view that they are."""
         parsed = {name: self._parsed(name) for name in readouts}
         return [
             {name: readout for name, (owner, readout) in parsed.items() if owner is network}
@@ -63,7 +63,7 @@ class Networks(Backbone):
         ]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Compute views of the same clips; `waveforms` has an array per network."""
+        """Compute views of the same clips; `waveforms` has one array for each network."""
         vectors: dict[str, Float32s] = {}
         for network, waves, share in zip(
             self.networks, waveforms, self.shares(readouts), strict=True
@@ -78,7 +78,7 @@ class Networks(Backbone):
         self._parsed(name)
 
     def bands(self, readout: str) -> int:
-        """Count the frequency bands that a view keeps apart; 1 if it keeps none."""
+        """Return the number of frequency bands that a view keeps apart; 1 if it keeps none."""
         network, own = self._parsed(readout)
         return network.bands(own)
 

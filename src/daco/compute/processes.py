@@ -38,26 +38,25 @@ def worker_pool(
     address: str | None = None,
     modules: Sequence[str] = (),
 ) -> Iterator[Executor | None]:
-    """Start worker processes, one per core by default; None for one worker.
+    """Start worker processes, or connect to a Ray cluster.
 
-    With the engine ``ray``, tasks on the cluster at `address`. Local processes are joblib's,
-    because Python's own would run the caller's script again. They import `modules` at once, while
-    the caller reads its data.
+    Local processes are joblib's, because Python's own would run the script of the caller again.
 
     Parameters
     ----------
     workers : int or None
         Number of processes; None is one per core.
     engine : {"local", "ray"}
+        Where the workers are.
     address : str, optional
-        Of the Ray cluster.
+        The address of the Ray cluster, as in :func:`daco.compute.ray.ray_pool`.
     modules : sequence of str
-        Imported by each process when it starts.
+        Modules that each local process imports when it starts, while the caller reads its data.
 
     Yields
     ------
     executor : Executor or None
-        None if there is one worker: `outcomes` then works in this process.
+        None if there is one local worker: `outcomes` then works in this process.
     """
     if workers is not None and workers < 1:
         raise InputError(f"The number of workers must be at least 1. Got {workers!r}.")
@@ -99,18 +98,19 @@ def workers_for(machines: int, workers: int | None, engine: str) -> int | None:
 def outcomes(
     pool: Executor | None, work: Callable[..., Result], items: Iterable[tuple[Key, tuple[Any, ...]]]
 ) -> Iterator[tuple[Key, Result | DacoError]]:
-    """Yield the result of `work`, or the DacoError that it raises, for each item.
+    """Yield the result of `work`, or the `DacoError` that it raises, for each item.
 
-    Items are taken one after the other as workers become free, so that those of all machines need
-    not be in memory at once. A killed process ends the whole work: what killed it, such as a lack
-    of memory, would do so again.
+    Items are taken as workers become free, so that they need not be in memory all at once. If a
+    worker process is killed, for instance for lack of memory, the whole work ends.
 
     Parameters
     ----------
     pool : Executor or None
-        As of `worker_pool`.
+        What `worker_pool` yields.
     work : callable
+        The function to call for each item.
     items : iterable of (key, arguments)
+        A name of your choice, and the tuple of arguments of `work`.
 
     Yields
     ------

@@ -245,7 +245,21 @@ def cluster_error(error: BaseException) -> BaseException:
 
 @contextmanager
 def ray_pool(workers: int | None, address: str | None) -> Iterator[RayExecutor]:
-    """Return an executor on the Ray cluster at an address, see `connection`."""
+    """Connect to a Ray cluster and yield an executor on it.
+
+    Parameters
+    ----------
+    workers : int or None
+        Most tasks at a time; None for twice as many as the cluster has CPUs.
+    address : str or None
+        ``host:6379`` from a node of the cluster, ``ray://host:10001`` from outside, ``auto`` for
+        the cluster that this computer belongs to. None uses the present connection, else
+        ``$RAY_ADDRESS``, else starts Ray on this computer alone.
+
+    Yields
+    ------
+    executor : Executor
+    """
     with connection(address) as ray:
         require_node(ray, 1)
         with RayExecutor(ray, workers) as pool:

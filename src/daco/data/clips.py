@@ -1,7 +1,7 @@
 """Clip and ClipTable: recordings and what is known about them, whatever they were read from.
 
-No reader opens a recording: what a clip is follows from folders, names and manifests. What looks
-wrong but does not prevent the work is an oddity, one sentence each; the rest is an error.
+Listing clips opens no recording: folders, names and manifests describe them. An oddity is a
+sentence about something that looks wrong but is no error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,24 @@ ONE_DOMAIN = "all"
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A recording and what is known about it; `path` is relative to its table's root."""
+    """A recording and what is known about it.
+
+    Attributes
+    ----------
+    path : str
+        The recording, relative to the root of its table.
+    machine : str
+    year : int or None
+        The year of the data set.
+    section : str
+    domain : str or None
+    split : {"train", "test", "supplemental"}
+    label : int or None
+        0 normal, 1 anomaly, None unknown.
+    attributes : dict of str
+    session : str or None
+        Clips that were recorded together have the same session.
+    """
 
     path: str
     machine: str
@@ -65,6 +82,8 @@ class Clip:
 class ClipTable:
     """Clips below one folder, and a sentence for every oddity.
 
+    Examples
+    --------
     >>> from pathlib import Path
     >>> clips = (Clip("a.wav", "fan", domain="source"), Clip("b.wav", "fan", split="test"))
     >>> table = ClipTable(Path("recordings"), clips)
@@ -91,11 +110,11 @@ class ClipTable:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Names of the machines in order of appearance; of several years, see `by_machine`."""
+        """Names of the machines in order of appearance; for several years, see `by_machine`."""
         return tuple(dict.fromkeys(clip.machine for clip in self.clips))
 
     def by_machine(self) -> dict[tuple[int | None, str], ClipTable]:
-        """Split into one table per year and machine."""
+        """Return one table for each pair of year and machine."""
         return {key: ClipTable(self.root, clips) for key, clips in group_clips(self).items()}
 
     def paths(self) -> list[Location]:
@@ -103,11 +122,11 @@ class ClipTable:
         return [self.root / clip.path for clip in self.clips]
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the table as one list per column of :data:`COLUMNS`."""
+        """Return one list for each column of :data:`COLUMNS`."""
         return {name: [getattr(clip, name) for clip in self.clips] for name in COLUMNS}
 
     def select(self, **equal: Any) -> ClipTable:
-        """Select clips by the values of columns, such as ``select(machine="fan")``."""
+        """Return the clips with these values of columns, such as ``select(machine="fan")``."""
         for name in equal:
             if name not in COLUMNS:
                 raise InputError(f"A clip has no column {name!r}.{suggestion(name, COLUMNS)}")
@@ -147,7 +166,16 @@ def machine_title(year: int | None, machine: str) -> str:
 
 
 def find_oddities(clips: Sequence[Clip]) -> list[str]:
-    """Describe problems of a table in sentences, machine by machine."""
+    """Describe what looks wrong with clips, in sentences, machine by machine.
+
+    Parameters
+    ----------
+    clips : sequence of Clip
+
+    Returns
+    -------
+    list of str
+    """
     groups = group_clips(clips)
     years: dict[str, list[str]] = defaultdict(list)
     for year, machine in groups:

@@ -1,6 +1,6 @@
-"""DCASE Task 2 of 2020 to 2026: machines, and what file names and folders say about a clip.
+"""DCASE Task 2 of 2020 to 2026: machines, and what file names and folders tell about a clip.
 
-The name says what a clip is, never the path above its machine's folder.
+The file name decides, and never a folder above that of the machine.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ _BASELINE_NAME = re.compile(r"DCASE20\d\dT2(.+)")
 
 @dataclass(frozen=True)
 class ClipName:
-    """The fields of a file name; None for what the name does not say.
+    """The fields of a file name; None for what the name does not contain.
 
-    The section of a name of 2020 is the machine's id; that year has one domain. `kind` is of
-    supplemental clips only: ``machine`` (clean), ``noise``, or ``unknown``. `tail`
-    are mostly attributes: in test names they can give the fault away, so they are no features.
+    In 2020, `section` is the id of the machine, and there is one domain. Only supplemental clips
+    have a `kind`: ``machine`` (clean), ``noise`` or ``unknown``. `tail` mostly has attributes. In
+    test names these can reveal the fault, so they are never used as features.
     """
 
     section: str
@@ -113,8 +113,20 @@ class FolderMeaning:
 
 
 def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
-    """List the machines of a year and their sections, or ids, in both sets.
+    """List the machines of a year with their sections, or ids, in both sets.
 
+    Parameters
+    ----------
+    year : int
+        2020 to 2026.
+
+    Returns
+    -------
+    dict
+        Pairs of machine and section, under ``"dev"`` and ``"eval"``.
+
+    Examples
+    --------
     >>> sorted(machine_sections(2020)["eval"])[:4]
     [('ToyCar', '05'), ('ToyCar', '06'), ('ToyCar', '07'), ('ToyConveyor', '04')]
     >>> ("fan", "00") in machine_sections(2023)["dev"]
@@ -133,8 +145,10 @@ def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
 
 
 def parse_name(name: str) -> ClipName | None:
-    """Parse a DCASE file name; return None for any other name.
+    """Parse a DCASE file name into a `ClipName`; return None for any other name.
 
+    Examples
+    --------
     >>> parse_name("section_00_source_normal_0035_weight15_BckgF.wav").domain
     'source'
     >>> parse_name("section_00_0199.wav").split

@@ -1,7 +1,7 @@
-"""A Parquet table whose vectors stay in the file until rows of them are asked for.
+"""A Parquet table whose embeddings stay in the file until some of its rows are needed.
 
-A table of 10,000 machines of the paper's size has 37 GB of vectors and a few hundred bytes per
-clip besides. Those are read when it is opened, the vectors when rows of them are asked for.
+A table of 10,000 machines of the paper's size has 37 GB of embeddings, and a few hundred bytes of
+other columns per clip. Opening it reads only the latter.
 """
 
 from __future__ import annotations
@@ -38,10 +38,18 @@ _BUFFER = 2**20  # bytes; without it, Arrow reads whole column chunks, however l
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredTable:
-    """The clips of an embedding table, and the open file that their vectors are in.
+    """The clips of an embedding table, and the open file that has their embeddings.
 
-    `columns` are those of an `EmbeddingTable` that were asked for, `first` is the first clip alone
-    with all readouts, and `stamp` is size and time of the file when it was opened.
+    Attributes
+    ----------
+    columns : dict of arrays
+        The columns of an `EmbeddingTable` that were asked for.
+    path, file
+        The location, and the open Parquet file.
+    first : EmbeddingTable
+        The first clip, with all readouts.
+    stamp : tuple of int
+        Size and time of the file when it was opened.
     """
 
     columns: Mapping[str, NDArray[Any]]
@@ -58,7 +66,7 @@ class StoredTable:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Where the vectors came from."""
+        """Where the embeddings come from."""
         return self.first.metadata
 
     @property
@@ -68,19 +76,19 @@ class StoredTable:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Machine types in order of appearance."""
+        """Names of the machines in order of appearance."""
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
     def bands(self, readout: str | None = None) -> Bands:
-        """Count the frequency bands of a readout; for several views, return how they divide."""
+        """Return the number of frequency bands of a readout; for several, how they divide a row."""
         return self.first.bands(readout)
 
     def origin(self, readout: str | None = None) -> dict[str, str]:
-        """Return network, weights and readout of the vectors, as far as they are known."""
+        """Return network, weights and readout of the embeddings, as far as they are known."""
         return self.first.origin(readout)
 
     def dim(self, readout: str | None = None) -> int:
-        """Count the values of a vector."""
+        """Return the number of values in an embedding."""
         return int(self.first.matrix(readout).shape[1])
 
     def require_unchanged(self) -> None:
@@ -94,9 +102,9 @@ class StoredTable:
             )
 
     def rows(self, wanted: Indices, readout: str | None = None) -> Float32s:
-        """Read and check the vectors of some clips, (len(wanted), D) float32, in that order.
+        """Read and check the embeddings of some clips, (len(wanted), D) float32, in that order.
 
-        Row groups without such clips are passed over; of the others, a part is in memory at a
+        Row groups without such clips are skipped, and only a part of the others is in memory at a
         time.
         """
         if readout is not None and "+" in readout and readout not in self.readouts:
@@ -127,11 +135,22 @@ class StoredTable:
 
 
 def open_table(path: Location | str, further: tuple[str, ...] = ()) -> StoredTable:
-    """Open a Parquet file and read its clips; vectors are read on request.
+    """Open a Parquet file and read its clips; embeddings are read on request.
 
-    Attributes and sessions of clips are left out, because attributes take more memory than all
-    other columns; ``further`` are columns to keep.
+    Parameters
+    ----------
+    path : path or URL
+        The embedding table.
+    further : tuple of str
+        Columns to read besides the clip columns. Attributes and sessions are left out by default,
+        because attributes take more memory than all other columns.
 
+    Returns
+    -------
+    StoredTable
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     EmbeddingTable.from_arrays(np.eye(3), machine="fan").write(f"{folder}/emb.parquet")

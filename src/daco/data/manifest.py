@@ -88,10 +88,15 @@ def read_rows(
 
 
 def write_manifest(table: ClipTable, path: Location | str) -> None:
-    """Write a manifest, CSV or Parquet by its extension, that `read_clips` reads back.
+    """Write a manifest that `read_clips` reads back, as CSV or Parquet by its extension.
 
-    Paths in it are relative to its own folder, so both can be moved together; they are URIs where
-    the recordings are on a remote file system and the manifest is not.
+    Paths in it are relative to its own folder, so both can be moved together. They are URLs if the
+    recordings are on a remote file system and the manifest is not.
+
+    Parameters
+    ----------
+    table : ClipTable
+    path : path or URL
     """
     path = parse_location(path)
     if isinstance(path, Path):

@@ -42,22 +42,29 @@ def find_sessions(
     *,
     several: bool = True,
 ) -> tuple[dict[str, list[Clip]], list[str]]:
-    """Find the recording sessions of the clips of each machine, with notes.
+    """Find the recording sessions of the clips of each machine.
 
     Parameters
     ----------
-    machines : mapping
+    machines : {str: sequence of Clip}
         Clips by the name of their machine.
     rule : str or None
-        ``folder:2``, the folders at that level, counted as `domain_level` of
-        :func:`daco.data.sources.read_clips`; ``gap:30min``, a new session after so long (s, min,
-        h, d) without a clip, by the times in names or, where none has one, of the files' last
-        change; ``attribute:speed`` or ``attribute:speed+load``, clips with the same values. None
-        leaves the sessions as they are: those of the column.
+        ``folder:2``: the folders at that level, counted as `domain_level` of
+        :func:`daco.data.sources.read_clips`. ``gap:30min``: a new session after so long (s, min,
+        h, d) without a clip, by the times in names or, if no name has one, by the last change of
+        the files. ``attribute:speed`` or ``attribute:speed+load``: clips with the same values.
+        None keeps the sessions that the clips have.
     root : path, optional
         Folder of the clips; without it no file is looked at.
     several : bool
         Whether a rule must find more than one session, and one that has more than one clip.
+
+    Returns
+    -------
+    clips : {str: list of Clip}
+        The same clips with their sessions.
+    notes : list of str
+        Sentences about what was found.
 
     Examples
     --------

@@ -40,28 +40,41 @@ def read_clips(
 
     Parameters
     ----------
-    source : path
+    source : path or URL
         A manifest (CSV or Parquet) with at least a column ``path``; a DCASE Task 2 data set of
         2020 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
         ``normal/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
-        Recordings have the extensions of `daco.audio.formats.FORMATS`. All of them may be on a
-        remote file system: ``s3://plant/clips``.
+        All of them may be on a remote file system, such as ``s3://plant/clips``.
     truth : path, optional
-        A checkout of the official evaluator of that year, or its list ``eval_data_list.csv``. Its
-        labels, domains and attributes are given to the anonymous test clips by name, and must
-        cover them completely.
+        A checkout of the official evaluator of that year, or its list ``eval_data_list.csv``. The
+        anonymous test clips get its labels, domains and attributes by name. It must cover all of
+        them.
     year : int, optional
-        Of the data set, where folders and manifest do not say.
+        The year of the data set, if folders and manifest do not name it.
     domain_level : int, optional
         Which folders of a plain folder name the domains: 1 for those directly in it, 2 for those
-        one level below, 0 for one domain. Folders such as ``normal`` and ``test``, which say label
-        and split, do not count. By default 1, but 0 where all of these folders have dates for
-        names.
+        one level below, 0 for one domain. Folders such as ``normal`` and ``test``, which give label
+        and split, do not count. The default is 1, but 0 if all of these folders are named by dates.
 
     Returns
     -------
     ClipTable
         Sorted by path, or in the order of the manifest.
+
+    Raises
+    ------
+    DataError
+        There are no recordings, or the manifest or data set is not as expected.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("slow/a.wav", "fast/b.wav"):
+    ...         (Path(folder) / name).parent.mkdir()
+    ...         _ = (Path(folder) / name).write_bytes(b"")
+    ...     [(clip.path, clip.domain) for clip in read_clips(folder).clips]
+    [('fast/b.wav', 'fast'), ('slow/a.wav', 'slow')]
     """
     source = parse_location(source)
     if isinstance(source, Path):

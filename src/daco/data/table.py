@@ -1,8 +1,8 @@
-"""EmbeddingTable: one row per clip, its vectors and where they came from.
+"""EmbeddingTable: one row per clip, its embeddings and where they come from.
 
 On disk it is Parquet, which pandas, Polars and DuckDB read without daco; ``reference/files.md`` of
-the manual lists columns and metadata. ``attributes`` is JSON as text, because readers and CSV agree
-on no other nested form (a Parquet map becomes a list of pairs in one and a struct in another).
+the manual lists columns and metadata. ``attributes`` is JSON as text, the only nested form that
+CSV and all readers of Parquet treat alike.
 
 Any Parquet or ``.npz`` file with a column ``embedding`` is a table, too. Columns that it lacks are
 read from DCASE names in ``path`` or ``file_name``.
@@ -37,16 +37,16 @@ ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmbeddingTable:
-    """Clips and their embeddings; made by `read` or `from_arrays`.
+    """Clips and their embeddings, made by `read` or `from_arrays`.
 
     Attributes
     ----------
     columns : dict of arrays
-        The clip columns, missing values as None, and further columns of the user's own.
+        The clip columns, with None for missing values, and columns of your own.
     matrices : dict of arrays, float32 of shape (n, D)
-        One per readout; the first is the default. Read-only.
+        The embeddings of each readout, read-only; the first readout is the default.
     metadata : dict of str
-        Where the vectors came from.
+        Where the embeddings come from.
 
     Examples
     --------
@@ -83,20 +83,20 @@ class EmbeddingTable:
         metadata: Mapping[str, str] | None = None,
         **columns: Any,
     ) -> EmbeddingTable:
-        """Make a table from your own vectors.
+        """Make a table from your own embeddings.
 
         Parameters
         ----------
         embedding : array of shape (n, D) or (n, F, D), or a dict of them by readout
             Finite numbers, stored as float32. The first of a dict is the default readout. F
-            frequency bands become one vector, band after band, and `bands` remembers F.
+            frequency bands become one vector, band after band, and `bands` returns F.
         metadata : dict of str
-            Where the vectors came from, kept with them.
+            Where the embeddings come from, stored with them.
         **columns : one value, or one per clip
             The clip columns ``path``, ``machine``, ``domain``, ``split``, ``label`` (0 normal, 1
             anomaly, None unknown), ``section``, ``year``, ``attributes`` (a mapping per clip),
-            ``session``, and columns of your own. What is left out is read from DCASE names in
-            ``path`` or ``file_name``; else the path is the row number and the split ``train``.
+            ``session``, and columns of your own. Missing ones are read from DCASE names in ``path``
+            or ``file_name``; otherwise the path is the row number and the split ``train``.
         """
         several = isinstance(embedding, Mapping)
         readouts = dict(embedding) if isinstance(embedding, Mapping) else {"embedding": embedding}
@@ -116,7 +116,7 @@ class EmbeddingTable:
 
     @classmethod
     def read(cls, path: Location | str) -> EmbeddingTable:
-        """Read and check a Parquet or ``.npz`` file; errors name column and row.
+        """Read and check a Parquet or ``.npz`` file; errors name the column and the row.
 
         The file may be remote, such as ``s3://plant/emb.parquet``.
         """
@@ -127,7 +127,7 @@ class EmbeddingTable:
             return cls(*(_read_npz if path.suffix.lower() == ".npz" else read_parquet)(path))
 
     def write(self, path: Location | str) -> None:
-        """Write a Parquet file, local or remote, in one step."""
+        """Write a Parquet file, local or remote, which appears complete or not at all."""
         from daco.data.parquet import write_parquet
 
         write_parquet(self.columns, self.matrices, self.metadata, parse_location(path))
@@ -159,11 +159,11 @@ class EmbeddingTable:
 
     @property
     def views(self) -> dict[str, Float32s]:
-        """Vectors of every readout by its name, (n, D) each, as `daco.NormalBank` takes them."""
+        """The embeddings of every readout, {readout: (n, D)}, as `daco.NormalBank` takes them."""
         return dict(self.matrices)
 
     def origin(self, readout: str | None = None) -> dict[str, str]:
-        """Return network, weights and readout of the vectors, as far as they are known.
+        """Return network, weights and readout of the embeddings, as far as they are known.
 
         Examples
         --------
@@ -177,13 +177,13 @@ class EmbeddingTable:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Machine types in order of appearance."""
+        """Names of the machines in order of appearance."""
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
     def matrix(self, readout: str | None = None) -> Float32s:
-        """Return the vectors of a readout, (n, D) float32; None is the default readout.
+        """Return the embeddings of a readout, (n, D) float32; None is the default readout.
 
-        The vectors of one readout are not copied. Those of several, such as ``"mod+env"``, are
+        The embeddings of one readout are not copied. Those of several, such as ``"mod+env"``, are
         copied side by side.
         """
         if readout is not None and "+" in readout and readout not in self.matrices:
@@ -197,9 +197,9 @@ class EmbeddingTable:
         return self.matrices[readout]
 
     def bands(self, readout: str | None = None) -> Bands:
-        """Count the frequency bands that a readout keeps apart; 1 if it keeps none.
+        """Return the number of frequency bands that a readout keeps apart; 1 if it keeps none.
 
-        Several readouts, such as ``"mod+env"``, are :class:`daco.data.views.Views`.
+        For several readouts, such as ``"mod+env"``, it returns a :class:`daco.data.views.Views`.
 
         Examples
         --------
@@ -219,7 +219,7 @@ class EmbeddingTable:
         return int(stored.get(self.readouts[0] if readout is None else readout, 1))
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return one value per clip: integers if all are known, else objects with None."""
+        """Return a column, (n,). Years and labels are integers if all are known, else objects."""
         if name not in self.columns:
             raise InputError(
                 f"The table has no column {name!r}. It has {', '.join(self.columns)}."
@@ -231,9 +231,9 @@ class EmbeddingTable:
         return values
 
     def select(self, **equal: Any) -> EmbeddingTable:
-        """Select the clips whose columns equal the given values, or one of a list.
+        """Return the clips whose columns equal the given values, or one of a list of values.
 
-        None asks for a missing value.
+        None selects missing values.
         """
         keep = np.ones(len(self), dtype=bool)
         for name, value in equal.items():

@@ -67,29 +67,29 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def anomaly_score(self, X: Clips) -> Float64s:
-        """How anomalous each clip is: (n,), higher is more anomalous."""
+        """Compute the anomaly score of each clip, (n,); higher is more anomalous."""
         detector = self._fitted()
         return detector.bank_.score(self._embeddings(X, reset=False), detector.config_)[:, 0]
 
     def domain_weights(self, X: Clips) -> Float64s:
-        """How strongly each clip belongs to each of ``domains_``: (n, G), rows sum to 1."""
+        """Compute how strongly each clip belongs to each of ``domains_``, (n, G); rows sum to 1."""
         return self._examine(X)[1]
 
     def p_values(self, X: Clips) -> Float64s:
-        """The p-value of each clip, (n,): about the share of normals that score as high."""
+        """Compute the p-value of each clip, (n,): about the share of normals that score as high."""
         return self._fitted().reference_.p_values(*self._examine(X))
 
     def score_samples(self, X: Clips) -> Float64s:
-        """The negated ``anomaly_score``: scikit-learn calls the normal high."""
+        """Return the negated ``anomaly_score``, (n,): in scikit-learn, high scores mean normal."""
         return -self.anomaly_score(X)
 
     def decision_function(self, X: Clips) -> Float64s:
-        """The threshold of each clip less its anomaly score: negative is anomalous."""
+        """Return the threshold of each clip minus its score, (n,); negative is anomalous."""
         scores, weights = self._examine(X)
         return self._fitted().reference_.thresholds(weights, self.false_alarm_rate) - scores
 
     def predict(self, X: Clips) -> NDArray[np.int_]:
-        """+1 for normal, -1 for anomalous: a p-value of at most ``false_alarm_rate``."""
+        """Return -1 for clips with a p-value of at most ``false_alarm_rate``, else +1, (n,)."""
         return np.where(self.p_values(X) <= self.false_alarm_rate, -1, 1)
 
     def fit_predict(
@@ -100,7 +100,7 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         domains: Domains | None = None,
         groups: Sequence[str] | None = None,
     ) -> NDArray[np.int_]:
-        """Fit, and predict the clips of the bank, each scored with itself left out."""
+        """Fit, then predict the clips of the bank, each scored by the others."""
         self.fit(X, y, domains=domains, groups=groups)
         detector = self._fitted()
         own = detector.bank_.leave_one_out(detector.config_)[:, 0]
@@ -128,30 +128,31 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 class DACo(_Detector):
     """Anomaly detector with one false-alarm rate for all domains.
 
-    Fitting stores normal embeddings; nothing is trained. A clip is anomalous if its
-    p-value, against the reference scores of the domains that it fits, is at most the rate.
+    Fitting stores normal embeddings; nothing is trained. A clip is anomalous if its p-value,
+    against the reference scores of the domains that it fits, is at most the false-alarm rate.
+    In all methods, X has one embedding per row, (n, D), or is a mapping {view: (n, D)}.
 
     Parameters
     ----------
     config : str or ScoreConfig
-        How clips are scored. The default, which calibrates each domain by itself, is that of
-        the paper; ``"vote"`` is that of ``daco fit``.
-    false_alarm_rate : float in (0, 1)
+        How clips are scored. The default, ``"conf-soft-m0-k1"``, is that of the paper and
+        calibrates each domain by itself; ``"vote"`` is the default of ``daco fit``.
+    false_alarm_rate : float in (0, 1), default=0.1
         The share of normal clips of each domain that may be called anomalous.
     bands : int, or {view: int}
         Number of frequency bands in each row of X, which have equal lengths and follow each
-        other; only ``beam`` configurations use them. A mapping if X is one of views.
+        other. Only ``beam`` configurations use them. A mapping if X is a mapping of views.
     scorer : detector or {label: detector}, optional
         A detector of scikit-learn, PyOD or your own that replaces the base score of `config`, or
-        joins its vote. It needs ``fit`` and ``score_samples``, or ``decision_function`` with
-        PyOD's sign. Scores of the normals come from cross-fitting (:mod:`daco.method.external`).
-        Several by label all join a vote.
+        joins its vote. It has ``fit`` and ``score_samples``, or ``decision_function`` with the
+        sign of PyOD. The normals are scored by cross-fitting. With several by label,
+        ``ext-<label>`` configurations use one of them, and a vote uses all.
 
     Attributes
     ----------
     reference_ : ReferenceScores
         Scores of normals with which clips are compared. After `fit` they are those of the bank,
-        each with its recording session or its likely siblings hidden, and the rate on new
+        each computed without its recording session or its likely siblings, and the rate on new
         recordings is approximate. After `calibrate` they are those of the new clips.
     thresholds_ : dict
         The anomaly score above which a clip of one domain alone is anomalous.
@@ -193,10 +194,17 @@ class DACo(_Detector):
         domains: Domains | None = None,
         groups: Sequence[str] | None = None,
     ) -> Self:
-        """Store the normal clips ``X``, (N, D) or {view: (N, D)}; ``y`` is ignored.
+        """Store the normal clips and compute their reference scores; return the estimator.
 
-        ``groups`` are the recording sessions of the clips: reference scores are then those of each
-        clip without its session.
+        Parameters
+        ----------
+        X : (N, D), or {view: (N, D)}
+            Embeddings of the normals.
+        y : ignored
+        domains : N labels, optional
+            The domain of each clip; None for one domain.
+        groups : N texts, optional
+            The recording session of each clip. Reference scores are then computed without it.
         """
         self._refuse_domains(y)
         require_rate(self.false_alarm_rate)
@@ -226,14 +234,15 @@ class DACo(_Detector):
         return self
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
-        """Take reference scores from new normal clips, which do not enter the bank.
+        """Replace reference scores by those of new normals, which do not enter the bank.
 
         Parameters
         ----------
         X : (k, D), or {view: (k, D)}
+            Embeddings of normals that are not in the bank; 25 of each domain are a good number.
         domains : k labels, optional
-            None: each clip counts for the domain that it fits best. A domain without a new clip
-            keeps its reference scores.
+            The domain of each clip; by default the one that it fits best. A domain without a new
+            clip keeps its reference scores.
         """
         scores, weights = self._examine(X)
         codes = weights.argmax(axis=1)
@@ -263,17 +272,17 @@ class LabelFreeSearch(_Detector):
 
     It chooses as :func:`daco.method.choice.choose_config` does: the smallest criterion, unless the
     fixed default is as good within the noise. A veto excludes configurations that detect much
-    fewer pseudo-anomalies than the others (:mod:`daco.method.viability`).
+    fewer pseudo-anomalies than the others (:mod:`daco.method.viability`). After `fit` it scores
+    clips as ``best_detector_`` does.
 
     Parameters
     ----------
     configs : iterable of str, ScoreConfig, detector or {label: detector or scores}, optional
-        The pool; by default the nine of :func:`daco.method.config.blind_pool`. A detector, or
-        held-out scores of the N normals, is calibrated in several ways
-        (:func:`daco.method.config.calibrations_of`).
-    n_splits, seed
-        Number and seed of the random splits of the criterion.
-    false_alarm_rate : float
+        The candidates; by default the nine of :func:`daco.method.config.blind_pool`. A detector, or
+        held-out scores of the N normals, adds its :func:`daco.method.config.calibrations_of`.
+    n_splits, seed : int
+        Number (200 by default) and seed of the random splits of the criterion.
+    false_alarm_rate : float in (0, 1), default=0.1
         The rate of ``best_detector_``.
     bands : int, or {view: int}
         As for :class:`DACo`.
@@ -283,13 +292,13 @@ class LabelFreeSearch(_Detector):
     Attributes
     ----------
     results_ : pandas.DataFrame
-        ``config``, ``family``, ``criterion`` (its mean), ``split_sd`` (over splits), ``rank``
-        (by the criterion alone), ``pseudo_score`` (how well pseudo-anomalies are detected; chance
-        is 0.5, nan without a veto) and ``vetoed``, in the order of the pool.
-    best_config_ : str
+        ``config``, ``family``, ``criterion`` (mean over splits), ``split_sd`` (over splits),
+        ``rank`` (by the criterion alone), ``pseudo_score`` (how well pseudo-anomalies are detected;
+        chance is 0.5, nan without a veto) and ``vetoed``, in the order of `configs`.
+    best_config_, reason_ : str
+        The chosen configuration, and why it was chosen.
     best_detector_ : DACo
-    reason_ : str
-        Why it was chosen.
+        The detector with this configuration.
 
     Examples
     --------
@@ -326,10 +335,9 @@ class LabelFreeSearch(_Detector):
         domains: Domains | None = None,
         groups: Sequence[str] | None = None,
     ) -> Self:
-        """Compare the pool on the normal clips ``X``; ``y`` is ignored.
+        """Compare the candidates on the normals and fit ``best_detector_``; return the estimator.
 
-        ``groups`` are the recording sessions of the clips: the criterion holds them out as a whole,
-        and ``best_detector_`` uses them as :meth:`DACo.fit` does.
+        The arguments are those of :meth:`DACo.fit`; the criterion holds out whole sessions.
         """
         import pandas as pd
 
@@ -380,7 +388,7 @@ class LabelFreeSearch(_Detector):
         return self
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
-        """Take reference scores from new normal clips, as :meth:`DACo.calibrate` does."""
+        """Replace reference scores by those of new normals, as :meth:`DACo.calibrate` does."""
         self._fitted().calibrate(X, domains)
         return self
 

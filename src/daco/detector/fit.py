@@ -34,28 +34,29 @@ def fit_machines(
     keep_suspicious: bool = False,
     pool: Executor | None = None,
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
-    """Yield the model of each machine, or the error of its normals, as it is finished.
+    """Fit a model for each machine, and yield each as soon as it is finished.
 
     Parameters
     ----------
     machines : sequence of Normals
-        Sent to the workers as these come free, never all at once.
+        The normals of each machine. They are sent to workers as these become free.
     config, false_alarm_rate
-        As of :meth:`MachineModel.fit`.
+        As in :meth:`MachineModel.fit`.
     max_normals : int, optional
-        Thin each machine to this many normals by :func:`daco.method.coreset.choose_normals`; its
-        model records under ``thinned_from`` in the provenance how many there were.
+        Reduce each machine to this many normals (:func:`daco.method.coreset.choose_normals`).
+        ``thinned_from`` in the provenance of the model records how many there were.
     keep_suspicious : bool
-        Use the normals that :func:`daco.detector.gate.suspicious_normals` finds, too; by default
-        they are left out. They are in the provenance, by name, as ``kept`` or ``left_out``.
+        Whether to use normals that :func:`daco.detector.gate.suspicious_normals` finds; by default
+        they are left out. The provenance lists their names as ``kept`` or ``left_out``.
     pool : Executor, optional
-        A `worker_pool`; None fits one after the other in this process.
+        A :func:`daco.compute.processes.worker_pool`; None works in this process.
 
     Yields
     ------
     index : int
-        Of the machine. Its model has the same bytes whoever has fitted it, and when.
+        The position of the machine in `machines`.
     model : MachineModel or DacoError
+        The model, or the error of its normals. The model does not depend on the workers.
 
     Examples
     --------

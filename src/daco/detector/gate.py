@@ -55,21 +55,21 @@ _MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances
 
 
 def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
-    """Find normals that should not be used, by row, with a reason each.
+    """Find normals that should not be used, with a reason for each.
 
     Parameters
     ----------
     normals : Normals
-        Of one machine. Without qualities, vectors alone are looked at.
+        The normals of one machine. Without qualities and levels, only embeddings are compared.
     known : MachineModel, optional
-        A model that they are for: its normals are compared with, too, clips of its domains are to
-        be within its ranges, and copies are not looked for.
+        The model that the normals are for. They are then compared with its normals as well, clips
+        of its domains must be within its ranges, and copies are not searched.
 
     Returns
     -------
-    dict of str
-        ``silent``, ``clipped``, ``rate``, ``short``, ``long``, ``copy``, ``off``, ``range`` or
-        ``unlike``, followed by a colon and the details.
+    {int: str}
+        The reason of each suspicious row: ``silent``, ``clipped``, ``rate``, ``short``, ``long``,
+        ``copy``, ``off``, ``range`` or ``unlike``, then a colon and the details.
 
     Examples
     --------

@@ -53,12 +53,21 @@ _ARRAYS = (
 
 @dataclass(frozen=True, eq=False)
 class ClipScores:
-    """The scores of n clips, row by row; higher is more anomalous.
+    """The scores of n clips; higher is more anomalous.
 
-    ``p_values`` are about the share of normals that score as high, ``alarms`` whether they are at
-    most the false-alarm rate, ``weights`` (n, G) how strongly each clip belongs to each domain. The
-    most similar normal is a row of the model; a clip is ``far`` where that is farther than
-    any normal is from its most similar other one. ``normal_scores`` (n, members) are a vote's.
+    Attributes
+    ----------
+    scores, p_values, alarms : (n,)
+        A p-value is about the share of normals that score as high. `alarms` is True for an
+        anomalous clip, whose p-value is at most the false-alarm rate.
+    weights : (n, G) float64
+        How strongly each clip belongs to each domain.
+    nearest, nearest_distance : (n,) int, (n,) float64
+        Row of the most similar normal, and its cosine distance.
+    far : (n,) bool
+        Whether that distance is larger than any between a normal and its nearest other one.
+    normal_scores : (n, members) or None
+        The scores of the members of a vote.
     """
 
     scores: Float64s
@@ -76,40 +85,38 @@ class ClipScores:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MachineModel:
-    """One machine's detector, made by `fit` or `load`; immutable.
+    """The detector of one machine, made by `fit` or `load`; immutable.
 
     Attributes
     ----------
     machine, config : str
-        Its name, and how clips are scored, such as ``conf-soft-m0-k1``.
+        The name of the machine, and how clips are scored, such as ``conf-soft-m0-k1``.
     frontend : Frontend or None
-        How recordings become vectors; None for a user's own embeddings.
+        How recordings become embeddings; None for embeddings of your own.
     embeddings : (N, D) float32
-        The normals.
-    domains : tuple of str
-        Sorted names.
-    clip_domains : (N,) int
-        Each normal's index into them.
+        Embeddings of the normals.
+    domains, clip_domains : tuple of str, (N,) int
+        Sorted names of the domains, and the index of each normal's domain.
     clip_names, clip_sha256 : tuple of str
-        Of each normal's recording; a hash is ``""`` where it is not known.
+        Name and SHA-256 of the recording of each normal; an unknown hash is ``""``.
     reference_scores, reference_domains : (n,) float64, (n,) int
         The reference scores and their domains.
     false_alarm_rate : float
-        A clip whose p-value is at most this is anomalous.
+        A clip whose p-value is at most this rate is anomalous.
     reason : str
-        Why this configuration.
+        Why this configuration was chosen.
     provenance : dict
         ``created``, ``daco_version``, the origin, the selection, the updates.
     bands : int or Views
-        Equal parts of each vector, for ``beam`` configurations, or its views.
+        Number of equal bands in each embedding, for ``beam`` configurations, or its views.
     sessions : tuple of str
-        Recording session of each normal, ``""`` where it is not known; () where none is.
+        Recording session of each normal, ``""`` if unknown; empty if none is known.
     new_embeddings, new_domains, new_names
-        Normals that are not in the bank: reference scores come from them where there are any.
+        Normals that are not in the bank; their domains take reference scores from them.
     basis : {domain: dict}
         The origin of the reference scores of each domain: ``kind``, ``clips`` and ``when``.
     ranges : dict, optional
-        Levels between which the normals are.
+        The ranges of sound levels of the normals.
 
     Examples
     --------
@@ -173,28 +180,29 @@ class MachineModel:
 
         Parameters
         ----------
-        X : (N, D), or {name: (N, D)}
-            Embeddings, stored as float32; of several views by name.
+        X : (N, D), or {view: (N, D)}
+            Embeddings of the normals, stored as float32.
         domains : N labels, optional
-            None: one domain, ``"all"``.
+            The domain of each clip; by default one domain, ``"all"``.
         machine : str
+            The name of the machine.
         frontend : Frontend, optional
-            How `X` was made, to score recordings.
+            How `X` was computed. Without it the model scores embeddings, but no recordings.
         clip_names, clip_sha256 : N texts, optional
-            Names, row numbers by default, and SHA-256 of each recording.
+            Name (by default the row number) and SHA-256 of each recording.
         config : str or ScoreConfig
-            ``"auto"`` chooses from the normals alone (:func:`daco.method.choice.choose_config`),
-            ``"recommended"`` is `daco.method.config.RECOMMENDED_CONFIG`.
-        false_alarm_rate : float in (0, 1)
-            The share of normals of each domain that may be flagged.
+            ``"auto"``, the default, is :func:`daco.method.choice.choose_config`, or
+            ``"recommended"`` for several views. ``"recommended"`` is ``"vote"``.
+        false_alarm_rate : float in (0, 1), default=0.1
+            The share of normals of each domain that may be called anomalous.
         provenance : mapping, optional
             Stored with the model; ``created`` overrides the time (``$SOURCE_DATE_EPOCH`` or now).
-        bands : int or Views, optional
-            How vectors are divided, as of :class:`daco.NormalBank`.
-        groups : N labels, optional
-            Recording session of each clip, ``""`` where it is not known.
+        bands : int, Views or {view: int}, optional
+            How embeddings are divided, as in :class:`daco.NormalBank`.
+        groups : N texts, optional
+            Recording session of each clip, ``""`` if unknown.
         ranges : mapping, optional
-            Levels between which the normals are.
+            The ranges of sound levels of the normals.
         """
         from daco.method.choice import choose_config
 
@@ -251,7 +259,7 @@ class MachineModel:
 
     @cached_property
     def bank(self) -> NormalBank:
-        """The engine that scores; built from the embeddings when first needed."""
+        """The bank of the normals, which scores clips; built when first needed."""
         made_with, here = self.provenance.get("scorers", {}), scorers_of(self.config)
         if made_with != here:
             raise ModelError(
@@ -268,20 +276,20 @@ class MachineModel:
 
     @property
     def readout(self) -> str | None:
-        """Readouts of the network whose vectors these are, as the commands write them."""
+        """The readouts that the embeddings come from, as the commands write them."""
         if isinstance(self.bands, Views):
             return "+".join(self.bands.names)
         return None if self.frontend is None else self.frontend.readout
 
     @property
     def domain_sizes(self) -> dict[str, int]:
-        """Normals per domain."""
+        """Number of normals in each domain."""
         counts = np.bincount(self.clip_domains, minlength=len(self.domains))
         return dict(zip(self.domains, counts.tolist(), strict=True))
 
     @cached_property
     def reach(self) -> float:
-        """The largest distance of a normal to its most similar other one."""
+        """The largest distance between a normal and its most similar other normal."""
         return float(self.bank.leave_one_out("raw-k1").max())
 
     @cached_property
@@ -301,7 +309,13 @@ class MachineModel:
         return self.reference.domain_thresholds(self.false_alarm_rate)
 
     def score(self, X: Clips) -> ClipScores:
-        """Judge clips of unknown domain, one row of `X` each."""
+        """Score clips of unknown domain, decide which are anomalous, and return `ClipScores`.
+
+        Parameters
+        ----------
+        X : (n, D), or {view: (n, D)}
+            One embedding per clip, computed as those of the normals.
+        """
         examined = self.bank.examine(X, self.config)
         scores = examined.scores[:, 0]
         p_values = self.reference.p_values(scores, examined.weights)
@@ -317,11 +331,11 @@ class MachineModel:
         )
 
     def expected_rates(self) -> dict[str, tuple[float, float]]:
-        """Estimate the range of false-alarm rates on new recordings, by domain."""
+        """Estimate the lowest and highest false-alarm rate on new recordings, by domain."""
         return expected_rates(self.bank, self.config, self.reference, self.false_alarm_rate)
 
     def cautions(self) -> tuple[str, ...]:
-        """Warn, in a sentence each, about domains with too few reference scores."""
+        """Return a sentence for each domain that has too few reference scores for the rate."""
         return self.reference.cautions(self.false_alarm_rate)
 
     def basis_sentence(self) -> str:
@@ -329,7 +343,7 @@ class MachineModel:
         return basis_in_words(self.basis)
 
     def at_rate(self, rate: float) -> MachineModel:
-        """Return the same detector with another false-alarm rate, without a refit."""
+        """Return the same model with another false-alarm rate, without fitting it again."""
         require_rate(rate)
         return replace(self, false_alarm_rate=float(rate)).with_bank(self.bank)
 
@@ -351,7 +365,7 @@ class MachineModel:
         return model
 
     def save(self, path: Location | str) -> None:
-        """Write the model to one file in one step."""
+        """Write the model to one file, which appears complete or not at all."""
         content = self.to_bytes()
         with atomic_write(parse_location(path)) as temporary:
             temporary.write_bytes(content)

@@ -48,22 +48,22 @@ class Normals:
     Attributes
     ----------
     machine : str
-        With its year where the source has the name of several years.
+        The machine, with the year if the data set has it in several years.
     embeddings : (N, D) float32
     domains, names, sha256s : N texts each
-        A hash is ``""`` where it is not known; there are none where no recording's is.
-    sessions : N texts, or none
-        Which clips were recorded together.
-    qualities : N qualities, or none
-        Rate, length and problems of each recording; None where they are not known.
+        An unknown hash is ``""``; `sha256s` is empty if none is known.
+    sessions : N texts, or empty
+        Clips that were recorded together have the same session.
+    qualities : N qualities, or empty
+        Sample rate, length and problems of each recording; None if they are unknown.
     frontend : Frontend or None
-        How recordings became the embeddings; None where the table does not say.
+        How recordings became the embeddings; None if that is unknown.
     origin : dict
-        The origin, for the model's provenance.
+        Where the clips come from, for the provenance of the model.
     bands : int or Views
         How each embedding is divided.
     levels : (N, Q) float32 or None
-        Of each recording, as of :func:`daco.backbones.levels.sound_levels`.
+        Sound levels of each recording (:func:`daco.backbones.levels.sound_levels`).
     """
 
     machine: str
@@ -82,7 +82,7 @@ class Normals:
         return len(self.embeddings)
 
     def take(self, rows: Sequence[int] | Indices) -> Normals:
-        """Take some of the clips."""
+        """Return the clips of these rows."""
         listed: dict[str, Any] = {
             name: tuple(values[row] for row in rows)
             for name in ("domains", "names", "sha256s", "sessions", "qualities")
@@ -92,7 +92,7 @@ class Normals:
         return replace(self, embeddings=self.embeddings[rows], levels=levels, **listed)
 
     def ranges(self) -> dict[str, Any] | None:
-        """Return the ranges of their levels, if these are known."""
+        """Return the ranges of the sound levels, or None if the levels are unknown."""
         rates = {quality["sample_rate"] for quality in self.qualities if quality is not None}
         return None if self.levels is None else learn_ranges(self.levels, rates)
 

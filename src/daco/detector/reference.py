@@ -42,14 +42,15 @@ class ReferenceScores:
     ----------
     scores : (n,)
     clip_domains : (n,) int
-        Index of each into `domains`; every domain has a score.
+        The domain of each score, an index into `domains`. Every domain has a score.
     domains : tuple
+        Names of the G domains.
     bounded : bool
-        Scores are quantiles, those of ``conf`` configurations.
+        Whether scores are quantiles, as those of ``conf`` configurations.
     kinds : {domain: str}
-        `TRAINING`, `SESSIONS` or `NEW`.
+        The origin of the scores: ``training``, ``sessions`` or ``new``.
     sessions : {domain: int}
-        Recording sessions, where clips are scored without theirs.
+        Number of recording sessions, if each clip was scored without its session.
 
     Examples
     --------
@@ -98,20 +99,26 @@ class ReferenceScores:
 
     @property
     def sizes(self) -> dict[Any, int]:
-        """Reference scores of each domain."""
+        """Number of reference scores in each domain."""
         return {name: len(part) for name, part in zip(self.domains, self._parts, strict=False)}
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
-        """Compute p-values of clips: those of the domains, weighted by how well each fits.
+        """Compute p-values of clips: the mean over domains, weighted by how well each fits.
 
-        A domain's is the conformal ``(1 + references as high) / (n + 1)``, above its largest
-        reference that of an exponential tail. It is drawn toward the p-value of all domains
-        together with the weight of `PRIOR_CLIPS` clips.
+        The p-value of a domain is the conformal ``(1 + references as high) / (n + 1)``; above its
+        largest reference score an exponential tail continues it. It is then drawn towards the
+        p-value of all domains together, with the weight of `PRIOR_CLIPS` clips.
 
         Parameters
         ----------
         scores : (n,)
+            Scores of the clips.
         weights : (n, G)
+            How strongly each clip belongs to each domain; rows sum to 1.
+
+        Returns
+        -------
+        (n,) float64
         """
         by_domain = self._by_domain(np.asarray(scores, np.float64))
         return _mixed(by_domain, np.asarray(weights, np.float64))
@@ -134,12 +141,18 @@ class ReferenceScores:
         return scores, self._by_domain(scores), self._by_domain(np.nextafter(scores, np.inf))
 
     def thresholds(self, weights: ArrayLike, rate: float) -> Float64s:
-        """Compute, for each clip, the score above which its p-value is at most `rate`.
+        """Compute the score above which the p-value of each clip is at most `rate`.
 
         Parameters
         ----------
         weights : (n, G)
+            How strongly each clip belongs to each domain; rows sum to 1.
         rate : float in (0, 1)
+            The false-alarm rate.
+
+        Returns
+        -------
+        (n,) float64
         """
         return np.array([self._threshold(row, rate) for row in np.asarray(weights, np.float64)])
 
@@ -177,7 +190,7 @@ class ReferenceScores:
         return dict(zip(self.domains, floors.tolist(), strict=True))
 
     def cautions(self, rate: float) -> tuple[str, ...]:
-        """Warn, in a sentence each, about domains with too few scores for the rate."""
+        """Return a sentence for each domain that has too few scores for the rate."""
         needed = math.ceil(1 / rate - 1 - 1e-9)
         return tuple(
             f"A false-alarm rate of {rate:g} is below {smallest:.3g}, the smallest that "

@@ -45,17 +45,35 @@ def add_normals(
     Parameters
     ----------
     model : MachineModel
-    X : (k, D), or {name: (k, D)}
+    X : (k, D), or {view: (k, D)}
+        Embeddings of the new normals.
     domain : str
+        Their domain.
     clip_names, clip_sha256, sessions : k texts
-        As of :meth:`MachineModel.fit`.
+        As in :meth:`MachineModel.fit`.
     calibrate : bool
-        The domain's reference scores are those of the new clips: either half of them is scored by
-        the bank with the other half, and both count.
+        Whether the new clips replace the reference scores of the domain: each half of them is
+        scored by the bank with the other half.
     ranges : mapping, optional
-        Levels between which all normals are.
+        The ranges of sound levels of all normals.
     note : mapping, optional
-        Stored with the time and the counts.
+        Stored in the provenance with the time and the counts.
+
+    Returns
+    -------
+    MachineModel
+        A new model; `model` does not change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.model import MachineModel
+    >>> from daco.detector.revision import add_normals
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 16)) + 1
+    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
+    >>> add_normals(model, rng.normal(size=(2, 16)) + 1, "new", ["a.wav", "b.wav"])
+    MachineModel('press', conf-soft-m0-k1: 12 new and 50 old clips, 16-d, rate 0.1)
     """
     new, when = _rows(model, X), timestamp()
     if calibrate and len(new) < 2:
@@ -99,7 +117,12 @@ def remove_normals(
     names : sequence of str
         Names of the normals to remove, as ``daco inspect --normals`` lists them.
     note : mapping, optional
-        Added to the provenance of the model.
+        Stored in the provenance with the time and the counts.
+
+    Returns
+    -------
+    MachineModel
+        A new model; `model` does not change.
 
     Examples
     --------
@@ -143,18 +166,25 @@ def calibrate_with(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """Take reference scores from new normals, which do not enter the bank.
+    """Replace reference scores by those of new normals, which do not enter the bank.
 
     Parameters
     ----------
     model : MachineModel
-    X : (k, D), or {name: (k, D)}
+    X : (k, D), or {view: (k, D)}
+        Embeddings of the new normals.
     domains : k labels, optional
-        None: each clip counts for the domain that it fits best. New clips replace earlier ones
-        of the same domain; the reference scores of other domains stay.
+        The domain of each clip; by default the one that it fits best. New clips replace earlier
+        ones of the same domain; the reference scores of other domains stay.
     clip_names : k texts, optional
+        Names of the recordings; row numbers by default.
     ranges, note : mapping, optional
-        As of `add_normals`.
+        As in `add_normals`.
+
+    Returns
+    -------
+    MachineModel
+        A new model; `model` does not change.
 
     Examples
     --------

@@ -26,8 +26,9 @@ def threshold_for(
 ) -> float:
     """Compute one threshold that is safe in every domain, for score files.
 
-    It is the largest of the domains' thresholds (:class:`daco.detector.reference.ReferenceScores`).
-    Detectors judge each clip by its own weights, which finds more.
+    It is the largest of the thresholds of the domains
+    (:class:`daco.detector.reference.ReferenceScores`). A detector judges each clip by its own
+    domain weights and detects more.
 
     Parameters
     ----------
@@ -38,6 +39,11 @@ def threshold_for(
     clip_domains : array-like of shape (n,)
         The domain of each, as a number or a name.
     rate : float in (0, 1)
+        The false-alarm rate.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -57,16 +63,21 @@ def threshold_for(
 def paper_threshold(config: str | ScoreConfig, own_scores: ArrayLike, rate: float) -> float:
     """Compute the threshold of the paper's coverage table, for comparison only.
 
-    It is the same for all domains: ``1 - rate`` for ``conf`` configurations, for others that
-    quantile of all leave-one-out scores together.
+    It is the same for all domains: ``1 - rate`` for ``conf`` configurations, and the quantile
+    ``1 - rate`` of all leave-one-out scores for others.
 
     Parameters
     ----------
     config : str or ScoreConfig
+        The configuration of the scores.
     own_scores : array-like of shape (N,)
         Leave-one-out scores of the normals.
-    rate : float
-        False-alarm rate, between 0 and 1.
+    rate : float in (0, 1)
+        The false-alarm rate.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -81,12 +92,16 @@ def paper_threshold(config: str | ScoreConfig, own_scores: ArrayLike, rate: floa
 
 
 def supported_rate(clip_domains: Iterable[Any]) -> float:
-    """Compute the smallest rate that the smallest domain supports, 1 / (n + 1).
+    """Compute the smallest false-alarm rate that the smallest domain supports, 1 / (n + 1).
 
     Parameters
     ----------
     clip_domains : sequence of N labels
         The domain of each normal.
+
+    Returns
+    -------
+    float
 
     Examples
     --------

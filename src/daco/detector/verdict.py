@@ -42,38 +42,41 @@ class Verdict:
     Attributes
     ----------
     name, machine : str
+        The recording, and the machine of the model.
     score : float
-        Higher is more anomalous; of several windows the mean of those that `aggregate` takes.
+        Higher is more anomalous. For several windows it is the mean of those that
+        `ScoreOptions.aggregate` selects.
     p_value : float
         About the share of normals that score as high.
     alarm : bool
-        The state is ``anomalous``: the p-value is at most the false-alarm rate, the score above
-        `threshold`, and nothing else is wrong.
+        Whether the state is ``anomalous``: the p-value is at most the false-alarm rate, the score
+        is above `threshold`, and nothing else is wrong.
     threshold : float
-        For a clip with these domain weights.
+        The threshold of a clip with these domain weights.
     domain_weights : dict
-        How strongly it belongs to each domain.
+        How strongly the clip belongs to each domain.
     nearest : str
-        The most similar normal, to compare by ear; of the most anomalous window.
+        The normal that is most similar to the most anomalous window, to compare by ear.
     nearest_distance : float
         Its cosine distance.
     reasons : tuple of str
-        What to know before trusting the score; each begins with a code, a colon, and the figures:
+        What to know before trusting the score. Each reason starts with a code and a colon:
         ``silent``, ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the
         ranges of the normals), ``score`` (it is anomalous as well); ``far`` (from every normal);
         ``vote`` (how many members of a vote call it anomalous, and which families disagree).
     seconds : float or None
-        Length of the recording; None where only its embedding was given.
+        Length of the recording; None if only its embedding was given.
     windows : int
+        Number of windows.
     worst_window : float or None
-        Where the most anomalous window begins, in seconds; None for a single window.
+        Start of the most anomalous window in seconds; None for a single window.
     model_sha256 : str
-        The model that decided.
+        Hash of the model that decided.
     basis : str
         The origin of the reference scores in words.
     state : str
-        ``normal`` or ``anomalous`` by the score, or why it does not decide
-        (:mod:`daco.detector.ranges`): ``off``, ``out of range`` or ``recorder fault``.
+        ``normal`` or ``anomalous`` by the score, or the reason why the score does not decide:
+        ``off``, ``out of range`` or ``recorder fault``.
     """
 
     name: str
@@ -105,24 +108,26 @@ class Verdict:
         return html_table(title, ["", ""], facts.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON, as the command line, the webhook and the service write it."""
+        """Return plain values for JSON, as commands, webhook and service write them."""
         return {**asdict(self), "reasons": list(self.reasons)}
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How long recordings are cut into windows, and the network's weights and device.
+    """How long recordings are divided into windows, and how the network is loaded.
 
     Parameters
     ----------
     window, hop : float, optional
-        Seconds; see :meth:`daco.embedding.frontend.Listener.embed`.
+        Length of the windows, and distance of their starts, in seconds
+        (:meth:`daco.embedding.frontend.Listener.embed`).
     aggregate : {"max", "mean", "top<k>"}
-        Which windows count: the most anomalous one, all, or the k most anomalous. The
-        false-alarm rate is that of one window: of many, ``max`` alarms more often.
+        Which windows count: the most anomalous one, all, or the k most anomalous. The false-alarm
+        rate is that of one window; with many windows ``max`` raises more alarms.
     weights : Path, optional
-        Checkpoint of the network, where it was not downloaded.
+        Checkpoint of the network, if it was not downloaded.
     device : str
+        Where the network computes, such as ``"cpu"`` or ``"cuda"``.
     """
 
     window: float | None = None
@@ -147,12 +152,15 @@ def judge(
     ----------
     model : MachineModel
     listener : Listener
-        Of the model's frontend.
+        A listener of ``model.frontend``.
     source : Path, bytes or binary stream
+        The recording.
     name : str
         The name of the recording in the verdict.
     options : ScoreOptions, optional
+        How a long recording is divided into windows.
     limits : AudioLimits, optional
+        The largest recording to decode.
 
     Returns
     -------
@@ -193,7 +201,34 @@ def verdict_of(
 def judge_embeddings(
     model: MachineModel, X: ArrayLike, names: Sequence[str], levels: Float32s | None = None
 ) -> Iterator[Verdict]:
-    """Judge embeddings of clips, one row each, and their levels if known."""
+    """Judge clips by their embeddings.
+
+    Parameters
+    ----------
+    model : MachineModel
+    X : (n, D)
+        One embedding per clip.
+    names : n texts
+        Names of the clips in the verdicts.
+    levels : (n, Q) float32, optional
+        Sound levels of the clips (:func:`daco.backbones.levels.sound_levels`). With them, the
+        verdict also tells whether the machine is off or out of range.
+
+    Yields
+    ------
+    Verdict
+        One for each clip, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.detector.model import MachineModel
+    >>> from daco.detector.verdict import judge_embeddings
+    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
+    >>> model = MachineModel.fit(X, machine="press", config="raw-k1")
+    >>> [verdict.state for verdict in judge_embeddings(model, [X[0], -X[0]], ["a", "b"])]
+    ['normal', 'anomalous']
+    """
     scored = model.score(X)
     for row, name in enumerate(names):
         own = None if levels is None else levels[row : row + 1]

@@ -33,7 +33,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a worker loads the networks: only names and hashes are sent."""
+    """How a worker loads the networks; only names and hashes are sent to it."""
 
     backbone: str
     weights: str | None = None
@@ -48,22 +48,23 @@ class Recipe:
 class RayEmbedding:
     """An engine of `embed_clips` on a Ray cluster: one worker per CPU, or per GPU.
 
-    On CPUs, PyTorch's last bits depend on its number of threads. A worker has one, or
-    ``$OMP_NUM_THREADS`` and as many CPUs; a local run under the same setting writes the same bytes.
+    On CPUs, the last bits of PyTorch's results depend on its number of threads. A worker has one
+    thread, or ``$OMP_NUM_THREADS`` threads and as many CPUs; a local run with the same setting
+    writes the same bytes.
 
     Parameters
     ----------
     net : Backbone
-        The network, or several, as loaded here, on whichever device.
+        The loaded network, or several, on any device.
     weights : path or None
-        Its checkpoint. A worker without that file searches its own weights folder; in either case
+        The checkpoint. A worker without that file searches its own weights folder; in both cases
         the hash must be that of `net`.
     device : {"cpu", "cuda"}
-        What a worker computes on.
+        Where a worker computes.
     address : str or None
-        See `daco.compute.ray.connection`.
+        The address of the cluster; None uses ``$RAY_ADDRESS``, or starts Ray on this computer.
     threads : int or None
-        Threads that read recordings, per worker.
+        Number of threads in each worker that read recordings.
     """
 
     def __init__(

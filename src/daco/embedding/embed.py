@@ -52,7 +52,19 @@ SHARD_SIZE = 256
 
 @dataclass(frozen=True)
 class EmbedReport:
-    """What a run did: `embedded` clips now, `reused` ones of an earlier run, `skipped` ones."""
+    """The result of `embed_clips`.
+
+    Attributes
+    ----------
+    out : path
+        The table.
+    clips, embedded, reused : int
+        Number of all clips, of those embedded now, and of those from an earlier run.
+    skipped : pairs of str
+        Paths of clips that were left out, with the reasons.
+    seconds : float
+        Duration of the run.
+    """
 
     out: Location
     clips: int
@@ -101,43 +113,48 @@ def embed_clips(
 ) -> EmbedReport:
     """Embed all clips and write the table to `out`, in the order of the clip table.
 
-    Finished shards are kept beside `out` in ``<out>.shards`` until the table is written. The
-    same call after a kill goes on from there. Vectors are made again if the backbone, its
-    weights, device or precision, the readouts, the channel, the version of daco or the
-    recording changed; the batch size and the number of workers may change freely. Shards of a
-    network whose weights have no hash (a state dict in memory) are never reused.
+    Finished shards are kept beside `out` in ``<out>.shards`` until the table is written; the same
+    call after an interruption continues from there. Embeddings are computed again if the backbone,
+    its weights, device or precision, the readouts, the channel, the version of daco or the
+    recording changed. The batch size and the number of workers may change. Shards of a network
+    whose weights have no hash (a state dict in memory) are never reused.
 
     Parameters
     ----------
     table : ClipTable
-        What to embed.
+        The clips to embed.
     net : Backbone
         The frozen network, or several (:class:`daco.backbones.several.Networks`), for which each
-        recording is decoded once. Those of daco are given 16-bit clips as int16, all others
-        float32; the memory of the waveforms is used again for later batches.
-    out : path
-        The Parquet file, here or on a remote file system; replaced in one step when all is done.
+        recording is decoded once. Networks of daco get 16-bit clips as int16, all others get
+        float32. The memory of the waveforms is used again for later batches.
+    out : path or URL
+        The Parquet file, which is replaced when all clips are embedded.
     readouts : sequence of str, optional
-        The first becomes the column ``embedding``, each further one ``embedding.<readout>``;
-        by default the network's own. ``mod+env`` is two.
+        The first becomes the column ``embedding``, each further one ``embedding.<readout>``.
+        By default those of the network; ``mod+env`` stands for two.
     channel : int or str
-        Which channel to hear, or what to make of two microphones: a policy of
+        The channel to embed, or a policy for two microphones:
         :func:`daco.audio.microphones.parse_channel`.
     batch_size : int
-        Clips per forward pass, all of one length; fewer where they are long.
+        Clips per forward pass, all of one length; 32 by default, fewer if they are long.
     workers : int, optional
-        Threads that decode ahead of the network; by default one per core, 6 at most, and 16
-        where the recordings are on a remote file system.
+        Threads that decode recordings; by default one per core, 6 at most, and 16 if the recordings
+        are on a remote file system.
     shard_size : int
-        Clips per shard.
+        Clips per shard; 256 by default.
     on_error : {"fail", "skip"}
-        Whether a clip that cannot be embedded ends the run or is left out and listed.
+        Whether a clip that cannot be embedded ends the run, or is left out and listed.
     progress : callable, optional
-        Called with the clips done so far (reused ones at once) and the clips in all.
+        Called with the number of clips done so far, and of all clips.
     limits : AudioLimits
+        The largest recording to decode.
     engine : Engine, optional
-        Where the shards are made, such as `daco.embedding.cluster.RayEmbedding`; by default
-        here. `net` then only describes the vectors.
+        Where the shards are computed, such as `daco.embedding.cluster.RayEmbedding`; by default
+        in this process. `net` then only describes the embeddings.
+
+    Returns
+    -------
+    EmbedReport
 
     Raises
     ------

@@ -137,21 +137,21 @@ class EmbeddedRecording:
     Attributes
     ----------
     embeddings : (n_windows, D) float32
-        Those of several views are side by side.
+        The embeddings of several views are side by side.
     starts : (n_windows,) float
         Start of each window, in seconds.
     seconds : float
         Length of the recording.
     sample_rate : int
-        Of the recording itself.
+        Sample rate of the recording itself.
     reasons : tuple of str
-        Problems of its sound: ``silent``, ``clipped``, ``short`` or ``long``, each with a colon
-        and the figures after it.
+        Problems of the sound: ``silent``, ``clipped``, ``short`` or ``long``, each followed by a
+        colon and the details.
     peak, rms : float
-        Largest absolute sample, and root mean square around the mean; full scale is 1. Of the
-        near microphone where there are two.
+        Largest absolute sample, and root mean square around the mean, of the near microphone if
+        there are two; full scale is 1.
     levels : (n_windows, Q) float32 or None
-        As of :func:`daco.backbones.levels.sound_levels`.
+        Sound levels (:func:`daco.backbones.levels.sound_levels`).
     """
 
     embeddings: Float32s
@@ -165,24 +165,23 @@ class EmbeddedRecording:
 
 
 class Listener:
-    """Embeds recordings as a model's normals were embedded; loads the network once.
+    """Embeds recordings as the normals of a model were embedded; loads the network once.
 
     Parameters
     ----------
     frontend : Frontend or None
-        Of the model. None, of a model of a user's own embeddings, is a `ModelError`.
+        The frontend of the model. None, of a model of your own embeddings, raises a `ModelError`.
     weights : path, optional
-        The checkpoint, where it was not downloaded.
+        The checkpoint, if it was not downloaded.
     device : str
-        Of the network.
+        Where the network computes, such as ``"cpu"`` or ``"cuda"``.
     net : Backbone, optional
-        The network itself, or all of several, so that the models of many machines share them;
-        else they are loaded.
+        The loaded network or networks, so that the models of many machines can share them.
 
     Raises
     ------
     ModelError
-        The weights or the network are not those the normals were embedded with.
+        The weights or the network are not those with which the normals were embedded.
 
     Examples
     --------
@@ -228,7 +227,7 @@ class Listener:
 
     @property
     def readouts(self) -> tuple[str, ...]:
-        """The views of the model, as the network or networks here call them."""
+        """The views of the model, as the networks here name them."""
         if len(self.net.networks) == 1:
             return tuple(view.readout for view in self.frontend.views)
         return tuple(view_name(self._networks[v.backbone], v.readout) for v in self.frontend.views)
@@ -241,22 +240,23 @@ class Listener:
         hop: float | None = None,
         limits: AudioLimits | None = None,
     ) -> EmbeddedRecording:
-        """Decode and embed one recording.
+        """Decode and embed one recording, and return an `EmbeddedRecording`.
 
         Parameters
         ----------
         source : Path, bytes or binary stream
             The format of bytes and streams is recognised by their content.
         window, hop : float, optional
-            Seconds of each window and from one to the next (by default the window). The last
-            window ends with the recording; a recording shorter than the window is one window.
-            None: the recording as a whole.
+            Length of the windows, and distance of their starts (by default their length), in
+            seconds. The last window ends with the recording; a shorter recording is one window.
+            By default the whole recording is one window.
         limits : AudioLimits, optional
+            The largest recording to decode.
 
         Raises
         ------
         AudioError
-            The recording cannot be used; of bytes and streams no path is named.
+            The recording cannot be used.
         """
         decoder = decoder_of(self.frontend, self.frontend.channel, limits or DEFAULT_LIMITS)
         content = b""
@@ -274,10 +274,10 @@ class Listener:
         window: float | None = None,
         hop: float | None = None,
     ) -> EmbeddedRecording:
-        """Embed samples at the network's sample rate.
+        """Embed samples at the sample rate of the network, and return an `EmbeddedRecording`.
 
-        One channel, shape (n,); near and far microphone, shape (2, n), for a model whose channel
-        policy needs both.
+        `waveform` has one channel, (n,); or near and far microphone, (2, n), if the channel policy
+        of the model needs both.
         """
         if sample_rate != self.frontend.sample_rate:
             raise InputError(

@@ -75,10 +75,22 @@ def salt_of(net: Backbone) -> str:
 
 @dataclass(frozen=True)
 class Frontend:
-    """How recordings become vectors: the network, its readout and what it is given.
+    """How recordings become embeddings.
 
-    ``seconds`` is the usual length of the normals, None where it is not known. ``package`` is the
-    name and version of the package that a network of others comes from.
+    Attributes
+    ----------
+    backbone, readout : str
+        The network and its readout.
+    sample_rate, channel, resampler
+        How recordings are read.
+    precision : str
+        Such as ``"fp32"``.
+    weights_sha256 : str or None
+        Hash of the checkpoint; None without one.
+    seconds : float or None
+        The usual length of the normals; None if unknown.
+    package : str or None
+        Name and version of the package, if the network is not part of daco.
     """
 
     backbone: str
@@ -93,7 +105,7 @@ class Frontend:
 
     @property
     def views(self) -> tuple[Frontend, ...]:
-        """The networks and readouts whose vectors are side by side: this one alone."""
+        """The networks and readouts whose embeddings are side by side: this one alone."""
         return (self,)
 
 

@@ -54,7 +54,7 @@ class Difference:
     """Official score of one system minus that of another on the same machines, in points.
 
     The 95 % interval is that of :func:`daco.evaluation.intervals.machine_jackknife`, None for one
-    machine; the p-value that of :func:`daco.evaluation.statistics.paired_p_value`.
+    machine. The p-value is that of :func:`daco.evaluation.statistics.paired_p_value`.
     """
 
     first: str
@@ -67,7 +67,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Several systems, the best first, its differences to the others, and failures by system."""
+    """Evaluations of several systems, compared with the best.
+
+    Attributes
+    ----------
+    evaluations : tuple of Evaluation
+        The best system first.
+    differences : tuple of Difference
+        The best system minus each other one.
+    failures : {system: tuple of str}
+        Systems that could not be evaluated, with the problems.
+    """
 
     evaluations: tuple[Evaluation, ...]
     differences: tuple[Difference, ...]
@@ -86,15 +96,19 @@ def evaluate_scores(
     Parameters
     ----------
     folder : path
-        Score files, and decision files if there are any, see :mod:`daco.evaluation.scorefiles`.
+        Score files, and decision files if there are any (:mod:`daco.evaluation.scorefiles`).
     truth : path, optional
-        A checkout of the official evaluator. Without it the clips' names must contain label and
-        domain, as those of development sets do.
+        A checkout of the official evaluator. Without it the names of the clips must contain label
+        and domain, as those of development sets do.
     year : int, optional
-        Of the data set. With `truth` it must be the truth's; without, the machines of that
-        year must all be there. By default metrics are of the year that names or folders say.
+        The year of the data set; by default the one that names or folders give. With `truth` it
+        must be the year of the truth. Without, all machines of that year must have score files.
     partial : bool, default=False
-        Evaluate although machines are missing.
+        Whether to evaluate although machines are missing.
+
+    Returns
+    -------
+    Evaluation
 
     Raises
     ------
@@ -128,9 +142,18 @@ def rank_systems(
     year: int | None = None,
     partial: bool = False,
 ) -> Ranking:
-    """Evaluate every folder with score files at or below one, such as ``teams/<team>/<system>``.
+    """Evaluate every folder with score files in or below `folder`, such as ``<team>/<system>``.
 
-    Systems are named by their path. Arguments are those of :func:`evaluate_scores`.
+    Parameters
+    ----------
+    folder : path
+        Systems are named by their path in it.
+    truth, year, partial
+        As in :func:`evaluate_scores`.
+
+    Returns
+    -------
+    Ranking
     """
     folder = Path(folder).expanduser()
     evaluations = []

@@ -58,7 +58,7 @@ def share_interval(count: int, n: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Jackknife:
-    """A difference of official scores, and how far it rests on single machines.
+    """A difference of official scores, and how much it depends on single machines.
 
     ``low`` and ``high`` are ``delta`` -+ t ``se``: a 95 % interval with the quantile of Student's
     t distribution with n - 1 degrees of freedom, for n machines. ``loo_low`` and ``loo_high`` are
@@ -81,10 +81,10 @@ class Jackknife:
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % bootstrap interval around the statistic on the data as they are.
+    """A 95 % bootstrap interval, with the ``estimate`` from the data themselves.
 
-    ``draws`` has the statistic of each draw where it has a value; ``n_undefined`` others were left
-    out, such as the correlation of a constant. Without any draw the ends are nan.
+    ``draws`` has the statistic of each draw for which it is defined. The other ``n_undefined``,
+    such as the correlation of a constant, are left out. Without any draw the ends are nan.
     """
 
     estimate: float
@@ -110,7 +110,11 @@ def machine_jackknife(
         AUC source, AUC target and pAUC of two systems on the same machines in the same
         order; the result is in their unit.
     arithmetic : bool, default=False
-        The score is the arithmetic mean, as in 2020, not the harmonic one.
+        Whether the score is the arithmetic mean, as in 2020, and not the harmonic one.
+
+    Returns
+    -------
+    Jackknife
 
     Examples
     --------
@@ -139,7 +143,7 @@ def machine_jackknife(
 
 
 def score_interval(metrics: ArrayLike, *, arithmetic: bool = False) -> tuple[float, float] | None:
-    """Compute the 95 % interval over machines of an official score (%); None for one.
+    """Compute the 95 % interval of an official score over machines; None for one machine.
 
     The interval is that of `machine_jackknife` on metrics in percent, cut at 0 and 100.
 
@@ -197,7 +201,7 @@ def family_block_bootstrap(
     n_draws: int = 5000,
     seed: int | np.random.Generator = 0,
 ) -> Interval:
-    """Resample whole method families: Spearman's correlation over configurations.
+    """Compute Spearman's correlation over configurations, by resampling whole families.
 
     Configurations of one family are near copies of each other and are drawn together.
 
@@ -206,7 +210,9 @@ def family_block_bootstrap(
     x, y : array-like of shape (n,)
         Predictor and score of each configuration; for a criterion pass ``-criterion``.
     families : array-like of shape (n,)
-        Each configuration's family (:attr:`daco.method.config.ScoreConfig.family`).
+        The family of each configuration (:attr:`daco.method.config.ScoreConfig.family`).
+    n_draws, seed
+        Number of draws, and seed or generator of the random numbers.
 
     Examples
     --------
@@ -241,10 +247,11 @@ def machine_bootstrap(
     n_draws: int = 5000,
     seed: int | np.random.Generator = 0,
 ) -> Interval:
-    """Resample machines: rank correlation of ``-criterion`` and official score.
+    """Compute the rank correlation of ``-criterion`` and official score, by resampling machines.
 
     Dev machines are drawn for the criterion (their mean), evaluation machines independently
     for the official score (harmonic mean over the drawn machines and their quantities).
+    Percentiles are expanded as by Hesterberg for n, the smaller number of machines.
 
     Parameters
     ----------
@@ -253,10 +260,8 @@ def machine_bootstrap(
     metrics : array-like of shape (n_eval_machines, n_configs, n_quantities)
         AUC source, AUC target and pAUC. :func:`daco.method.grid_table.pivot_machines` makes
         both arrays from a per-machine table.
-
-    Notes
-    -----
-    Percentiles are expanded as by Hesterberg for n, the smaller number of machines.
+    n_draws, seed
+        Number of draws, and seed or generator of the random numbers.
 
     Examples
     --------
@@ -295,7 +300,7 @@ def clip_bootstrap(
     n_draws: int = 2000,
     seed: int | np.random.Generator = 0,
 ) -> Interval:
-    """Resample test clips: official score of `first` minus `second`, in percent.
+    """Compute the official score of `first` minus `second` in percent, by resampling test clips.
 
     Clips are drawn with replacement within each machine, label and domain, and the same
     draw is used for both systems.
@@ -305,7 +310,9 @@ def clip_bootstrap(
     first, second : mapping of machine to array-like of shape (n_clips,)
         Anomaly scores of two systems, higher = more anomalous.
     labels, domains : mapping of machine to array-like of shape (n_clips,)
-        1 for an anomaly and 0 for a normal clip; each clip's domain.
+        1 for an anomaly and 0 for a normal clip; the domain of each clip.
+    n_draws, seed
+        Number of draws, and seed or generator of the random numbers.
 
     Examples
     --------

@@ -28,7 +28,7 @@ Quantities = Sequence[str] | None
 
 
 class GridMetrics(NamedTuple):
-    """One row of ``values`` per configuration; ``columns`` are its quantities."""
+    """Metrics of C configurations: ``values`` (C, Q), and ``columns``, the Q names of metrics."""
 
     values: Float64s
     columns: tuple[str, ...]
@@ -36,7 +36,7 @@ class GridMetrics(NamedTuple):
 
 @dataclass(frozen=True)
 class FprCoverage:
-    """The false-positive rate of each domain where ``level`` was asked of one threshold.
+    """The false-positive rate of each domain at the threshold for a nominal rate, ``level``.
 
     ``imbalance`` is the highest minus the lowest rate: ``|FPR_a - FPR_b|`` for two domains.
     """
@@ -85,7 +85,7 @@ def machine_metrics(
     Returns
     -------
     dict of float
-        Shares by name, domains in sorted order.
+        Metrics between 0 and 1 by name, domains in sorted order.
 
     Examples
     --------
@@ -102,10 +102,10 @@ def machine_metrics(
 def grid_metrics(
     score_matrix: ArrayLike, labels: ArrayLike, domains: ArrayLike, quantities: Quantities = None
 ) -> GridMetrics:
-    """Compute `machine_metrics` of many configurations, one per column.
+    """Compute `machine_metrics` for each of C configurations, the columns of `score_matrix`.
 
-    `quantities` are as :func:`quantities_of` gives them: ``auc`` and ``pauc`` are of all clips;
-    beside ``pauc_<domain>`` an ``auc_<domain>`` is of that domain's clips only.
+    `quantities` are as :func:`quantities_of` returns them: ``auc`` and ``pauc`` are of all clips;
+    beside ``pauc_<domain>``, an ``auc_<domain>`` is of the clips of that domain only.
 
     >>> scores = [[0.1, 5], [0.6, 3], [0.4, 3], [0.9, 3]]
     >>> values, columns = grid_metrics(scores, [0, 0, 1, 1], ["a", "b", "b", "a"])
@@ -139,7 +139,7 @@ def grid_metrics(
 
 
 def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
-    """Compute a harmonic mean; values below `EPSILON` count as `EPSILON`."""
+    """Compute a harmonic mean, over all values or along an axis; values are at least 2.2e-16."""
     clamped = np.maximum(finite_array(values, "values", None), EPSILON)
     if clamped.size == 0:
         raise InputError("There is nothing to average. Give the metrics of at least one machine.")
@@ -153,8 +153,8 @@ def official_score(
 
     Parameters
     ----------
-    metrics : {machine: dict}, or dicts
-        As `machine_metrics` returns them, or in percent.
+    metrics : {machine: dict}, or iterable of dicts
+        The metrics of each machine, as `machine_metrics` returns them, or in percent.
 
     Returns
     -------
@@ -189,9 +189,9 @@ def decision_metrics(
 ) -> dict[str, float]:
     """Compute precision, recall and F1 in each domain, on its own clips.
 
-    A decision is 1 for an anomalous clip; labels and domains are those of `machine_metrics`. The
-    metrics are between 0 and 1, and 0/0 counts as 0. Where half of the clips are
-    anomalies, a system that always decides 1 has F1 = 0.667.
+    A decision is 1 for an anomalous clip; labels and domains are as in `machine_metrics`. The
+    metrics are between 0 and 1, and 0/0 counts as 0. If half of the clips are anomalies, a system
+    that always decides 1 has F1 = 0.667.
 
     >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
     {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
@@ -223,10 +223,10 @@ def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Compute `f1_ev` over the thresholds that an estimate from normal clips could hit.
+    """Compute `f1_ev` over the thresholds that an estimate from normal clips could give.
 
-    From 0.2 standard deviations of the normal scores below their mean to as much above the
-    (first) threshold with the best F1; 0 where that interval is empty.
+    They reach from 0.2 standard deviations of the normal scores below their mean to as much above
+    the (first) threshold with the best F1. The result is 0 if that interval is empty.
     """
     scaled, truth = _scaled(scores, labels)
     normals, thresholds = scaled[~truth], np.unique(scaled)
@@ -240,10 +240,10 @@ def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
 def false_positive_rates(
     scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, thresholds: ArrayLike
 ) -> dict[str, Float64s]:
-    """Count, as a share, each domain's normal clips whose score is above each threshold.
+    """Compute the share of normal clips of each domain whose score is above each threshold.
 
     The arguments have one entry per clip, except `thresholds` of shape (T,). The result has T
-    shares for each domain. Only normal clips count, so that there need not be an anomaly.
+    shares for each domain. Only normal clips count, so there need not be an anomaly.
 
     >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
     {'a': array([0.5]), 'b': array([1.])}
@@ -260,10 +260,10 @@ def false_positive_rates(
 
 
 def fpr_coverage(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> list[FprCoverage]:
-    """Compare realised and nominal false-alarm rates at each of `NOMINAL_LEVELS`.
+    """Compare realised and nominal false-alarm rates at 0.1, 0.15, 0.2, 0.3 and 0.5.
 
-    The threshold of a level is ``1 - level``, which is right for quantile-calibrated scores
-    (``conf-*``) and for no others.
+    The threshold of a level is ``1 - level``, which suits quantile-calibrated scores (``conf-*``)
+    and no others.
 
     >>> rows = fpr_coverage([0.2, 0.7, 0.6, 0.9], [0] * 4, ["a", "a", "b", "b"])
     >>> rows[-1].level, rows[-1].rates, rows[-1].imbalance

@@ -16,10 +16,10 @@ from daco.text import name_list
 
 @dataclass(frozen=True)
 class MachineEvaluation:
-    """Metrics of one machine in percent; those of decisions only where there are any.
+    """Metrics of one machine in percent; those of decisions only if there are decision files.
 
-    ``official`` are the metrics that count in the official score, see
-    :func:`daco.evaluation.metrics.quantities_of`.
+    ``official`` has the names of the metrics that count in the official score
+    (:func:`daco.evaluation.metrics.quantities_of`).
     """
 
     machine: str
@@ -31,25 +31,30 @@ class MachineEvaluation:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of a system's score files; all numbers in percent.
+    """The metrics of the score files of a system; all numbers in percent.
 
     Attributes
     ----------
     system, truth : str
-        The folder's name, and where labels and domains came from.
+        The name of the folder, and where labels and domains come from.
+    machines : tuple of MachineEvaluation
+        The metrics of each machine and section.
     official_score : float
-        Harmonic mean of AUC source, AUC target and pAUC over all machines and sections; in 2021
-        of AUC and pAUC of each domain. The arithmetic mean of AUC and pAUC in 2020, over the ids of
-        a machine and then over machines.
+        Harmonic mean of AUC source, AUC target and pAUC over all machines and sections; in 2021,
+        of AUC and pAUC of each domain. In 2020, the arithmetic mean of AUC and pAUC over the ids of
+        a machine, then over machines.
     interval : tuple of float or None
-        95 % interval of the official score over machines, see
-        :func:`daco.evaluation.intervals.score_interval`; None for one machine.
+        95 % interval of the official score over machines
+        (:func:`daco.evaluation.intervals.score_interval`); None for one machine.
     arithmetic_mean, harmonic_mean : mapping
-        Over the machines, of each metric that all of them have.
+        Means over the machines, of each metric that all of them have.
     missing : tuple of str
-        Machines of the truth without a score file. With any, the official score is not comparable.
+        Machines of the truth without a score file. If there are any, the official score cannot be
+        compared with others.
+    notes : tuple of str
+        Remarks in sentences.
     year : int or None
-        Whose metrics these are; None are those from 2022 on.
+        The year whose metrics these are; None for those from 2022 on.
     """
 
     system: str
@@ -77,7 +82,7 @@ class Evaluation:
         return {**asdict(self), "partial": self.partial, "machines": machines}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the metrics of each machine by column."""
+        """Return one dict of columns for each machine and section."""
         return [{"system": self.system, **machine} for machine in self.to_dict()["machines"]]
 
 

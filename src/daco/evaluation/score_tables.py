@@ -45,10 +45,15 @@ _WHAT = ("normals that the system did not train on", "test clips")
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The scores of one system; made by :func:`read_score_table`.
+    """The scores of one system, made by :func:`read_score_table`.
 
-    ``clips`` has one row per clip and the columns of the module's description, all clip columns
-    among them; ``notes`` are sentences about oddities.
+    Attributes
+    ----------
+    path : path
+    clips : DataFrame
+        One row per clip, with all clip columns, ``score`` and any ``weight_<domain>``.
+    notes : tuple of str
+        Sentences about oddities.
     """
 
     path: Path
@@ -62,7 +67,7 @@ class ScoreTable:
         return tuple(dict.fromkeys(keys))
 
     def machine(self, machine: str, section: str = "00") -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the rows of a machine's normals, and those of its test clips."""
+        """Return the rows of the normals of a machine, and those of its test clips."""
         own = self.clips[(self.clips["machine"] == machine) & (self.clips["section"] == section)]
         parts = own[own["split"] == "train"], own[own["split"] == "test"]
         for part, what in zip(parts, _WHAT, strict=True):
@@ -73,13 +78,17 @@ class ScoreTable:
 
 
 def read_score_table(path: Path | str) -> ScoreTable:
-    r"""Read the scores of another system, checked; errors name the file and the row or line.
+    r"""Read and check the scores of another system; errors name the file and the row or line.
 
     Parameters
     ----------
     path : path
         A CSV or Parquet file, or a folder of challenge files, as the module describes. Rows are
         counted from 1, without the header.
+
+    Returns
+    -------
+    ScoreTable
 
     Examples
     --------

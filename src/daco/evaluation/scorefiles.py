@@ -1,8 +1,8 @@
 """Score and decision files of the challenge: ``name.wav,value``, one row per clip, no header.
 
-``anomaly_score_<machine>_section_<n>_test.csv`` holds scores, ``decision_result_...`` a 1 for
-an alarm and a 0 for none. Files of 2020 end in ``_id_<n>.csv``, of 2021 there is one for each
-domain. The baseline's longer names are read too. Errors name file and line.
+``anomaly_score_<machine>_section_<n>_test.csv`` has scores, ``decision_result_...`` a 1 for an
+anomalous clip and a 0 for any other. Files of 2020 end in ``_id_<n>.csv``; 2021 has one file for
+each domain. The longer names of the baseline are read, too. Errors name the file and the line.
 Rows are matched to clips by name: the anonymous one, or that with label and attributes.
 """
 
@@ -48,10 +48,11 @@ _MACHINE = re.compile(r"[^/\\\x00-\x1f]+")
 
 @dataclass(frozen=True, eq=False)
 class ScoreFile:
-    """A file of kind `SCORES` or `DECISIONS`; names are without ``.wav``.
+    """The content of a score or decision file; names of clips are without ``.wav``.
 
-    ``year`` is known where the file's name has the baseline's form or that of 2020 or 2021. The
-    two files of a section of 2021 are one, with the path of the first.
+    ``kind`` is ``anomaly_score`` or ``decision_result``. ``year`` is known if the name of the file
+    has the form of the baseline, of 2020 or of 2021. The two files of a section of 2021 are
+    one, with the path of the first.
     """
 
     path: Path
@@ -122,10 +123,10 @@ def _parse(name: str) -> tuple[str, str, str, int | None, str | None] | None:
 def write_scores(
     folder: Path, machine: str, section: str, names: Sequence[str], scores: ArrayLike
 ) -> Path:
-    """Write a score file; every digit is kept, and the order of the clips.
+    """Write a score file with all digits, in the given order, and return its path.
 
-    Names of 2020 and anonymous ones of 2021 say how that year's files are called. In 2021 there are
-    two, one for each domain; the path is that of the first.
+    The names of the clips decide whether the file is named as in 2020 or 2021. In 2021 there are
+    two files, one for each domain; the path is that of the first.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -144,7 +145,7 @@ def write_scores(
 def write_decisions(
     folder: Path, machine: str, section: str, names: Sequence[str], decisions: ArrayLike
 ) -> Path:
-    """Write a decision file as `write_scores` does; 1 or True is an alarm."""
+    """Write a decision file as `write_scores` does; 1 or True is an anomalous clip."""
     values = np.asarray(decisions)
     _require_clips(machine, names, values)
     if not ((values == 0) | (values == 1)).all():
@@ -156,8 +157,16 @@ def write_decisions(
 def read_score_files(folder: Path | str, problems: list[str] | None = None) -> list[ScoreFile]:
     """Read the score and decision files of a folder, sorted by name; skip other files.
 
-    Problems are appended to `problems`, one sentence each, and the file is left out. Without it,
-    all problems are raised together as a `DataError`.
+    Parameters
+    ----------
+    folder : path
+    problems : list of str, optional
+        Problems are appended to it, one sentence each, and the files that have them are left out.
+        Without it, all problems are raised together as a `DataError`.
+
+    Returns
+    -------
+    list of ScoreFile
     """
     folder = Path(folder)
     wrong: list[str] = []

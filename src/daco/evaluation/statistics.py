@@ -29,12 +29,12 @@ _DRAWN = 9_999  # orderings or exchanges, where there are too many to count them
 
 @dataclass(frozen=True)
 class PartialCorrelation:
-    """Spearman correlation of two residuals, after covariates were regressed out; two-sided p.
+    """Spearman correlation of the residuals after a regression on covariates; two-sided p-values.
 
     ``p_permutation`` permutes the residuals of `y` (Freedman and Lane): all orderings of up to 8
-    values, else 9,999. ``p_value`` is the paper's, of a t distribution with ``n - 2`` degrees of
-    freedom, which ignores the covariates; it is at least ``2 / n!``. ``p_value_adjusted`` has
-    ``n - 2 - n_covariates`` degrees of freedom, and is nan when none are left.
+    values, else 9,999. ``p_value`` is that of the paper, of a t distribution with ``n - 2`` degrees
+    of freedom, which ignores the covariates; it is at least ``2 / n!``. ``p_value_adjusted`` has
+    ``n - 2 - n_covariates`` degrees of freedom, and is nan if none are left.
     """
 
     rho: float
@@ -101,6 +101,10 @@ def partial_spearman(
         paper's are ``[np.log1p(m), family]`` on a whole grid and ``[np.log1p(m), assignment,
         k as strings]`` on the conformal configurations.
 
+    Returns
+    -------
+    PartialCorrelation
+
     Examples
     --------
     >>> from daco.evaluation.statistics import partial_spearman
@@ -135,15 +139,18 @@ def family_mean_permutation(
     x, y : array-like of shape (n,)
         Predictor and score of each configuration; for a criterion pass ``-criterion``.
     families : array-like of shape (n,)
-        Each configuration's family (:attr:`daco.method.config.ScoreConfig.family`).
+        The family of each configuration (:attr:`daco.method.config.ScoreConfig.family`).
     n_permutations : int
-        Draw this many orderings, or count all of them where there are no more than that (up to
-        8 families by default).
+        Number of orderings to draw. All are counted if there are no more than that (up to 8
+        families by default).
+    seed : int or Generator
 
-    Notes
-    -----
-    One-sided: orderings that correlate at least as much; two-sided: at least as much in
-    absolute value. Drawn p-values count the observed ordering itself, so none is 0.
+    Returns
+    -------
+    PermutationTest
+        The one-sided p-value counts orderings that correlate at least as much, the two-sided one
+        those that do so in absolute value. Drawn p-values count the observed ordering itself, so
+        none is 0.
 
     Examples
     --------
@@ -177,12 +184,22 @@ def family_mean_permutation(
 
 
 def paired_p_value(first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False) -> float:
-    """Compute the two-sided p-value of a difference on the same machines.
+    """Compute the two-sided p-value of a difference of official scores on the same machines.
 
     The two systems change places on each machine: all 2^n exchanges are counted for up to 13
-    machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``. The arguments
-    are those of :func:`daco.evaluation.intervals.machine_jackknife`.
+    machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``.
 
+    Parameters
+    ----------
+    first, second, arithmetic
+        As in :func:`daco.evaluation.intervals.machine_jackknife`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
     >>> paired_p_value([[70, 60, 55]] * 5, [[60, 50, 45]] * 5)
     0.0625
     """

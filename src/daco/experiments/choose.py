@@ -107,24 +107,24 @@ def study_choice(
     n_splits: int = CHOICE_SPLITS,
     vote: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Choose a configuration, state the reason, and compare it with the picks of other rules.
+    """Choose a configuration, state the reason, and compare it with the choices of other rules.
 
     Parameters
     ----------
     grid, per_machine : DataFrame
         The tables of a run.
     scores : sequence of MachineScores, optional
-        Adds intervals over test clips, and the domain sizes for the criterion's floor.
+        Adds intervals over test clips, and the sizes of the domains for the noise of the criterion.
     veto : StudyVeto, optional
         The label-free veto of the same grid.
     guard : {"dev", "faults", "both"}
-        Which veto the choice obeys; the result of the other one is reported all the same.
+        The veto that the choice obeys; the result of the other one is reported as well.
     floor : mapping, optional
-        Of :func:`daco.method.floor.study_floor`, where there are no `scores`.
+        The result of :func:`daco.method.floor.study_floor`, if there are no `scores`.
     seed : int
-        Of simulations and bootstraps.
+        Seed of simulations and bootstraps.
     n_splits : int
-        That the criterion was computed with.
+        Number of splits with which the criterion was computed; 200 by default.
     vote : mapping, optional
         ``dev_omega`` and ``eval_omega`` of a vote, for its row among the rules.
 
@@ -132,10 +132,10 @@ def study_choice(
     -------
     dict
         The content of ``selection.json``: ``chosen``, ``rows`` (every rule), ``deltas`` (the
-        chosen one against the others), ``per_machine_blind``, ``guard``, ``veto`` (by dev
-        scores), ``label_free_veto``, ``warnings`` (a veto that the choice did not obey excludes
-        it), ``floor`` and ``within_noise``: configurations whose criterion differs from the
-        chosen one's by at most ``floor["sd_of_mean_reused_clips"]``.
+        chosen one minus the others), ``per_machine_blind``, ``guard``, ``veto`` (by dev scores),
+        ``label_free_veto``, ``warnings`` (if a veto that the choice did not obey excludes it),
+        ``floor`` and ``within_noise``: configurations whose criterion differs from that of the
+        chosen one by at most ``floor["sd_of_mean_reused_clips"]``.
 
     Examples
     --------

@@ -81,13 +81,24 @@ INTERVAL = "  over families, 95 %"
 class Comparison:
     """Several runs in tidy tables; scores in percent.
 
-    ``selection`` is the table to read: a row per rule, a column of texts per run; the last rows
-    are rank correlations, marked ``n.s.`` where the interval over families holds zero. ``rules``
-    has the same as numbers. ``correlations`` have intervals over families, a two-sided p-value,
-    and the partial correlation given strength and family. ``deltas`` are what the run chose minus
-    another pick, by a jackknife over machines with quantiles of Student's t. ``means`` are over
-    the runs that have the rule, also of two configurations ``in_hindsight``. ``notes`` say what
-    the runs do not share, and which have too few machines to establish a difference.
+    Attributes
+    ----------
+    selection : DataFrame
+        The table to read: a row for each rule and a column of texts for each run. The last rows are
+        rank correlations, marked ``n.s.`` if the interval over families contains zero.
+    rules : DataFrame
+        The same as numbers.
+    correlations : DataFrame
+        Rank correlations with intervals over families, two-sided p-values, and the partial
+        correlation given strength and family.
+    deltas : DataFrame
+        The choice of the run minus that of another rule, with the interval of a jackknife over
+        machines.
+    means : DataFrame
+        Means over the runs that have the rule, and over those of two configurations
+        ``in_hindsight``.
+    notes : tuple of str
+        What the runs do not share, and which have too few machines to establish a difference.
     """
 
     selection: pd.DataFrame
@@ -123,12 +134,16 @@ class Comparison:
 
 
 def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
-    """Set finished studies side by side.
+    """Compare finished studies.
 
     Parameters
     ----------
     runs : mapping of name to StudyResult
         In the order of the columns.
+
+    Returns
+    -------
+    Comparison
 
     Examples
     --------

@@ -39,15 +39,29 @@ ALL_MACHINES = "all machines"
 
 @dataclass(frozen=True)
 class LabelFreeChoice:
-    """The choice for one machine, or for all of them together.
+    """The choice for one machine, or for all of them together; unknown values are None or empty.
 
-    ``domains`` are the training clips of each domain (of all machines, their number). ``pick`` is
-    the candidate of smallest ``criterion`` that the veto leaves, ``use`` what to use and
-    ``advice`` why: the default where it is as good within the noise. ``floor`` is the criterion
-    when the domains do not differ, with its sd; ``criteria`` are those of all candidates, and
-    ``within_noise`` are other candidates that cannot be told from the pick. ``pseudo_scores`` say
-    how well every candidate detects pseudo-anomalies, in percent; ``cut`` are the candidates that
-    the label-free veto excludes, and why. What is not known is None or empty.
+    Attributes
+    ----------
+    machine : str
+    domains : {str: int}
+        Number of training clips in each domain, of this machine or of all.
+    use, advice : str
+        The configuration to use, and why: the default if it is as good within the noise.
+    pick : str
+        The candidate with the smallest criterion that the veto leaves.
+    criterion, default_criterion : float or None
+        The criterion of `pick`, and of the default.
+    floor : Floor or None
+        Mean and sd of the criterion if the domains do not differ.
+    criteria : {str: float}
+        The criterion of every candidate.
+    within_noise : tuple of str
+        Other candidates that cannot be distinguished from `pick`.
+    pseudo_scores : {str: float}
+        How well each candidate detects pseudo-anomalies, in percent.
+    cut : {str: str}
+        Candidates that the label-free veto excludes, with the reasons.
     """
 
     machine: str
@@ -66,10 +80,22 @@ class LabelFreeChoice:
 
 @dataclass(frozen=True)
 class LabelFreeSelection:
-    """A choice per machine, and one for all of them.
+    """A choice for each machine, and one for all of them.
 
-    ``common`` is None when no machine has a criterion; ``vetoed`` is None without a dev grid;
-    ``basis`` says what the label-free veto rests on, None where there is no veto.
+    Attributes
+    ----------
+    machines : tuple of LabelFreeChoice
+    common : LabelFreeChoice or None
+        The choice for all machines; None if no machine has a criterion.
+    candidates : tuple of str
+    vetoed : tuple of str or None
+        Candidates that the dev grid excludes; None without a dev grid.
+    seed, n_splits : int
+        Seed and number (200 by default) of the splits of the criterion.
+    notes : tuple of str
+        Remarks in sentences.
+    basis : str or None
+        The kind of pseudo-anomalies of the label-free veto; None without a veto.
     """
 
     machines: tuple[LabelFreeChoice, ...]
@@ -100,28 +126,32 @@ def select_label_free(
     device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> LabelFreeSelection:
-    """Choose a configuration for each machine, and one for all of them.
+    """Choose a configuration for each machine, and one for all of them, without labels.
 
     Parameters
     ----------
     table : EmbeddingTable or StoredTable
-        Only clips of split ``train`` are read: their vectors, machines, domains and sessions.
+        Only clips of split ``train`` are used: their embeddings, machines, domains and sessions.
     candidates : iterable of str or ScoreConfig, optional
         In tie-breaking order; :func:`daco.method.config.blind_pool` by default.
     dev_grid : DataFrame, optional
         ``config`` and ``dev_omega`` of labelled machines: candidates in the bottom decile of
         that grid, or not in it at all, are left out first.
     readout : str, optional
-        Which vectors of the table; by default its first.
+        The readout of the table to use; by default its first.
     seed, n_splits : int
-        Of the criterion.
+        Seed and number of the splits of the criterion.
     workers : int, optional
         Processes; by default one per core, and this one alone for fewer than 40 machines. With
-        Ray, tasks at once at most.
+        Ray, the most tasks at a time.
     engine, address, device : str
-        As of :func:`daco.experiments.run.study`. The choice is the same.
+        As in :func:`daco.experiments.run.study`. The choice is the same.
     progress : callable, optional
-        Called with the machines done and their number.
+        Called with the number of machines done, and of all machines.
+
+    Returns
+    -------
+    LabelFreeSelection
 
     Examples
     --------

@@ -46,16 +46,20 @@ _WHAT = "daco preregistration"
 def freeze(
     run: Path | str, *, created: str | None = None, beside: Path | str | None = None
 ) -> dict[str, Any]:
-    """Make the preregistration of a run, the contents of ``prereg.json``.
+    """Return the preregistration of a run, the content of ``prereg.json``.
 
     Parameters
     ----------
     run : path
-        A run's folder. The document states whether its evaluation scores were known.
+        The folder of the run. The document states whether its evaluation scores were known.
     created : str, optional
-        Date, or date and time (UTC), in ISO form; left out, ``SOURCE_DATE_EPOCH`` or now.
+        Date, or date and time (UTC), in ISO form; by default ``$SOURCE_DATE_EPOCH`` or now.
     beside : path, optional
         The folder of the document, for the relative path to `run`.
+
+    Returns
+    -------
+    dict
 
     Raises
     ------
@@ -150,7 +154,7 @@ def document_hash(document: Mapping[str, Any]) -> str:
 
 
 def read_preregistration(path: Path | str) -> dict[str, Any]:
-    """Read a preregistration; :func:`is_intact` checks its hash."""
+    """Read a preregistration from a file; :func:`is_intact` checks its hash."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -165,7 +169,7 @@ def read_preregistration(path: Path | str) -> dict[str, Any]:
 
 
 def is_intact(document: Mapping[str, Any]) -> bool:
-    """Tell whether the document is as it was frozen."""
+    """Check that the content of a preregistration has the hash that it states."""
     return document.get("sha256") == document_hash(document)
 
 

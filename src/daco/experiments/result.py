@@ -26,12 +26,15 @@ class ReportPath(type(Path())):  # type: ignore[misc]
 class StudyResult(StudyTables):
     """The tables, figures and report of a study, made by :func:`daco.study`.
 
+    ``StudyResult.read(folder)`` reads a finished run. The attributes that are not listed here are
+    those of :class:`daco.experiments.study_tables.StudyTables`.
+
     Attributes
     ----------
     grid, per_machine : DataFrame
         Results by configuration, and by machine and configuration.
     selection : dict
-        The chosen configuration, and the pick of every rule. `StudyTables` has all tables.
+        The chosen configuration, and the choice of every rule.
 
     Examples
     --------
@@ -61,7 +64,7 @@ class StudyResult(StudyTables):
         return html_table(f"{chosen['config']}: {chosen['reason']}", headings, rows)
 
     def report(self, folder: Path | str | None = None) -> Path:
-        """Write the report with its figures and tables; a notebook shows its page.
+        """Write the report with its figures and tables, and return the path of its page.
 
         Parameters
         ----------

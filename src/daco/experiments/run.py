@@ -82,57 +82,54 @@ def study(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> StudyResult:
-    """Run a grid of configurations over all machines, and everything the paper derives from it.
+    """Evaluate a grid of configurations on all machines, choose one, and analyse the result.
 
     Parameters
     ----------
     dev : EmbeddingTable or path
-        Machines with labelled test clips. Their labels veto broken configurations.
+        Machines with labelled test clips. Their labels are used by the veto.
     eval : EmbeddingTable or path, optional
-        The machines that count. Labels, where known, enter metrics only, never a choice.
+        The evaluation machines. Known labels are used for metrics only, never for a choice.
     truth : path, optional
         A checkout of the official evaluator, for evaluation clips without labels.
     baselines : path or iterable of paths
-        Folders of score files of other systems in the challenge's format, one folder per system
-        or a folder of such folders. They are shown in E1 and take part in no choice.
+        Score files of other systems in the format of the challenge: one folder per system, or a
+        folder of such folders. The report compares them; they take part in no choice.
     grid : "51", "45", "9", "frontier", a file, or configurations and detectors
-        ``"frontier"`` has band-wise configurations where the readout has bands. A detector of
+        ``"frontier"`` has band-wise configurations if the readout has bands. A detector of
         scikit-learn or PyOD, with a label as ``{label: detector}``, adds its calibrations
         ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on, and takes part in the vote;
-        installed ones are found by their names. They are fitted six times in every split: ask for
-        fewer, such as ``n_splits=10``.
+        installed ones are found by their names. Each split fits a detector six times: use fewer
+        splits, such as ``n_splits=10``.
     systems : {label: path}, optional
-        Tables of other systems' scores of all normals and test clips, as
-        :func:`daco.evaluation.score_tables.read_score_table` reads them: candidates
-        ``ext-<label>`` like those of detectors. The label-free veto does not judge them.
+        Tables with the scores of other systems for all normals and test clips, as
+        :func:`daco.evaluation.score_tables.read_score_table` reads them. They become candidates
+        ``ext-<label>``, as detectors do. The label-free veto does not judge them.
     faults : table or path, or several
-        Injected into normals of the machines, as ``daco inject`` writes them, for the label-free
-        veto. Without them it rests on pseudo-anomalies made in the embedding space.
+        Faults injected into normals of the machines, as ``daco inject`` writes them, for the
+        label-free veto. Without them it uses pseudo-anomalies made in the embedding space.
     veto : {"dev", "faults", "both"}
-        What guards the choice: dev scores (the paper's Algorithm 1), the label-free veto, or
-        both. The other one is computed and reported all the same.
+        What excludes configurations: dev scores (the paper's Algorithm 1), the label-free veto, or
+        both. The report shows both in any case.
     readout : str, optional
-        Which vectors of the tables; by default their first.
+        The readout of the tables to use; by default their first.
     out : path, optional
-        A folder for the results; an interrupted study goes on from what it finds there.
+        A folder for the results. An interrupted study continues from what it finds there.
     seed, n_splits : int
-        Of the criterion.
-    false_alarm_rate : float
-        What thresholds aim at.
+        Seed and number (200 by default) of the splits of the criterion.
+    false_alarm_rate : float in (0, 1), default=0.1
+        The rate for which thresholds are computed.
     workers : int, optional
-        Processes; by default one per core. With Ray, tasks at once at most.
+        Processes; by default one per core. With Ray, the most tasks at a time.
     engine : {"local", "ray"}
-        Where machines are worked on: processes here, or tasks of a Ray cluster. The results are
-        the same.
+        Where the work is done: processes here, or tasks of a Ray cluster. The results are the same.
     address : str, optional
-        Of the Ray cluster: ``auto``, ``host:6379`` or ``ray://host:10001``; by default Ray is
-        started on this computer.
+        The address of the Ray cluster, as in :func:`daco.compute.ray.ray_pool`.
     device : str
-        ``"cpu"``, or a torch device such as ``"cuda"``: scores and criteria are then computed
-        there for many machines at once (:mod:`daco.method.machines`), equal to rounding. It goes
-        with the engine ``local``.
+        ``"cpu"``, or a torch device such as ``"cuda"``, which computes scores and criteria of many
+        machines at once. Results agree up to rounding. It needs the engine ``local``.
     progress : callable, optional
-        Called with a stage, the machines done, and their number.
+        Called with the stage, the number of machines done, and the number of all machines.
 
     Returns
     -------

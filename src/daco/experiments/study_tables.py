@@ -54,7 +54,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class MachineScores:
-    """Every configuration's scores of one machine's clips; arrays as in the ``.npz`` file.
+    """Scores of the clips of one machine by all configurations, as in its ``.npz`` file.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class MachineScores:
         ``"dev"`` or ``"eval"``.
     machine, section : str
     title : str
-        The machine's name in tables: with its section where it has several.
+        The name of the machine in tables, with its section if it has several.
     configs : tuple of str
         The columns of ``scores`` and ``own``: those of the grid, and the vote.
     names : (n_test,) str
@@ -70,8 +70,9 @@ class MachineScores:
     labels : (n_test,) int
         1 anomaly, 0 normal, -1 unknown.
     domains : (n_test,) str
-        The true domains, ``""`` where unknown.
+        The true domains, ``""`` if unknown.
     scores : (n_test, C) float64
+        Scores of the test clips.
     own_domains : (N,) str
         Domains of the training normals.
     own : (N, C) float64
@@ -110,11 +111,11 @@ class MachineScores:
         )
 
     def of(self, config: str) -> Float64s:
-        """Return the scores of the test clips under one configuration."""
+        """Return the scores of the test clips by one configuration, (n_test,)."""
         return self.scores[:, self._column(config)]
 
     def own_of(self, config: str) -> Float64s:
-        """Return the leave-one-out scores of the training normals under one configuration."""
+        """Return the leave-one-out scores of the training normals by one configuration, (N,)."""
         return self.own[:, self._column(config)]
 
     def _column(self, config: str) -> int:
@@ -155,7 +156,7 @@ def _no_table() -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StudyTables:
-    """The tables and documents of a study: what its report and figures read.
+    """The tables and documents of a study, which its report and figures use.
 
     Attributes
     ----------
@@ -167,16 +168,16 @@ class StudyTables:
         ``auc, pauc`` for one domain), ``balance_ks, uniform_ks, separability``; metrics are nan
         for machines without labels.
     baselines, frontier, diagnostics, coverage, balances, stability, cost : DataFrame
-        Experiments E1, E2, E3 and E6; empty when they were not run.
+        The analyses of the paper, as in the files of a run; empty if they were not computed.
     selection, stats, provenance : dict
-        The contents of the JSON files.
+        The content of ``selection.json``, ``stats.json`` and ``run.json``.
     folder : Path or None
-        Of the run.
+        The folder of the run.
     machines : sequence of MachineScores or None
-        Scores of all clips; None: read from the folder when asked for.
+        Scores of all clips; None if they are to be read from the folder.
     viability : DataFrame
-        ``split, machine, config, basis, pseudo_score`` and the values of which that is the mean,
-        in percent: the evidence of the label-free veto. Empty when it was not computed.
+        ``split, machine, config, basis, pseudo_score`` and the metrics of which that is the mean,
+        in percent: the evidence of the label-free veto. Empty if it was not computed.
     """
 
     grid: pd.DataFrame
@@ -199,7 +200,7 @@ class StudyTables:
     def read(cls, folder: Path | str) -> Self:
         """Read the study in the folder of a run.
 
-        Nothing is chosen here: without ``selection.json`` the result has no choice.
+        Without ``selection.json`` the result has no choice.
         """
         folder = Path(folder)
         for file in REQUIRED_TABLES.values():
@@ -234,7 +235,7 @@ class StudyTables:
 
     @property
     def missing(self) -> list[str]:
-        """What could not be computed and why, one sentence each."""
+        """Sentences about what could not be computed, and why."""
         return list(self.provenance.get("missing", []))
 
     def machine_scores(
@@ -242,8 +243,8 @@ class StudyTables:
     ) -> Sequence[MachineScores]:
         """Return the scores of all machines, in the order of the tables; may be empty.
 
-        Scores in a folder are read on access, again each time. ``keys`` are the splits and titles
-        of some machines, to have only those.
+        Scores in a folder are read on each access. ``keys``, pairs of split and title, select
+        some of the machines.
         """
         if self.machines is not None:
             if keys is None:

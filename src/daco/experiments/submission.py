@@ -44,9 +44,16 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date a zip can have
 class Submission:
     """A package that has been checked.
 
-    ``systems`` are the numbers of clips of each machine, by the label of the system. ``year`` is
-    the year whose evaluation machines these are, or None; ``notes`` are what to look at before it
-    is sent.
+    Attributes
+    ----------
+    path : Path
+        The zip file.
+    systems : {label: {machine: int}}
+        Number of clips of each machine, by the label of the system.
+    year : int or None
+        The year whose evaluation machines these are; None if unknown.
+    notes : tuple of str
+        What to look at before you send it.
     """
 
     path: Path
@@ -95,24 +102,29 @@ def write_submission(
     report: Path | None = None,
     false_alarm_rate: float | None = None,
 ) -> Submission:
-    """Write the package of a run's evaluation machines, and check it by reading it back.
+    """Write the package for the evaluation machines of a run, and check it by reading it back.
 
     Parameters
     ----------
     run : StudyTables
-        With the scores of its machines.
+        A study with the scores of its machines.
     label : str
         ``<LastName>_<Institute>_task2_<1-4>``.
     out : path
         The zip file.
     config : str, optional
-        Left out, the one that the run chose. ``vote`` and ``recommended`` need not be in its grid.
+        By default the configuration that the run chose. ``vote`` and ``recommended`` need not be in
+        its grid.
     authors : sequence of Author
-        For the meta file; see :func:`read_authors`.
+        Authors for the meta file, as :func:`daco.experiments.metafile.read_authors` returns them.
     report : path, optional
         The technical report (PDF).
     false_alarm_rate : float, optional
-        What the decisions aim at; left out, the run's.
+        The rate for which decisions are made; by default that of the run.
+
+    Returns
+    -------
+    Submission
     """
     require_label(label)
     out = Path(out)
@@ -159,7 +171,17 @@ def chosen_config(run: StudyTables) -> str:
 
 
 def validate_submission(path: Path | str) -> Submission:
-    """Check names, labels, clips and values of a package; a DataError lists all problems."""
+    """Check names, labels, clips and values of a package; a `DataError` lists all problems.
+
+    Parameters
+    ----------
+    path : path
+        The zip file.
+
+    Returns
+    -------
+    Submission
+    """
     path = Path(path)
     problems: list[str] = []
     folders: dict[str, dict[str, bytes]] = defaultdict(dict)

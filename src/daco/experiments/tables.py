@@ -47,9 +47,6 @@ def to_markdown(
 ) -> str:
     """Format a Markdown table; numbers are right-aligned.
 
-    ``titles`` are headings of columns that should not be headed by their own name, ``formats``
-    format specifications of Python, such as ``"+.2f"``, by column.
-
     Parameters
     ----------
     frame : DataFrame, or dict of lists by column
@@ -57,6 +54,10 @@ def to_markdown(
         Headings that differ from the names of the columns.
     formats : dict of str, optional
         Format specifications of Python by column, such as ``"+.2f"``.
+
+    Returns
+    -------
+    str
 
     Examples
     --------

@@ -35,7 +35,7 @@ _SAME = 1e-6  # percent, or of a criterion: other machines add in another order
 
 @dataclass(frozen=True)
 class Check:
-    """One checked item: ``ok``, ``changed`` or ``unknown``."""
+    """One checked item; ``status`` is ``ok``, ``changed`` or ``unknown``."""
 
     what: str
     status: str
@@ -46,9 +46,17 @@ class Check:
 class Verification:
     """The result of :func:`verify`.
 
-    ``config`` is the frozen configuration, ``evaluation_known`` whether evaluation scores were
-    known when it was frozen. ``scores`` have ``pick``, ``config`` and ``eval_omega`` (percent) on
-    the later run, ``deltas`` the frozen pick less the others, with intervals over machines.
+    Attributes
+    ----------
+    config, created, sha256 : str
+        The frozen configuration, the time, and the hash of the document.
+    evaluation_known : bool
+        Whether evaluation scores were known when it was frozen.
+    checks : tuple of Check
+    scores : tuple of dict
+        ``pick``, ``config`` and ``eval_omega`` (percent) on the later run.
+    deltas : tuple of dict
+        The frozen configuration minus the others, with intervals over machines.
     """
 
     config: str
@@ -77,11 +85,15 @@ def verify(
     Parameters
     ----------
     document : path
-        ``prereg.json``. When it was edited, nothing else in it is looked at.
+        ``prereg.json``. If it was edited, nothing else in it is checked.
     frozen : path, optional
-        The frozen run's folder; left out, where it was, if it is still there.
+        The folder of the frozen run; by default where it was, if it is still there.
     run : path, optional
-        A later run, with evaluation labels, to score the frozen pick on.
+        A later run, with evaluation labels, to score the frozen configuration on.
+
+    Returns
+    -------
+    Verification
 
     Raises
     ------

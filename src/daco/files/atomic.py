@@ -28,12 +28,22 @@ _HINTS = {
 
 @contextlib.contextmanager
 def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Path]:
-    """Give a temporary path, which becomes `path` in one step when the block ends.
+    """Yield a temporary path, which replaces `path` when the block ends.
 
-    Until then an older file stays as it is. The temporary one is in `folder`, on the same file
-    system, by default that of `path`; of a remote file it is local. A file that cannot be written
-    raises a `DataError` that names it and the reason. `path` is a `pathlib.Path` or a remote path
-    (:func:`daco.files.remote.parse_location`), not a string.
+    Until then an older file stays as it is. A file that cannot be written raises a `DataError` that
+    names it and the reason.
+
+    Parameters
+    ----------
+    path : pathlib.Path or RemotePath
+        The file, as :func:`daco.files.remote.parse_location` returns it; not a string.
+    folder : pathlib.Path, optional
+        The folder of the temporary file, on the same file system; by default that of `path`, or a
+        local one for a remote file.
+
+    Yields
+    ------
+    pathlib.Path
     """
     if not isinstance(path, Path):
         try:

@@ -50,7 +50,7 @@ class HostUnreachableError(DownloadError):
 
 @dataclass(frozen=True)
 class Fetched:
-    """A verified file; ``status`` is present, fetched, resumed or installed."""
+    """A verified file; ``status`` is ``present``, ``fetched``, ``resumed`` or ``installed``."""
 
     path: Path
     size: int
@@ -61,7 +61,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class WeightSource:
-    """One published checkpoint. ``urls`` are tried in order; ``size`` is in bytes."""
+    """A published checkpoint; ``urls`` are tried in order, and ``size`` is in bytes."""
 
     name: str
     file_name: str
@@ -77,12 +77,12 @@ class WeightSource:
 
     @property
     def path(self) -> Path:
-        """Where it is stored."""
+        """Where the checkpoint is stored."""
         return weights_dir() / self.name / self.file_name
 
 
 def weights_dir() -> Path:
-    """Return the folder of checkpoints: ``$DACO_WEIGHTS_DIR``, or in the user's cache."""
+    """Return the folder of checkpoints: ``$DACO_WEIGHTS_DIR``, or a folder in the user's cache."""
     chosen = os.environ.get(WEIGHTS_DIR_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
@@ -92,9 +92,24 @@ def weights_dir() -> Path:
 
 
 def download_weights(source: WeightSource, progress: Progress | None = None) -> Fetched:
-    """Fetch a checkpoint into ``<weights folder>/<name>/``, unless it is there.
+    """Download a checkpoint into ``<weights folder>/<name>/``, unless it is there.
 
     A file directly in the weights folder, as in a mirror filled by hand, counts as well.
+
+    Parameters
+    ----------
+    source : WeightSource
+    progress : callable, optional
+        Called with the bytes so far and, if known, the bytes in all.
+
+    Returns
+    -------
+    Fetched
+
+    Raises
+    ------
+    DownloadError
+        The download failed; the same call continues it.
     """
     by_hand = weights_dir() / source.file_name
     if not source.path.exists() and _has_checksum(by_hand, source.checksum):

@@ -10,7 +10,16 @@ from daco.files.remote import Location
 
 
 def sha256_of_file(path: Location) -> str:
-    """Compute the SHA-256 of a local or remote file, in hexadecimal."""
+    """Compute the SHA-256 of a local or remote file, in hexadecimal.
+
+    Parameters
+    ----------
+    path : pathlib.Path or RemotePath
+
+    Returns
+    -------
+    str
+    """
     file: Any
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

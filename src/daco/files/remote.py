@@ -34,12 +34,12 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)  # one letter 
 
 
 def parse_location(given: str | os.PathLike[str] | Location) -> Location:
-    """Turn a text into a local path, or a URL into a remote one.
+    """Turn a path into a local location, or a URL into a remote one.
 
     Parameters
     ----------
     given : str or path
-        ``s3://bucket/folder/name`` and the like; everything else is a local path. After a ``?``
+        A URL such as ``s3://bucket/folder/name``; everything else is a local path. After a ``?``
         come options of the file system, such as ``region``, or ``endpoint_override`` and
         ``scheme`` for a store of your own; they hold for everything below.
 

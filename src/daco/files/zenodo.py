@@ -55,7 +55,7 @@ _MD5 = re.compile(r"md5:[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive of a data set, and what there is of it in the folder ``root``.
+    """An archive of a data set, and how much of it is in the folder ``root``.
 
     ``state`` is ``"complete"`` (unpacked), ``"archive"`` (to be unpacked), ``"part"`` (to be
     continued) or ``"missing"``.
@@ -84,13 +84,13 @@ class Archive:
 
     @property
     def receipt(self) -> Path:
-        """The list of what was unpacked from it, written last."""
+        """The list of the files that were unpacked from it, written last."""
         return self.root / ".daco" / f"{self.name}.json"
 
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """Archives that are unpacked now, archives that were before, and failures with their reason."""
+    """Archives unpacked now (``done``) or before (``present``); ``failed`` ones with reasons."""
 
     done: tuple[str, ...]
     present: tuple[str, ...]
@@ -150,10 +150,23 @@ def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
 def plan_dataset(
     year: int, folder: Path | str, machines: Sequence[str] = (), splits: Sequence[str] = SPLITS
 ) -> list[Archive]:
-    """List the archives of a year and what is there of each; fetch only the lists.
+    """List the archives of a DCASE data set and how much of each is there.
 
-    The data set goes to ``<folder>/dcase<year>t2``, so years do not mix; a folder of that name is
-    taken itself. No `machines` are all of them.
+    Only the lists of files are downloaded. The data set goes to ``<folder>/dcase<year>t2``, so that
+    years do not mix; a folder that has this name already is used itself.
+
+    Parameters
+    ----------
+    year : int
+    folder : path
+    machines : sequence of str
+        By default all machines.
+    splits : sequence of {"dev", "train", "test"}
+        Development set, additional training clips, and evaluation test clips; by default all.
+
+    Returns
+    -------
+    list of Archive
     """
     root = Path(folder).expanduser()
     if root.resolve().name != f"dcase{year}t2":
@@ -199,11 +212,25 @@ def download_dataset(
     overwrite: bool = False,
     progress: Callable[[Archive, str, int, int | None], None] | None = None,
 ) -> DatasetReport:
-    """Fetch, verify and unpack what a plan says is not complete.
+    """Download, verify and unpack the archives of a plan that are not complete.
 
-    One archive that fails does not stop the others, unless the host cannot be reached. A second
-    call continues where the first ended. `progress` is called with the archive, ``"fetch"`` or
-    ``"unpack"``, bytes so far and bytes in all.
+    An archive that fails does not stop the others, unless the host cannot be reached. A second call
+    continues where the first ended.
+
+    Parameters
+    ----------
+    plan : sequence of Archive
+        What `plan_dataset` returned.
+    keep_archives : bool
+        Whether to keep the archives after they were unpacked.
+    overwrite : bool
+        Whether to replace files that differ from those of an archive.
+    progress : callable, optional
+        Called with the archive, ``"fetch"`` or ``"unpack"``, the bytes so far and the bytes in all.
+
+    Returns
+    -------
+    DatasetReport
     """
     incomplete = [archive for archive in plan if archive.state != "complete"]
     present = tuple(archive.name for archive in plan if archive.state == "complete")

@@ -42,13 +42,13 @@ class Examination:
     Attributes
     ----------
     scores : (n, C)
-        Of every configuration; higher is more anomalous.
+        Scores by each configuration; higher is more anomalous.
     weights : (n, G)
-        How strongly each clip is assigned to each domain.
+        How strongly each clip belongs to each domain.
     nearest, distance : (n,)
         Row of the most similar normal, and its cosine distance.
     normal_scores : (n, members) or None
-        Of a vote's members, where the first configuration is one; see `NormalBank.members`.
+        Scores by each of `NormalBank.members`, if the first configuration is a vote.
     """
 
     scores: Float64s
@@ -66,33 +66,33 @@ class NormalBank:
 
     Parameters
     ----------
-    X : (N, D) float32 or float64, or {name: such an array}
-        One embedding per normal clip. Distances are computed in this precision.
-        An array (N, F, D) has F bands. Votes and their domain weights use all views; all other
-        configurations and the nearest normals use the first.
+    X : (N, D) float32 or float64, or {view: such an array}
+        One embedding per normal clip. Distances are computed in this precision. An array (N, F, D)
+        has F bands. Votes and their domain weights use all views; all other configurations and the
+        nearest normals use the first.
     domains : N labels, optional
-        The domain of each clip, ``"source"`` or ``"target"`` in the paper; any number of
-        domains, any hashable labels. None: one domain, the pooled map calibrates.
-    bands : int or Views
-        Number of frequency bands in each vector, which have equal lengths and follow each other;
-        only ``beam`` configurations use them. A :class:`daco.data.views.Views` divides an array
-        into views; a mapping has the bands of each view.
+        The domain of each clip, ``"source"`` or ``"target"`` in the paper. There may be any number
+        of domains, with any hashable labels; None for one domain.
+    bands : int, Views or {view: int}
+        Number of frequency bands in each embedding, which have equal lengths and follow each other;
+        only ``beam`` configurations use them. A :class:`daco.data.views.Views` divides the array
+        into views.
     memory_budget : int
-        Bytes the N x N distances may take; a larger bank computes them block by block, more than
-        once. On a GPU at least a quarter of the free memory may be taken.
+        Bytes that the N x N distances may take, 256 MiB by default. A larger bank computes them
+        block by block, more than once. On a GPU at least a quarter of the free memory may be taken.
     device : str
-        ``"cpu"``, or a torch device with float64 such as ``"cuda"``, which then computes
+        ``"cpu"``, or a torch device with float64, such as ``"cuda"``, which then computes
         everything. It needs the extra ``torch``.
     scorers : {label: detector or (N,) scores}, optional
-        External scorers: configurations ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on
-        use them, and votes count them as views (:class:`daco.method.external.ExternalScorers`).
+        External scorers: configurations such as ``ext-<label>`` and ``conf-soft-m0-ext-<label>``
+        use them, and a vote counts each as a view.
 
     Attributes
     ----------
     domains : tuple
         The domain names, sorted.
     clip_domains : (N,) int
-        Each clip's index into them.
+        The domain of each clip, an index into `domains`.
 
     Examples
     --------
@@ -161,12 +161,12 @@ class NormalBank:
 
     @property
     def dim(self) -> int:
-        """Features per clip, of all views together."""
+        """Number of features of a clip, in all views together."""
         return self._views.dim
 
     @property
     def bands(self) -> Bands:
-        """Equal bands of each embedding; of several views, how they divide it."""
+        """Number of equal bands in each embedding; for several views, how they divide it."""
         return self._views if len(self.views) > 1 else self._views.bands[0]
 
     @property
@@ -176,7 +176,7 @@ class NormalBank:
 
     @property
     def domain_sizes(self) -> dict[Any, int]:
-        """Clips per domain."""
+        """Number of clips in each domain."""
         return dict(zip(self.domains, np.diff(self._starts).tolist(), strict=True))
 
     def score(
@@ -187,10 +187,18 @@ class NormalBank:
         domains: Domains | None = None,
         scores: Mapping[str, ArrayLike] | None = None,
     ) -> Float64s:
-        """Score clips of unknown domain: (n, len(grid)), higher is more anomalous.
+        """Score clips of unknown domain, (n, len(grid)); higher is more anomalous.
 
-        ``domains``, the true ones, are read only by ``oracle`` configurations. ``scores`` are those
-        of the clips in tables of scores, by label.
+        Parameters
+        ----------
+        X : (n, D), or {view: (n, D)}
+            One embedding per clip.
+        grid : configuration or sequence of configurations
+            Names, or :class:`ScoreConfig` objects.
+        domains : n labels, optional
+            The true domains. Only ``oracle`` configurations use them.
+        scores : {label: (n,)}, optional
+            Scores of the clips by external scorers that were given as scores of the normals.
         """
         configs = parse_grid(grid)
         require_clips(configs, len(self))
@@ -204,11 +212,11 @@ class NormalBank:
             return on_host(computed.scores)[:, 0].T
 
     def members(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
-        """List the configurations that take part in a vote, for each view."""
+        """List the configurations that take part in a vote, by view."""
         return self._members(config, 0)
 
     def left_out(self, config: str | ScoreConfig = "vote") -> dict[str, tuple[str, ...]]:
-        """List the configurations that the bank has too few clips for, for each view."""
+        """List the configurations of a vote for which the bank has too few clips, by view."""
         return self._members(config, 1)
 
     def _members(self, config: str | ScoreConfig, part: int) -> dict[str, tuple[str, ...]]:
@@ -233,15 +241,14 @@ class NormalBank:
     def examine(
         self, X: Clips, grid: Grid, weights_by: str | ScoreConfig | None = None
     ) -> Examination:
-        """Compute scores, domain weights and the nearest normal of clips in one pass.
+        """Compute scores, domain weights and nearest normals in one pass, as an `Examination`.
 
         Parameters
         ----------
-        X : (n, D)
-        grid : configurations
-            Of the scores; none that reads true domains.
+        X, grid
+            As in `score`; ``oracle`` configurations are refused.
         weights_by : configuration, optional
-            A ``soft`` or ``hard`` configuration whose weights are wanted; by default the first of
+            The ``soft`` or ``hard`` configuration that gives the weights; by default the first of
             the grid if it assigns domains, else ``"conf-soft-m0-k1"``.
         """
         configs = parse_grid(grid)
@@ -263,7 +270,7 @@ class NormalBank:
             )
 
     def leave_one_out(self, grid: Grid) -> Float64s:
-        """Score the bank's own clips, each by all the others: (N, len(grid))."""
+        """Score each clip of the bank by all the others, (N, len(grid))."""
         configs = parse_grid(grid)
         require_clips(configs, len(self), spare=1)
         with self._batch.exact_products():
@@ -273,16 +280,16 @@ class NormalBank:
         return scores
 
     def balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
-        """Compute the label-free criterion of each configuration; small is balanced.
+        """Compute the label-free criterion of each configuration, (len(grid),); small is balanced.
 
-        In each split half of every domain is held out and scored with the other half; the
-        KS distance between the domains' held-out scores is averaged over splits and pairs
-        of domains.
+        In each of `n_splits` (200) random splits, half of every domain is held out and scored with
+        the other half. The criterion is the KS distance between the held-out scores of two domains,
+        averaged over splits and pairs of domains.
         """
         return self.exact_balance(grid, n_splits, seed).values
 
     def balance_splits(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
-        """Compute the KS distance of the criterion in each split: (len(grid), n_splits)."""
+        """Compute the criterion of each split, (len(grid), n_splits)."""
         return self.exact_balance(grid, n_splits, seed).splits
 
     def exact_balance(
@@ -292,17 +299,17 @@ class NormalBank:
         seed: Seed = 0,
         sessions: Sequence[str] = (),
     ) -> Balance:
-        """Compute the criterion in integers, for comparisons without rounding.
+        """Compute the criterion in integers, as a `Balance`, for comparisons without rounding.
 
-        Where the recording session of each clip is known, "" where it is not, clips of one session
+        `sessions` has the recording session of each clip, ``""`` if unknown. Clips of one session
         are held out together (:func:`daco.method.criterion.held_out_halves`).
         """
         return self._criterion(grid, n_splits, seed, sessions)[0]
 
     def uniformity(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
-        """Measure how far held-out calibrated scores are from uniform (mean KS distance).
+        """Compute the mean KS distance of held-out calibrated scores from uniform, (len(grid),).
 
-        NaN for configurations whose scores are not quantiles.
+        It is nan for configurations whose scores are not quantiles.
         """
         return self.balance_and_uniformity(grid, n_splits, seed)[1]
 
@@ -315,7 +322,7 @@ class NormalBank:
         return balance, uniformity
 
     def domain_weights(self, X: Clips, config: str | ScoreConfig = DEFAULT_CONFIG) -> Float64s:
-        """Compute how strongly each clip belongs to each of ``bank.domains``: (n, G)."""
+        """Compute how strongly each clip belongs to each of `domains`, (n, G); rows sum to 1."""
         by = _assigning(config)
         require_clips([by], len(self))
         query = self._on_device(self._query(X))
@@ -323,13 +330,13 @@ class NormalBank:
             return on_host(self._batch.examine(query, [], by).weights)[0].T
 
     def nearest(self, X: Clips) -> tuple[Indices, Float64s]:
-        """Find the most similar normal of each clip: its row and its cosine distance."""
+        """Find the row of the most similar normal of each clip, (n,), and its distance, (n,)."""
         query = self._on_device(self._query(X))
         with self._batch.exact_products():
             return self._rows_of(self._batch.examine(query, [], with_nearest=True))
 
     def separability(self) -> float:
-        """Compute the balanced accuracy of the domain of each clip's nearest other clip."""
+        """Compute how well domains can be told apart: 0.5 if two look alike, 1 if never mixed."""
         if len(self) < 2:
             raise NotEnoughClipsError("Separability needs 2 clips. The bank has 1.")
         with self._batch.exact_products():

@@ -107,15 +107,15 @@ class Base:
     Attributes
     ----------
     scorer : str
-        One of `SCORERS`.
+        The kind of score, such as ``"knn"`` or ``"varmin"``.
     neighbours : int
         ``k`` or ``K``; 0 for scorers without one.
     bandwise : bool
-        In every band by itself, averaged over bands.
+        Whether the score is computed in each band and averaged over bands.
     members : tuple of Base
-        What ``zmin`` fuses.
+        The base scores that ``zmin`` combines.
     label : str
-        Which external scorer ``ext`` is.
+        The label of an external scorer, ``ext-<label>``.
 
     Examples
     --------
@@ -134,7 +134,7 @@ class Base:
 
     @property
     def code(self) -> str:
-        """How it is written inside the name of a calibrated or fused configuration."""
+        """The name inside a calibrated or combined configuration."""
         if self.scorer == "knn":
             if self.bandwise:
                 return BANDWISE if self.neighbours == 1 else f"{BANDWISE}-k{self.neighbours}"
@@ -158,7 +158,7 @@ class Base:
 
     @property
     def family(self) -> str:
-        """The name without its numbers: what block statistics resample as one."""
+        """The name without its numbers; statistics resample whole families."""
         if self.scorer == "knn":
             return BANDWISE if self.bandwise else "raw"
         if self.is_external:
@@ -167,17 +167,17 @@ class Base:
 
     @property
     def is_vote(self) -> bool:
-        """Whether it is a vote of configurations, which depend on the bank."""
+        """Whether it is a vote of configurations."""
         return self.scorer in VOTES
 
     @property
     def is_external(self) -> bool:
-        """Whether it is a detector or a table of scores that the bank was given."""
+        """Whether it is an external scorer, ``ext-<label>``."""
         return self.scorer == "ext"
 
     @property
     def signed(self) -> bool:
-        """Scores may be negative, so that nothing can be divided by their median."""
+        """Whether scores may be negative; these have no ``ratio`` calibration."""
         return SCORERS[self.scorer].signed
 
     @property
@@ -193,7 +193,7 @@ class Base:
         return f"{text}, in each band by itself" if self.bandwise else text
 
     def parts(self) -> Iterator[Base]:
-        """List the bases to compute for it: itself, or those that it fuses."""
+        """List the base scores to compute: itself, or those that it combines."""
         yield from self.members or (self,)
 
     def __str__(self) -> str:

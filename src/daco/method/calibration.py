@@ -31,10 +31,16 @@ _SPREAD_FLOOR = 1e-12
 class QuantileMap:
     """The interpolated empirical distribution function of normal scores.
 
-    The i-th of n sorted scores maps to i/(n+1), linearly in between; below the smallest the
-    map falls to 0 at score 0; above the largest a rational tail keeps raw order and
-    approaches 1. Of ``signed`` scores, for which 0 means nothing, a tail of the same kind
-    below the smallest approaches 0.
+    The i-th of n sorted scores maps to i/(n+1), linearly in between. Below the smallest score the
+    map falls to 0 at score 0; above the largest a rational tail keeps the order and approaches 1.
+    For signed scores, a tail of the same kind below the smallest approaches 0.
+
+    Parameters
+    ----------
+    support : (n,) float64
+        The sorted scores; use `fit` for any order.
+    signed : bool
+        Whether scores may be negative.
 
     Examples
     --------
@@ -51,7 +57,7 @@ class QuantileMap:
 
     @classmethod
     def fit(cls, scores: ArrayLike, *, signed: bool = False) -> QuantileMap:
-        """Fit the map to leave-one-out scores of normal clips."""
+        """Fit the map to leave-one-out scores of normal clips, in any order."""
         support = np.sort(np.asarray(scores, np.float64).ravel())
         if not support.size or not np.isfinite(support).all():
             raise InputError(
@@ -72,7 +78,7 @@ class QuantileMap:
 
     @property
     def resolution(self) -> float:
-        """The smallest exceedance rate with data behind it, 1/(n+1)."""
+        """The smallest false-alarm rate that is not extrapolated, 1/(n+1)."""
         return 1 / (len(self.support) + 1)
 
     @cached_property
@@ -84,7 +90,7 @@ class QuantileMap:
         return float(max(np.median(self.support) - self.support[0], _TAIL_FLOOR))
 
     def inverse(self, quantiles: ArrayLike) -> Float64s:
-        """Find the smallest score with a given quantile."""
+        """Find the smallest score that has each of these quantiles."""
         q = np.asarray(quantiles, np.float64)
         if ((q < 0) | (q >= 1) | np.isnan(q)).any():
             raise InputError(f"Quantiles must lie in [0, 1). Got {quantiles!r} instead.")

@@ -40,22 +40,23 @@ class Choice:
     Attributes
     ----------
     config, reason : str
-        What to use, and why.
+        The configuration to use, and why.
     smallest : str
         The candidate with the smallest criterion that passes the veto.
     criterion : dict
-        The criterion of every candidate, in their order; empty where it could not be computed.
+        The criterion of every candidate, in their order; empty if it could not be computed.
     default_criterion : float or None
-        That of the fixed default, a candidate or not.
+        The criterion of the fixed default, which need not be a candidate.
     floor : Floor or None
-        Mean and sd of the criterion when the domains do not differ. The sd is the noise.
+        Mean and sd of the criterion if the domains do not differ. The sd is the noise.
     vetoed : dict
-        Candidates that the label-free veto excludes, and why.
+        Candidates that the label-free veto excludes, with the reasons.
     pseudo : PseudoScores or None
         How well the candidates detect pseudo-anomalies.
     balance : Balance or None
-        The criterion split by split, first of the candidates, then of another default.
+        The criterion of each split: of the candidates, then of a default that is not among them.
     n_splits, seed : int
+        Number and seed of the splits.
     """
 
     config: str
@@ -72,11 +73,11 @@ class Choice:
 
     @property
     def noise(self) -> float | None:
-        """Criteria that differ by no more are equal within noise; None without a criterion."""
+        """The largest difference of two criteria that chance explains; None without a criterion."""
         return None if self.floor is None else self.floor.sd
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON, as a model file keeps it."""
+        """Return plain values for JSON, as a model file stores them."""
         return {
             "pool": [{"config": name, "criterion": c} for name, c in self.criterion.items()],
             "floor": None if self.floor is None else self.floor.mean,
@@ -201,28 +202,36 @@ def choose_config(
     balance: Balance | None = None,
     sessions: Sequence[str] = (),
 ) -> Choice:
-    """Choose a configuration for one machine from its normal clips, as :func:`choose` does.
+    """Choose a configuration for one machine from its normal clips.
+
+    The choice is the candidate with the smallest criterion that passes the veto, unless the fixed
+    default, ``conf-soft-m0-k1``, is as good within the noise.
 
     Parameters
     ----------
     X : (N, D)
         Embeddings of the normals.
     domains : N labels, optional
-    pool : iterable of configurations, detectors and tables of scores, optional
+        The domain of each normal; None for one domain.
+    pool : iterable of configurations, detectors and {label: scores}, optional
         The candidates; :func:`daco.method.config.blind_pool` by default.
     bands : int or Views
-        How a vector is divided.
+        How embeddings are divided, as in :class:`daco.NormalBank`.
     n_splits, seed : int
-        Of the criterion; the seed also draws the pseudo-anomalies.
+        Number (200 by default) and seed of the splits of the criterion; the seed also draws the
+        pseudo-anomalies.
     veto : bool
         Whether candidates that do not detect pseudo-anomalies made of the normals are excluded.
     bank : NormalBank, optional
-        Of `X` and the scorers of the pool, where there is one already.
+        The bank of `X` and of the scorers of the pool, if there is one already.
     balance : Balance, optional
-        The criterion, if it is known: first of the candidates, then of another default.
+        The criterion, if it is known: of the candidates, then of a default that is not among them.
     sessions : N texts, optional
-        Recording session of each clip, ``""`` where it is not known. The criterion holds out whole
-        sessions.
+        Recording session of each clip, ``""`` if unknown. The criterion holds out whole sessions.
+
+    Returns
+    -------
+    Choice
 
     Examples
     --------

@@ -85,18 +85,18 @@ _REMOVED = re.compile(r"(?:^|-|\+)(pca|memmix|genrep-mix)(?:-|\+|$)")
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """A base score, and optionally a calibration of it per domain.
+    """A base score, and optionally its calibration in each domain.
 
     Parameters
     ----------
     base : Base
-        The score before any calibration; configurations share it.
+        The score before any calibration.
     calibration : {"conf", "ratio", "zscore"} or None
-        How scores are made comparable between domains; None leaves them raw.
+        How scores are made comparable between domains; None leaves them as they are.
     assignment : {"soft", "hard", "oracle"} or None
-        How a test clip is assigned to domains. None when there is no calibration.
+        How a test clip is assigned to domains; None without a calibration.
     prior_strength : float
-        ``m``: the pooled map's weight in clips. Only ``conf`` has one.
+        ``m``, the weight of the pooled map in clips; 0 for calibrations other than ``conf``.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class ScoreConfig:
 
     @property
     def family(self) -> str:
-        """The method family that block statistics resample (k, K and m are pooled)."""
+        """The name without k, K and m; statistics resample whole families."""
         if self.calibration is None:
             return self.base.family
         published = {"raw": "", "ldn-ratio": "-ldn"}
@@ -156,7 +156,10 @@ class ScoreConfig:
 
     @classmethod
     def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
-        """Parse the name of a configuration; ``recommended`` is `RECOMMENDED_CONFIG`."""
+        """Parse the name of a configuration; ``recommended`` stands for ``vote``.
+
+        An unknown name raises a `ConfigError` that suggests the closest known one.
+        """
         if isinstance(name, ScoreConfig):
             return name
         if not isinstance(name, str):
@@ -172,7 +175,16 @@ class ScoreConfig:
 
 
 def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list[ScoreConfig]:
-    """Parse the names of configurations, in order; a repeated one is an error.
+    """Parse the names of configurations, in order.
+
+    Parameters
+    ----------
+    configs : str, ScoreConfig, or iterable of them
+        Each configuration at most once.
+
+    Returns
+    -------
+    list of ScoreConfig
 
     Examples
     --------
@@ -203,7 +215,7 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
     Parameters
     ----------
     size : {51, 45}
-        45 is the transfer study's grid; 51 adds local density normalisation.
+        45 is the grid of the paper's transfer study; 51 adds local density normalisation.
 
     Returns
     -------
@@ -223,9 +235,22 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
 
 
 def blind_pool(size: int = 9) -> list[ScoreConfig]:
-    """List the paper's pool for choosing without labels: k=1, soft assignment.
+    """List the configurations among which the paper chooses without labels: k=1, soft weights.
 
-    Nine configurations, or seven without local density normalisation.
+    Parameters
+    ----------
+    size : {9, 7}
+        7 leaves out local density normalisation.
+
+    Returns
+    -------
+    list of ScoreConfig
+
+    Examples
+    --------
+    >>> from daco.method.config import blind_pool
+    >>> [str(config) for config in blind_pool()[:2]]
+    ['raw-k1', 'conf-soft-m0-k1']
     """
     if size not in (7, 9):
         raise ConfigError(f"The 'size' parameter of blind_pool must be 7 or 9. Got {size!r}.")
@@ -235,12 +260,13 @@ def blind_pool(size: int = 9) -> list[ScoreConfig]:
 
 
 def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
-    """List the paper's 51 configurations, then newer scorers with their calibrations.
+    """List the paper's 51 configurations, then newer base scores with their calibrations.
 
     Parameters
     ----------
     bands : int
-        Bands of the readout. With 1 band the list has no band-wise configurations.
+        Number of frequency bands in each embedding. With 1 band the list has no ``beam``
+        configurations.
 
     Returns
     -------
@@ -264,6 +290,14 @@ def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
 
 def calibrations_of(base: Base) -> list[ScoreConfig]:
     """List the candidates of a base score: as it is, and calibrated with soft weights.
+
+    Parameters
+    ----------
+    base : Base
+
+    Returns
+    -------
+    list of ScoreConfig
 
     Examples
     --------

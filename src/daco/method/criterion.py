@@ -78,9 +78,13 @@ def require_halves(domain_names: Sequence[Any], domain_sizes: Sequence[int]) -> 
 
 @dataclass(frozen=True)
 class Balance:
-    """The criterion of C configurations over S splits, exact.
+    """The exact criterion of C configurations over S splits.
 
-    ``counts[c, s, p] / denominators[p]`` is the KS distance of domain pair p in split s.
+    Attributes
+    ----------
+    counts : (C, S, P) int64
+    denominators : (P,) int64
+        ``counts[c, s, p] / denominators[p]`` is the KS distance of domain pair p in split s.
     """
 
     counts: NDArray[np.int64]
@@ -88,12 +92,12 @@ class Balance:
 
     @property
     def splits(self) -> NDArray[np.float64]:
-        """(C, S) KS distance of each split, averaged over domain pairs."""
+        """The KS distance of each split, (C, S), averaged over pairs of domains."""
         return (self.counts / self.denominators).mean(axis=2)
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """(C,) the criterion: small means that the domains' normal scores coincide."""
+        """The criterion, (C,): small if the normals of all domains have similar scores."""
         n_splits, n_pairs = self.counts.shape[1:]
         whole = n_splits * n_pairs * self._common  # from integers, so that equal ones stay equal
         return np.array([total / whole for total in self.exact()])
@@ -109,7 +113,7 @@ class Balance:
         return lcm(*(int(d) for d in self.denominators))
 
     def best(self) -> int:
-        """Find the smallest criterion; an exact tie goes to the first in the grid."""
+        """Return the index of the smallest criterion; a tie goes to the first in the grid."""
         exact = self.exact()
         return exact.index(min(exact))
 
@@ -176,7 +180,7 @@ def ks_counts(a: Array, b: Array) -> Array:
 
 
 def uniformity_ks(scores: Array) -> Array:
-    """Compute the KS distance to the uniform distribution on [0, 1], last axis.
+    """Compute the KS distance to the uniform distribution on [0, 1] along the last axis.
 
     It measures how far calibrated normal scores of one domain are from uniform.
 
@@ -188,6 +192,12 @@ def uniformity_ks(scores: Array) -> Array:
     Returns
     -------
     array of shape (...)
+
+    Examples
+    --------
+    >>> from daco.method.criterion import uniformity_ks
+    >>> float(uniformity_ks([0.25, 0.5, 0.75]))
+    0.25
     """
     scores = as_array(scores)
     K, n = kernels(scores), scores.shape[-1]
@@ -202,7 +212,7 @@ def uniformity_ks(scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Floor:
-    """Mean and sd of the criterion when the domains do not differ."""
+    """Mean and standard deviation of the criterion if the domains do not differ."""
 
     mean: float
     sd: float
@@ -217,18 +227,25 @@ def h0_floor(
     *,
     reuse_clips: bool = False,
 ) -> Floor:
-    """Simulate the criterion of domains that do not differ, for held-out sample sizes.
+    """Simulate the criterion of two domains that do not differ.
 
-    With 495 source and 5 target clips held out the mean is 0.36: a criterion near that
-    cannot be improved, and differences much below ``sd`` are noise.
+    With 495 source and 5 target clips held out the mean is 0.36: a criterion near that cannot be
+    improved, and differences much below ``sd`` are noise.
 
     Parameters
     ----------
     n_first, n_second : int
-        Held-out clips of the two domains.
+        Numbers of held-out clips of the two domains.
+    n_splits, n_simulations, seed : int
+        Splits over which a criterion averages, by default the paper's 10, and number and seed of
+        the simulated criteria.
     reuse_clips : bool
-        False draws new clips for every split, as the paper does, and True keeps them: the mean
-        stays and ``sd`` grows. The true sd of the criterion lies between the two.
+        False draws new clips for every split, as the paper does. True keeps them: the mean stays
+        the same and ``sd`` grows. The true sd of the criterion lies between the two.
+
+    Returns
+    -------
+    Floor
 
     Examples
     --------

@@ -22,7 +22,11 @@ def soft_weights(domain_distance: Array, temperature: Array) -> Array:
     domain_distance : (..., G, n)
         Distance of each clip to its nearest normal in each of G domains.
     temperature : float or (...)
-        The typical distance; the paper takes the median leave-one-out score.
+        The typical distance; the paper uses the median leave-one-out score.
+
+    Returns
+    -------
+    (..., G, n)
 
     Examples
     --------
@@ -65,37 +69,50 @@ def hard_weights(domain_distance: Array) -> Array:
 
 
 def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Array:
-    """Give weight 1 to the true domain, which is a diagnostic: new clips have none.
+    """Give weight 1 to the true domain, as a diagnostic: new clips have no known domain.
 
     Parameters
     ----------
     domain_codes : integer array of shape (n,)
-        Index of each clip's domain.
+        Index of the domain of each clip.
     n_domains : int
 
     Returns
     -------
     array of shape (G, n)
+
+    Examples
+    --------
+    >>> from daco.method.domains import oracle_weights
+    >>> oracle_weights([0, 1, 1], 2)
+    array([[1., 0., 0.],
+           [0., 1., 1.]])
     """
     return _one_hot(np.asarray(domain_codes), n_domains)
 
 
 def separability(domain_distance: Array, domain_codes: ArrayLike) -> Any:
-    """Compute the balanced accuracy of the domain of each clip's nearest other clip.
+    """Compute the share of clips whose nearest other clip is of their domain, mean over domains.
 
     0.5 means that two domains look the same, 1 that they never mix.
 
     Parameters
     ----------
     domain_distance : (..., G, n)
-        Distance of each training clip to its nearest *other* clip in each domain; inf where
-        a domain has no other clip.
+        Distance of each training clip to its nearest *other* clip in each domain; inf if a domain
+        has no other clip.
     domain_codes : (n,)
         The true domain of each clip.
 
     Returns
     -------
     (...) float
+
+    Examples
+    --------
+    >>> from daco.method.domains import separability
+    >>> float(separability([[0.1, 0.2, 0.9], [0.5, 0.1, 0.3]], [0, 0, 1]))
+    0.75
     """
     distance, codes = as_array(domain_distance), np.asarray(domain_codes)
     if distance.ndim < 2 or codes.shape != tuple(distance.shape[-1:]):

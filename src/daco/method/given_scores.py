@@ -1,7 +1,7 @@
-"""Calibration of scores that another system gave: of its held-out normals, and of test clips.
+"""Calibration of the scores of another system, for its held-out normals and for test clips.
 
-They are external base scores, see :mod:`daco.method.bases`. Domain weights of the test clips are
-given, or follow from embeddings of any network.
+They are external base scores (:mod:`daco.method.bases`). The domain weights of the test clips are
+given, or computed from embeddings of any network.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class CalibratedScores:
 
     Attributes
     ----------
-    configs : C names
-        Where there are several systems the last is ``vote``, the mean of all others.
+    configs : tuple of C names
+        For several systems the last is ``vote``, the mean of all others.
     scores, own : (n, C), (N, C)
-        Of the test clips, and of the normals.
+        Scores of the test clips, and of the normals.
     criterion : (C,)
-        Small where normals of all domains score alike; nan where it is not defined, and of a vote,
-        which is no candidate.
+        Small if the normals of all domains have similar scores; nan if it is not defined, and for
+        a vote, which is no candidate.
     choice : Choice
         The candidate to use, and why.
     domains, weights : tuple, (n, G)
-        The sorted domains, and how strongly each test clip is assigned to each.
+        The sorted domains, and how strongly each test clip belongs to each.
     """
 
     configs: tuple[str, ...]
@@ -75,21 +75,21 @@ def calibrate_scores(
 
     Parameters
     ----------
-    own : (N,), or {name: (N,)} of several systems
-        Scores of normal clips that the system did not train on.
+    own : (N,), or {name: (N,)} for several systems
+        Scores of normal clips on which the system was not trained.
     own_domains : N labels or None
         Their domains; None for one domain.
     scores : (n,), or {name: (n,)}
         Scores of the test clips.
     weights_or_embeddings : (n, G), or pair of (N, D) and (n, D), optional
         How strongly each test clip belongs to each of the sorted domains; or embeddings of normals
-        and test clips, from which weights follow as for daco's own scores. With weights, the
-        criterion takes the true domains of the normals. One domain needs neither.
+        and test clips, from which daco computes these weights. With given weights, the criterion
+        uses the true domains of the normals. One domain needs neither.
     configs : names, optional
-        Candidates such as ``"conf-soft-m0-ext-mine"`` of the system ``"mine"``; a single array is
-        the system ``"scores"``. Default: the `calibrations_of` each system.
+        Candidates such as ``"conf-soft-m0-ext-mine"`` for the system ``"mine"``; a single array is
+        the system ``"scores"``. By default :func:`daco.method.config.calibrations_of` each system.
     n_splits, seed : int
-        Of the criterion.
+        Number (200 by default) and seed of the splits of the criterion.
 
     Returns
     -------

@@ -72,9 +72,9 @@ def pivot_machines(
 
 
 def composed_score(table: Table, choices: Mapping[str, str]) -> float:
-    """Compute the official score if each machine runs its own choice.
+    """Compute the official score if each machine uses its own configuration.
 
-    Reads the metric columns, so it comes after a label-free choice and apart from it.
+    It reads the metric columns, so call it only after a label-free choice.
 
     Parameters
     ----------

@@ -49,15 +49,15 @@ class MachineEvaluation:
     Attributes
     ----------
     own : (N, C)
-        Leave-one-out scores of its normals.
+        Leave-one-out scores of the normals.
     separability : float
-        Of its domains: 0.5 if two look the same, 1 if they never mix.
+        How well the domains can be told apart: 0.5 if two look the same, 1 if they never mix.
     scores : (n, C) or None
-        Of its test clips.
+        Scores of the test clips.
     balance : Balance or None
         The criterion, as integers.
     uniformity : (C,) or None
-        NaN for configurations whose scores are not quantiles.
+        As :meth:`daco.NormalBank.uniformity`.
     """
 
     own: Float64s
@@ -92,25 +92,25 @@ def evaluate_machines(
     chunk: int | None = None,
     skip_errors: bool = False,
 ) -> list[MachineEvaluation]:
-    """Compute everything that a study needs of each machine, of any shapes.
+    """Compute everything that a study needs for each machine, on a torch device.
 
-    Results agree with :class:`daco.NormalBank` to the rounding of products.
+    Results agree with :class:`daco.NormalBank` up to rounding.
 
     Parameters
     ----------
-    X, domains : one (N, D) array and N labels per machine
-    X_test : one (n, D) array or None per machine, or None
+    X, domains : one (N, D) array and N labels for each machine
+    X_test : one (n, D) array or None for each machine, or None
     grid : configurations
-        None that reads true domains.
-    n_splits : int or None
-        Of the criterion; None leaves it out. All machines share the splits of ``seed``.
+        ``oracle`` configurations are refused.
+    n_splits, seed : int or None, int
+        200 splits of the criterion, the same for all machines; ``n_splits=None`` leaves it out.
     bands, device
-        As of ``NormalBank``; ``"cpu"`` is torch's, too.
+        As in :class:`daco.NormalBank`; ``"cpu"`` also uses torch.
     chunk : int, optional
         Machines at a time; by default as many as a few GiB of free memory hold.
     skip_errors : bool
-        Results are None, instead of an error, for machines with too few clips for a configuration
-        or the criterion, and for those that the device has no memory for.
+        Whether results are None, instead of an error, for machines with too few clips for a
+        configuration or the criterion, and for those that do not fit into the memory.
 
     Returns
     -------

@@ -48,19 +48,19 @@ class PseudoAnomalies:
     Attributes
     ----------
     basis : str
-        `INJECTED` or `EMBEDDED`.
+        The kind: ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
     clean : (h, D)
-        The held-out clips.
+        Embeddings of the held-out clips.
     rows : (h,) int
-        The row of each among the machine's normals; -1 where it is not among them.
+        The row of each among the normals of the machine; -1 if it is not among them.
     domains : (h,) str
         The domain of each.
     vectors : (m, D)
-        The pseudo-anomalies.
+        Embeddings of the pseudo-anomalies.
     origin : (m,) int
-        The clip each was made of, an index into `clean`.
+        The clip that each was made of, an index into `clean`.
     kinds : (m,) str
-        The change, such as ``shuffled``.
+        The kind of change, such as ``shuffled``.
     """
 
     basis: str
@@ -88,18 +88,22 @@ def injected(
     Parameters
     ----------
     faults : EmbeddingTable
-        As :func:`daco.synthetic.injection.inject_recordings` makes it, the rows of one machine.
-        Nothing but ``path``, ``domain``, ``fault`` and the vectors is read.
-    names : sequence of str
-        The paths of the machine's normals, row by row.
+        The rows of one machine, as :func:`daco.synthetic.injection.inject_recordings` returns them.
+        Only ``path``, ``domain``, ``fault`` and the embeddings are used.
+    names : N texts
+        The paths of the normals of the machine.
     domains : N labels, optional
-        Of the normals. A recording that is among them has their domain, another its own.
+        The domains of the normals. A recording that is not among them keeps its own domain.
     readout : str, optional
-        By default the table's first.
+        By default the first readout of the table.
     X : (N, D), optional
-        Embeddings of the normals. A recording is then matched with the normal within `SAME` of its
-        clean vector, and names decide between copies. Without X a recording is matched by its
-        path, or by a file name that only one normal has.
+        Embeddings of the normals. A recording is then matched with the normal that has its clean
+        embedding, and names decide between copies. Without X a recording is matched by its path,
+        or by a file name that only one normal has.
+
+    Returns
+    -------
+    PseudoAnomalies
 
     Examples
     --------
@@ -171,13 +175,19 @@ def moved_normals(
     X : (N, D)
         Embeddings of the normals.
     domains : N labels, optional
+        The domain of each normal; None for one domain.
     per_domain : int
-        Clips that are moved, in each domain.
+        Number of clips to move in each domain; 20 by default.
     strengths : sequence of float
-        In typical distances between neighbours.
+        Distances of the moves, in median distances between nearest neighbours; by default 0.5,
+        1 and 2.
     repeats : int
-        How often each way of moving is tried at each strength.
+        How often each kind of move is made at each strength; 3 by default.
     seed : int
+
+    Returns
+    -------
+    PseudoAnomalies
 
     Examples
     --------

@@ -65,7 +65,7 @@ def viable_within(dev_omega: ArrayLike, delta: float) -> Bools:
 
 
 def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLike) -> str:
-    """Pick the configuration with the largest dev score; this reads dev labels.
+    """Return the configuration with the largest dev score; this reads dev labels.
 
     Parameters
     ----------
@@ -73,6 +73,10 @@ def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLi
         Names of C configurations.
     dev_omega : array-like of shape (C,)
         Official scores of the development machines.
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -85,7 +89,7 @@ def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLi
 
 
 def select_by_criterion(configs: Iterable[str | ScoreConfig], criterion: ArrayLike) -> str:
-    """Pick the configuration with the smallest criterion, without labels.
+    """Return the configuration with the smallest criterion, without labels.
 
     Parameters
     ----------
@@ -93,6 +97,10 @@ def select_by_criterion(configs: Iterable[str | ScoreConfig], criterion: ArrayLi
         Names of C configurations.
     criterion : array-like of shape (C,)
         Mean criterion over machines.
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -106,16 +114,21 @@ def select_by_criterion(configs: Iterable[str | ScoreConfig], criterion: ArrayLi
 
 
 def guarded_selection(table: Table, veto: Veto = viable) -> str:
-    """Pick the smallest criterion among viable configurations (the paper's Algorithm 1).
+    """Return the smallest criterion among viable configurations (the paper's Algorithm 1).
 
     Parameters
     ----------
     table : mapping of columns
-        ``config`` and ``crit_dev``, and ``dev_omega`` when `veto` is a function.
+        ``config`` and ``crit_dev``, and ``dev_omega`` if `veto` is a function.
     veto : callable or array of bool
-        A function of the dev scores that returns a mask of viable configurations. By default
-        the bottom decile is out; ``lambda dev: viable_within(dev, 5)`` is the threshold
-        form. Or such a mask itself, from a veto that needs no dev labels.
+        A function of the dev scores that returns a mask of viable configurations. The default
+        excludes the bottom decile; ``lambda dev: viable_within(dev, 5)`` excludes those that are
+        more than 5 points below the best. Or such a mask, from a veto that needs no dev labels.
+
+    Returns
+    -------
+    str
+        The name of the configuration.
 
     Examples
     --------
@@ -148,7 +161,7 @@ def guarded_selection(table: Table, veto: Veto = viable) -> str:
 
 
 def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
-    """Pick the best configuration in hindsight: an upper bound that reads evaluation labels.
+    """Return the best configuration in hindsight: an upper bound that reads evaluation labels.
 
     Parameters
     ----------
@@ -156,6 +169,10 @@ def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
         Names of C configurations.
     eval_omega : array-like of shape (C,)
         Official scores of the evaluation machines.
+
+    Returns
+    -------
+    str
 
     Examples
     --------
@@ -168,12 +185,17 @@ def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
 
 
 def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
-    """Average the scores of all configurations; sd with ``n - 1``, nan for one value.
+    """Compute mean and standard deviation of the scores of all configurations.
 
     Parameters
     ----------
     eval_omega : array-like of shape (C,)
         Official scores of the evaluation machines.
+
+    Returns
+    -------
+    RandomExpectation
+        ``sd`` is nan for one configuration.
 
     Examples
     --------
@@ -189,7 +211,7 @@ def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
 def per_machine_blind(
     table: Table, pool: Iterable[str | ScoreConfig] | None = None
 ) -> dict[str, str]:
-    """Pick the smallest criterion of the pool for each machine (the paper's blind rule).
+    """Choose the smallest criterion of the pool for each machine (the paper's blind rule).
 
     Parameters
     ----------
@@ -198,6 +220,10 @@ def per_machine_blind(
         other column is read.
     pool : iterable of str or ScoreConfig, optional
         The candidates in tie-breaking order; :func:`daco.method.config.blind_pool` by default.
+
+    Returns
+    -------
+    {machine: configuration}
 
     Examples
     --------

@@ -44,31 +44,33 @@ MIN_CLIPS = 4
 
 @dataclass(frozen=True, eq=False)
 class PseudoScores:
-    """How well each of C configurations tells pseudo-anomalies of a machine from its normals.
+    """How well each of C configurations separates pseudo-anomalies of a machine from its normals.
 
     Attributes
     ----------
     configs : tuple of str
     basis : str
-        The kind of pseudo-anomalies.
+        The kind of pseudo-anomalies, as in `Viability`.
     domains : tuple of str
         The G domains with enough normals.
     auc : (C, G) float
-        Of a domain's pseudo-anomalies against the held-out clips they were made of.
+        AUC of the pseudo-anomalies of a domain against the held-out clips they were made of.
     pauc : (C, G) float
         The partial AUC up to a false-alarm rate of 0.1 (McClish), against all normals of the
         domain: a tenth of the held-out clips is one clip or none.
     kinds : tuple of str
+        The K kinds of changes, such as ``shuffled``.
     by_kind : (C, K) float
         The AUC of each kind of pseudo-anomaly, mean over domains.
     detectable : tuple of str
-        The kinds that the embedding shows; `auc` and `pauc` are over these, or over all kinds
-        where it shows none.
+        The kinds that the embedding shows. `auc` and `pauc` are over these, or over all kinds if
+        it shows none.
     plain : (2 G,) float
-        AUC and partial AUC by domain of plain nearest neighbours (``raw-k1``).
+        AUC and partial AUC of plain nearest neighbours (``raw-k1``) in each domain.
     clips : dict
-        Held-out clips by domain.
+        Number of held-out clips in each domain.
     anomalies : int
+        Number of pseudo-anomalies.
     left_out : tuple of str
         Domains with too few normals.
     unmatched : int
@@ -153,26 +155,24 @@ def pseudo_scores(
 ) -> PseudoScores:
     """Score pseudo-anomalies of one machine with every configuration of a grid.
 
-    The clips they were made of are held out of the bank, in turns where that would take more than
-    half of a domain.
+    The clips they were made of are held out of the bank, in turns if that would take more than
+    half of a domain. Too few normals raise a `NotEnoughClipsError`.
 
     Parameters
     ----------
-    X : (N, D)
-        Embeddings of the machine's normals.
-    domains : N labels, optional
+    X, domains : (N, D), N labels or None
+        Embeddings and domains of the normals.
     anomalies : PseudoAnomalies
-        Of the same machine.
-    configs : grid
+        Pseudo-anomalies of the same machine.
+    configs : configurations
     bands : int
-        Equal consecutive parts of a vector, see :class:`daco.method.bank.NormalBank`.
+        How embeddings are divided, as in :class:`daco.NormalBank`.
     scorers : {label: detector}, optional
-        External scorers of the grid; none that is a table of scores.
+        External scorers of the grid; tables of scores are refused.
 
-    Raises
-    ------
-    NotEnoughClipsError
-        No domain has `MIN_CLIPS` normals and a held-out clip.
+    Returns
+    -------
+    PseudoScores
 
     Examples
     --------
@@ -272,18 +272,23 @@ def _scored_parts(
 def viability_veto(
     scores: PseudoScores | Sequence[PseudoScores], *, share: float | None = None
 ) -> Viability:
-    """Exclude configurations that detect much less than the others and than their embedding.
+    """Exclude configurations that detect much fewer pseudo-anomalies than the others.
 
-    A configuration is kept if its pseudo score is above chance by at least `share` of the
-    reference's: the median configuration of the grid, or plain nearest neighbours (``raw-k1``) if
-    these score lower. The veto abstains where the reference is hardly above chance.
+    A configuration is kept if its pseudo score exceeds chance by at least `share` of what the
+    reference does. The reference is the median configuration of the grid, or plain nearest
+    neighbours (``raw-k1``) if these score lower. If the reference is hardly above chance, the veto
+    abstains.
 
     Parameters
     ----------
     scores : PseudoScores, or one for each machine
-        Of the same grid and basis; combined as the official score is, by the harmonic mean.
+        All of the same grid and kind; machines are combined by the harmonic mean.
     share : float in [0, 1], optional
-        By default `ADVANTAGE_SHARES` of the basis.
+        By default the value of `ADVANTAGE_SHARES` for this kind of pseudo-anomalies.
+
+    Returns
+    -------
+    Viability
 
     Examples
     --------

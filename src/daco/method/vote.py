@@ -28,16 +28,21 @@ TAIL_LIMIT = 9.0
 
 @lru_cache(maxsize=32)
 def members_of(base: Base, bands: int, clips: int) -> tuple[Members, Members]:
-    """List the members of a vote, and those that need more clips than the bank has.
+    """List the members of a vote, and those for which a bank has too few clips.
 
     Parameters
     ----------
     base : Base
-        ``vote``, of :func:`daco.frontier_grid`, or ``vote-paper``, of :func:`daco.paper_grid`.
+        ``vote``, with the members of :func:`daco.frontier_grid`, or ``vote-paper``, with those of
+        :func:`daco.paper_grid`.
     bands : int
-        Of the vectors.
+        Number of frequency bands in each embedding.
     clips : int
-        Of the bank.
+        Number of clips in the bank.
+
+    Returns
+    -------
+    members, left_out : tuple of ScoreConfig
 
     Examples
     --------
@@ -53,21 +58,22 @@ def members_of(base: Base, bands: int, clips: int) -> tuple[Members, Members]:
 
 
 def normal_scores(own: Array, scores: Array) -> Array:
-    """Scale each member's scores: 0 is the median of its normals, 1 a standard deviation.
+    """Scale the scores of each member: 0 is the median of its normals, 1 a standard deviation.
 
     Parameters
     ----------
     own : (C, S, N)
-        Scores of the normals by each of C members, in ascending order.
+        Scores of the normals by each of C members, in ascending order. S is the number of banks.
     scores : (C, S, n)
+        Scores of the clips.
 
     Returns
     -------
     (C, S, n)
-        The normal quantile of the rank among `own`, ties at the middle of their ranks. Above the
-        largest a tail is added that grows with the excess over it, in units of the distance from
-        the median to the largest, and approaches `TAIL_LIMIT`. A silent member has that limit above
-        its normals, else 0.
+        The normal quantile of the rank among `own`; ties have the middle of their ranks. Above the
+        largest score of the normals, a tail grows with the excess, in units of the distance from
+        the median to the largest, and approaches `TAIL_LIMIT`. A member for which this distance is
+        0 has that limit above its normals, else 0.
     """
     K = kernels(scores)
     n = own.shape[-1]
@@ -100,12 +106,12 @@ def _quantiles(n: int) -> Float64s:
 
 @dataclass(frozen=True)
 class Vote:
-    """A vote fitted to a bank: for each view its members and their normals' scores.
+    """A vote fitted to a bank: the members of each view, and their scores of the normals.
 
     Attributes
     ----------
     members : one list of configurations for each view
-    support : one (C, S, N) for each view
+    support : one (C, S, N) array for each view
         Leave-one-out scores of the normals by the members, in ascending order.
     own : (S, N)
         The vote on the normals.

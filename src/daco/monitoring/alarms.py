@@ -21,7 +21,7 @@ _RULE = re.compile(r"(\d{1,4}) ?(?:/|of) ?(\d{1,4})", re.ASCII)
 
 @dataclass(frozen=True)
 class AlarmRule:
-    """k anomalous clips among the last n open an alarm, consecutive normal clips close it.
+    """The rule that k anomalous clips of the last n open an alarm, and normal clips close it.
 
     Examples
     --------
@@ -84,14 +84,14 @@ class Decision(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """An alarm opens: the completing clip, and all contributing clips, oldest first."""
+    """An alarm opens: the clip that completed it, and all contributing clips, oldest first."""
 
     clip: int
     contributing: tuple[int, ...]
 
 
 class Recovery(NamedTuple):
-    """An alarm is over: the last of enough normal clips in a row."""
+    """An alarm ends: the last of enough normal clips in a row."""
 
     clip: int
 
@@ -100,7 +100,7 @@ class Recovery(NamedTuple):
 class AlarmState:
     """What the next decision depends on: whether an alarm is open, and the recent clips.
 
-    They are the clips since the last opening, recovery or acknowledgement, oldest first.
+    ``recent`` has the clips since the last opening, recovery or acknowledgement, oldest first.
     """
 
     recent: tuple[Decision, ...] = ()

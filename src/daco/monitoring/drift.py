@@ -1,9 +1,9 @@
-"""Drift: recent clips against what the model was calibrated for, in both directions.
+"""Drift: recent clips compared with what the model was calibrated for, in both directions.
 
-Too many anomalous clips, or clips that all sound closer to the normals than these to each other,
-say that the calibration no longer fits. Some clips far out while the others sound as before point
-to the machine; all clips odder alike may be the surroundings, the microphone or a lasting fault:
-a person who listens can tell these apart, a number cannot.
+If too many clips are anomalous, or all clips are closer to the normals than these are to each
+other, the calibration no longer fits. Some clips far out while the others sound as before point to
+the machine. If all clips are equally odder, the surroundings, the microphone or a lasting fault
+may be the cause: a person who listens can tell these apart, a number cannot.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class DomainDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """Recent decisions against the nominal rate.
+    """Recent decisions compared with the false-alarm rate of the model.
 
-    The bound is the largest share that chance explains: at the nominal rate a larger one has a
-    probability of at most `LEVEL`, by the binomial distribution. `realised` is the share of
-    anomalous clips, not a false-alarm rate: some of them may be faults.
+    `bound` is the largest share that chance explains: at the nominal rate, a larger one has a
+    probability of at most 0.001 by the binomial distribution. `realised` is the share of anomalous
+    clips, not a false-alarm rate: some of them may be faults.
     """
 
     n: int  #: clips looked at
@@ -87,7 +87,7 @@ def drift_of(
     model: str = "MODEL.daco",
     not_judged: int = 0,
 ) -> Drift | None:
-    """Compare recent decisions of one model with the rate it was calibrated for.
+    """Compare recent decisions of one model with its false-alarm rate.
 
     Parameters
     ----------
@@ -95,13 +95,13 @@ def drift_of(
         Whether each clip was called anomalous, its domain weights, and its p-value; without clips
         that somebody called faults.
     nominal : float in (0, 1)
-        The model's false-alarm rate.
+        The false-alarm rate of the model.
     domains : sequence of str
         By default those in the weights.
     model : str
-        The model's file, for the remedy.
+        The file of the model, for the remedy.
     not_judged : int
-        Clips of the same time that are out of range or not recorded well.
+        Number of clips of the same time that are out of range or not recorded well.
 
     Returns
     -------
@@ -111,8 +111,8 @@ def drift_of(
     Notes
     -----
     A threshold from few normals may realise twice its rate from the first day. The bound takes
-    the nominal rate as exact, so that such a machine is called stale as well. The remedy is the
-    same: calibrate with more clips of the healthy machine.
+    the nominal rate as exact, so such a machine is called stale as well. The remedy is the same:
+    calibrate with more clips of the healthy machine.
 
     Examples
     --------

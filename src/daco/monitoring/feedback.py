@@ -15,10 +15,10 @@ from daco.text import quantity
 
 @dataclass(frozen=True)
 class Rates:
-    """Counts of a model's clips by what people answered, and what follows from them.
+    """Clips of a model, counted by the answers of people, and the rates that follow from them.
 
-    Clips that nobody answered for are taken as healthy. Of those that are anomalous, nobody knows:
-    the interval of the false-alarm rate reaches from none of them to all of them.
+    Normal clips without an answer count as healthy. Nobody knows about anomalous clips without an
+    answer: the interval of the false-alarm rate reaches from none of them to all of them.
 
     Examples
     --------

@@ -45,7 +45,7 @@ class UnusableFile:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something else a person should know."""
+    """A sentence that a person should read."""
 
     text: str
 
@@ -56,8 +56,8 @@ Event = NewVerdict | UnusableFile | Remark
 class ModelInUse:
     """The last good content of a model file; loaded again when the file changes.
 
-    The file's name without the ending names the machine, as in ``daco serve``. A file that cannot
-    be used at the start raises a DacoError.
+    The name of the file without ``.daco`` names the machine, as in ``daco serve``. A file that
+    cannot be used at the start raises a `DacoError`.
     """
 
     def __init__(self, path: Path, options: ScoreOptions) -> None:
@@ -100,15 +100,16 @@ class Watcher:
     ----------
     model : ModelInUse
     folder : Path
-        With all folders below it. Its resolved path is part of the sources' keys, so that several
-        folders of one machine can go to the same store.
+        The folder, with all folders below it. Its resolved path is part of the keys of the sources,
+        so that several folders of one machine can use the same store.
     store : Store
     adapt : bool
-        Adapt decisions to what was learned about the machine (:mod:`daco.monitoring.adaptation`).
+        Whether decisions are adapted to what was learned about the machine
+        (:mod:`daco.monitoring.adaptation`).
     settle : float
         Seconds without a change after which a file is complete.
     clock : callable
-        Returns seconds that only grow.
+        Returns a time in seconds that never goes back.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Watcher:
 
     @property
     def waiting(self) -> list[str]:
-        """Files that are new and not processed yet: most likely still being written."""
+        """Names of new files that are not processed yet, most likely still being written."""
         return self._arrivals.waiting
 
     def forget_gone(self) -> None:
@@ -157,11 +158,12 @@ class Watcher:
     def poll(
         self, *, second_try: bool = True, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[Event]:
-        """List the folder once, and process what has arrived, oldest first.
+        """List the folder once, process what has arrived, oldest first, and yield the events.
 
-        The iteration can be left at any point, and `stop` is called before each recording: what
-        was yielded is stored, the rest waits for the next poll. With `second_try`, a file that
-        cannot be used is tried once more at a later poll before it is reported.
+        The events are `NewVerdict`, `UnusableFile` and `Remark`. You may stop the iteration at any
+        point, and `stop` is called before each recording: what was yielded is stored, the rest
+        waits for the next poll. With `second_try`, a file that cannot be used is tried once more at
+        a later poll before it is reported.
         """
         started = self._clock()
         listing = list_recordings(self.folder)

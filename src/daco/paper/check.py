@@ -51,7 +51,7 @@ _SLACK = 1e-9  # 0.125 printed as 0.12 lies half a digit away, and binary fracti
 
 
 class Status(StrEnum):
-    """The result of a comparison, with its ``meaning`` for the reader of a table."""
+    """The result of a comparison; ``meaning`` explains it."""
 
     meaning: str
 
@@ -72,7 +72,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A printed figure and its recomputed value; None where nothing could be computed."""
+    """A printed value and its recomputed value; None if nothing could be computed."""
 
     figure: Figure
     status: Status
@@ -246,7 +246,16 @@ def agrees(figure: Figure, recomputed: Recomputed) -> bool:
 
 
 def summary(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Count the figures of each status, in the paper and beyond it."""
+    """Count the values of each status, under ``"paper"`` and ``"beyond"`` (came after it).
+
+    Parameters
+    ----------
+    findings : sequence of Finding
+
+    Returns
+    -------
+    dict
+    """
     printed = {place.name for place in PLACES if place.in_paper}
     counted: dict[str, Any] = {}
     for name, in_paper in (("paper", True), ("beyond", False)):

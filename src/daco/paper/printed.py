@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Erratum:
-    """Something the paper has wrong, in a sentence or two."""
+    """An error of the paper, in a sentence or two."""
 
     number: int
     text: str
@@ -114,6 +114,10 @@ def figures() -> tuple[Figure, ...]:
 @cache
 def errata() -> tuple[Erratum, ...]:
     """List every erratum, by number.
+
+    Returns
+    -------
+    tuple of Erratum
 
     Examples
     --------

@@ -213,32 +213,35 @@ def synth_factory(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Write a synthetic data set in DCASE layout; same options, same bytes.
+    """Write a synthetic data set in DCASE layout; the same options give the same bytes.
 
     Parameters
     ----------
     root : path
-        ``root/dev_data/raw/<machine>/{train,test}/*.wav`` and ``attributes_00.csv`` are written;
-        ``eval_data`` in place of ``dev_data`` for evaluation machines, whose test names are
-        anonymous and whose truth is in ``root/ground_truth`` in the evaluator's three tables.
-    machines : names or None
-        Some of `MACHINES`; None is all.
+        ``root/dev_data/raw/<machine>/{train,test}/*.wav`` and ``attributes_00.csv`` are written.
+        Evaluation machines are in ``eval_data``; their test names are anonymous, and their truth is
+        in ``root/ground_truth``, in the three tables of the evaluator.
+    machines : sequence of str, optional
+        Some of `MACHINES`; by default all.
     year : {2023, 2024, 2025, 2026}
-        Whose conventions to follow. 2026 has two channels: near and far microphone.
+        The year whose conventions to follow. 2026 has two channels: near and far microphone.
     split : {"dev", "eval", "both"}
-        ``"both"`` makes the first half of the machines development, the others evaluation.
+        ``"both"`` makes the first half of the machines development machines, the others evaluation
+        machines.
     n_source, n_target, n_test, n_supplemental : int
-        Clips per machine; the test clips are a quarter each of domain and label. Supplemental
-        ones, 2025 only, are of the clean machine or of the bare background.
+        Clips per machine. A quarter of the test clips has each pair of domain and label.
+        Supplemental clips, only in 2025, are of the clean machine or of the background alone.
+    seconds, sample_rate : float, int
+        Length and sample rate of the clips.
     severity : float
-        How bad the faults are: 0 makes anomalies normal, 1 is hard, 3 is easy.
+        How strong the faults are: 0 makes anomalies normal, 1 is hard, 3 is easy.
     seed : int
-        Another seed is another factory.
-    workers : int or None
-        Processes; None is one per core. A script that asks for more than one needs its
+        Another seed gives another factory.
+    workers : int, optional
+        Processes; by default one per core. A script that uses more than one needs an
         ``if __name__ == "__main__"``, because they are spawned.
-    progress : callable or None
-        Called with (clips written, clips in all).
+    progress : callable, optional
+        Called with the number of clips written, and of all clips.
 
     Returns
     -------

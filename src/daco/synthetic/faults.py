@@ -5,18 +5,18 @@
 - ``noise``: one octave of steady noise (a leak);
 - ``rub``: 1 to 4 bursts of noise a second, 20 to 120 ms each (a rotor that touches);
 - ``modulation``: the sound swells and fades 1 to 15 times a second (looseness, a broken bar);
-- ``resonance``: an equaliser peak (a part that came loose and rings along).
+- ``resonance``: an equaliser peak (a loose part that rings).
 
 Changes that are not faults of the machine, and that a network may not notice:
 
 - ``level``: it becomes quieter (a microphone that moved): by half at -6 dB, to a tenth at -0.9 dB;
-- ``off``: it stops, for half of the time at -3 dB, all of it at 0 dB; what remains is a humming
+- ``off``: it stops, for half of the time at -3 dB, for all of it at 0 dB; what remains is a humming
   hall, 30 dB below the recording;
 - ``white``: white noise over all frequencies (a bad cable, rain);
 - ``speed``: it runs faster or slower, by 6 % at -24 dB, 25 % at -12 dB.
 
-The level is the RMS of the *change* over the RMS of the recording, for all of them but ``speed``,
-whose level is that of the relative change of speed.
+The level is the RMS of the *change* over the RMS of the recording. For ``speed`` it is that of the
+relative change of speed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def inject(
     Parameters
     ----------
     wave : (n,) or (channels, n)
-        Of channels, the first is the near microphone, whose RMS counts; all others are far.
+        If there are several channels, the first is the near microphone, whose RMS counts; all
+        others are far.
     sample_rate : int
     kind : str
         ``impacts``, ``tones``, ``noise``, ``rub``, ``modulation``, ``resonance``, ``level``,
@@ -66,7 +67,7 @@ def inject(
     Returns
     -------
     float32 array of the same shape
-        It may exceed full scale. Silence has no RMS to be relative to and stays as it is.
+        It may exceed full scale. Silence has no RMS and stays as it is.
 
     Examples
     --------

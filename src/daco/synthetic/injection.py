@@ -34,9 +34,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """Which faults are injected, at which levels in decibels relative to each recording.
+    """The faults to inject, and their levels in decibels relative to each recording.
 
-    A recording has the same fault at every level; the seed draws its details.
+    By default all six faults of machines at -18, -10 and -4 dB. A recording has the same fault at
+    every level; the seed draws its details.
     """
 
     kinds: tuple[str, ...] = KINDS
@@ -59,7 +60,7 @@ class Plan:
 
     @property
     def versions(self) -> list[tuple[str, float | None]]:
-        """Fault and level of each version of a recording; the first is clean."""
+        """Fault and level of each version of a recording; the first version is clean."""
         return [("", None), *((kind, level) for kind in self.kinds for level in self.levels)]
 
 
@@ -105,24 +106,27 @@ def inject_recordings(
     Parameters
     ----------
     chosen : ClipTable
-        As `choose_recordings` gives it. All of it is used, and only one recording at a time is
-        in memory.
-    net, plan, readouts
-        The network, the faults, and the readouts, by default the network's own.
+        The recordings, as `choose_recordings` returns them. One at a time is in memory.
+    net : Backbone
+        The network.
+    plan : Plan, optional
+        The faults.
+    readouts : sequence of str, optional
+        By default those of the network.
     channel : int or str
         As in :func:`daco.embedding.embed.embed_clips`. In a recording of several channels the fault
         is at the first, whose level counts, and leaks to the others
-        (:data:`daco.synthetic.faults.FAR_DB`), whichever of them the policy takes.
+        (:data:`daco.synthetic.faults.FAR_DB`), whichever of them is embedded.
     progress : callable, optional
-        Called with the recordings done and in all.
+        Called with the number of recordings done, and of all recordings.
 
     Returns
     -------
     EmbeddingTable
         A row for each clean recording, followed by its faulted versions. The columns ``fault``
-        and ``level_db`` (text) say which; they are empty and None for the clean one. The split
-        of all rows is ``supplemental`` and the label of the faulted is 1, so that no command
-        takes them for normals.
+        and ``level_db`` (text) describe the fault; for the clean recording they are empty and
+        None. The split of all rows is ``supplemental``, and the label of faulted ones is 1, so
+        that no command takes them for normals.
     """
     plan = plan or Plan()
     policy = parse_channel(channel)

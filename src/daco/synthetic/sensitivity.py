@@ -47,7 +47,7 @@ Counts = NDArray[np.int64]
 
 
 class Rate(NamedTuple):
-    """A count of clips, with its share and 95 % interval.
+    """A number of clips, with its share of all and the 95 % interval of that share.
 
     >>> Rate(9, 10).share, [round(end, 2) for end in Rate(10, 10).interval]
     (0.9, [0.69, 1.0])
@@ -77,11 +77,11 @@ class Rate(NamedTuple):
 class Sensitivity:
     """Detection rates of a model by kind of fault, domain and (ascending) level.
 
-    ``caught`` counts recordings that are noticed, of shape (kinds, domains, levels), ``by_score``
-    those with an anomalous score and ``by_ranges`` those outside the ranges, ``false_alarms`` the
-    same recordings without a fault and ``clips`` all of them, by domain. ``detect`` is the share
-    that counts as caught, ``in_model`` the number of recordings among the model's normals, and
-    ``recorded`` the machine of the recordings, if it is not the model's.
+    ``caught`` counts recordings that are noticed, (kinds, domains, levels): ``by_score`` those with
+    an anomalous score, ``by_ranges`` those outside the ranges. ``false_alarms`` counts the same
+    recordings without a fault, and ``clips`` all of them, by domain. ``detect`` is the share from
+    which on a fault counts as caught, ``in_model`` the number of recordings among the normals of
+    the model, and ``recorded`` the machine of the recordings, if it is not that of the model.
     """
 
     machine: str
@@ -116,12 +116,12 @@ class Sensitivity:
         return Rate(int(self.caught[at]), int(self.clips[at[1]]))
 
     def false_alarm(self, domain: str) -> Rate:
-        """Return the share of the same recordings that are flagged without a fault."""
+        """Return the share of the same recordings that are noticed without a fault."""
         at = self.domains.index(domain)
         return Rate(int(self.false_alarms[at]), int(self.clips[at]))
 
     def caught_from(self, kind: str, domain: str) -> float | None:
-        """Find the lowest level from which on the fault is always caught; None if there is none."""
+        """Find the lowest level from which on the fault is always caught; None if it never is."""
         lowest = None
         for level in reversed(self.levels):
             if self.rate(kind, domain, level).share < self.detect:
@@ -150,7 +150,7 @@ class Sensitivity:
             yield f"{kind} {verb} {found}."
 
     def cautions(self) -> Iterator[str]:
-        """Warn about the limits of the numbers, in sentences."""
+        """Describe the limits of the numbers in sentences."""
         if self.recorded and not self.in_model:
             yield (
                 f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
@@ -219,17 +219,21 @@ def measure_sensitivity(
     Parameters
     ----------
     model, listener : MachineModel, Listener
-        The model, and its network.
+        The model, and a listener of its frontend.
     recordings : ClipTable
-        Training normals of the machine; others in it are passed over.
+        Training normals of the machine; other clips in it are ignored.
     kinds, levels : sequences
-        Faults to inject; each recording gets the same fault at every level.
-    per_domain : int
-        Recordings of each domain, drawn by `seed` where there are more.
-    detect : float in (0, 1]
-        The share that counts as caught.
+        Faults, by default all, and levels, by default from -24 to 0 dB in steps of 3.
+    per_domain, seed : int
+        Number of recordings of each domain, drawn by `seed` if there are more.
+    detect : float in (0, 1], default=0.9
+        The share of recordings from which on a fault counts as caught.
     progress : callable, optional
-        Called with the recordings done and in all.
+        Called with the number of recordings done, and of all recordings.
+
+    Returns
+    -------
+    Sensitivity
     """
     if not 0 < detect <= 1:
         raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")

@@ -30,9 +30,9 @@ def write_report(result: StudyTables, folder: Path | str) -> Path:
     ----------
     result : StudyTables
     folder : path
-        Gets ``report.json``, ``report.html``, ``figures/*.svg|png`` and
-        ``tables/*.md|tex|csv``: the same bytes for the same result. It is created where there is
-        none; other files in it are left alone.
+        The folder for ``report.json``, ``report.html``, ``figures/*.svg|png`` and
+        ``tables/*.md|tex|csv``. It is created if needed; other files in it stay as they are. The
+        same result gives the same bytes.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def render_html(summary: Mapping[str, Any], figures: Mapping[str, str]) -> str:
     Parameters
     ----------
     summary : mapping
-        What :func:`~daco.experiments.report.summarise` returned, or ``report.json`` holds.
+        What :func:`~daco.experiments.report.summarise` returned, or the content of ``report.json``.
     figures : mapping
         SVG elements by name; a section without its picture states what is missing.
 

@@ -58,22 +58,22 @@ def tables_of(result: StudyTables) -> dict[str, ReportTable]:
 def summarise(
     result: StudyTables, tables: Mapping[str, ReportTable] | None = None
 ) -> dict[str, Any]:
-    """Return what the report shows as plain JSON: the content of ``report.json``.
+    """Return the content of the report as plain values for JSON, as in ``report.json``.
 
     Parameters
     ----------
     result : StudyTables
     tables : mapping, optional
-        What `tables_of` returned, where that was computed before.
+        What `tables_of` returned, if that was computed before.
 
     Returns
     -------
     dict
         ``headline`` (the first screen), ``study`` (machines and grid), ``points`` (a row per
         configuration, for the interactive picture) and their ``legend``, ``tables`` by name,
-        ``vetoes`` (what each of the two excludes), ``distributions`` (per machine: threshold and
-        what it flags), ``shown_machines`` (a sentence, where not all are), ``stability`` and
-        ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
+        ``vetoes`` (what each of the two excludes), ``distributions`` (threshold and anomalous
+        clips of each machine), ``shown_machines`` (a sentence, if not all are shown),
+        ``stability`` and ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
     sets = {"all": result.per_machine, "labelled": result.labelled}

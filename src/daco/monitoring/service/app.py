@@ -43,7 +43,16 @@ session with `POST /login`. Every failure is `{"detail": "a sentence"}`. Times a
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Create the service; its workers start and end with the application."""
+    """Create the service as a FastAPI application; its workers start and end with it.
+
+    Parameters
+    ----------
+    settings : Settings
+
+    Returns
+    -------
+    FastAPI
+    """
     metrics = Metrics()
     hub = Hub(metrics.events_dropped.inc)
 
@@ -117,7 +126,16 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Serve on a socket until SIGTERM or SIGINT; running requests are finished.
 
-    A database or folder for recordings that cannot be used raises a DacoError at the start.
+    Parameters
+    ----------
+    settings : Settings
+    listener : socket.socket
+        A socket that is bound to an address.
+
+    Raises
+    ------
+    DacoError
+        The database or the folder for recordings cannot be used.
     """
     Store.open(settings.database).close()  # fail here with a sentence, not in uvicorn
     if settings.clips is not None:

@@ -33,7 +33,7 @@ def _number(default: float, low: float, high: float) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the service; a setting that cannot work raises an InputError."""
+    """Settings of the service; a setting that cannot work raises an `InputError`."""
 
     models: Path  #: folder of ``*.daco`` files
     database: str  #: URL, see `daco.monitoring.store`
@@ -81,12 +81,12 @@ class Settings:
 
     @property
     def on_loopback(self) -> bool:
-        """Only programs on this computer can connect."""
+        """Whether only programs on this computer can connect."""
         return is_loopback(self.host)
 
     @property
     def audio_limits(self) -> AudioLimits:
-        """What a recording may be: ten minutes, and no more samples than memory is set aside."""
+        """The largest recording to accept: ten minutes, ``max_body`` bytes."""
         return AudioLimits(
             bytes=self.max_body, values=1 << 25, seconds=600.0, samples=1 << 25, max_rate=384_000
         )

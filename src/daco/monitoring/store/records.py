@@ -44,7 +44,7 @@ _LONGEST_DOCUMENT = 1 << 17
 class NewClip:
     """A judged recording to store.
 
-    The same `source_key` with the same `audio_sha256` is the same recording, and is stored once.
+    The same `source_key` with the same `audio_sha256` is the same recording and is stored once.
     """
 
     verdict: Verdict
@@ -97,7 +97,7 @@ class NewClip:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredClip(Verdict):
-    """A clip of the history: its verdict, with ``machine`` as it was stored."""
+    """A stored clip: its verdict, times and answer; ``machine`` is the name in the store."""
 
     id: int
     received_at: datetime
@@ -135,7 +135,7 @@ class Addition:
 class StoredAlarm:
     """An alarm: the clip that completed it, all contributing clips, and how it ended.
 
-    It is open until `closed_at`: closed by ``"recovery"`` or ``"acknowledgement"``. An alarm
+    It is open until `closed_at`; `closed_by` is ``"recovery"`` or ``"acknowledgement"``. An alarm
     that recovered can still be acknowledged.
     """
 
@@ -158,7 +158,7 @@ class StoredAlarm:
 
     @property
     def is_open(self) -> bool:
-        """Neither recovered nor acknowledged."""
+        """Whether it has neither recovered nor been acknowledged."""
         return self.closed_at is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class StoredAlarm:
 
 @dataclass(frozen=True)
 class MachineSummary:
-    """Counts of a machine's clips since the first one, pruned or not, and its last clip."""
+    """Counts of the clips of a machine since the first one, pruned or not, and its last clip."""
 
     machine: str
     clips: int

@@ -83,7 +83,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, rule: AlarmRule | None = None, events: Collection[str] = ()) -> Self:
-        """Open the store of a URL; its tables are created, or brought to this version's schema.
+        """Open the store of a URL; its tables are created, or updated to this version.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class Store:
         rule : AlarmRule, optional
             When clips become an alarm; 3 of 5 by default.
         events : collection of str
-            Which of `EVENTS` are put into the outbox.
+            Which of `EVENTS` are put into the outbox, for webhooks.
         """
         unknown = set(events) - set(EVENTS)
         if unknown:
@@ -127,7 +127,7 @@ class Store:
 
     @property
     def people(self) -> People:
-        """What people say about clips, alarms and machines."""
+        """The answers and notes of people about clips, alarms and machines."""
         return People(self.database)
 
     def preview(self, new: NewClip) -> Verdict:
@@ -135,7 +135,7 @@ class Store:
         return adapted_verdict(new, self.people.adaptation(new.machine))
 
     def add(self, new: NewClip) -> Addition | None:
-        """Store one clip; None when its source was stored before."""
+        """Store one clip; return None if its source was stored before."""
         return self.add_many([new])[0]
 
     def add_many(self, new: Sequence[NewClip]) -> list[Addition | None]:
@@ -172,7 +172,7 @@ class Store:
             connection.execute(source.values(stamp=stamp, reason=None))
 
     def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
-        """Return those of these sources of a machine that were processed."""
+        """Return those of these sources of a machine that were processed before."""
         columns = [sources.c[name] for name in Source.__dataclass_fields__]
         query = select(*columns).where(sources.c.machine_id == _id_of(machine))
         with self.database.reading() as connection:
@@ -262,7 +262,7 @@ class Store:
         return [MachineSummary(*row[1:], last.get(row.last_clip_id)) for row in rows]
 
     def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """Count, by machine, the clips received since a time and the anomalous ones."""
+        """Count the clips received since a time, and the anomalous ones, by machine."""
         anomalous = func.coalesce(func.sum(case((clips.c.anomalous, 1), else_=0)), 0)
         count = select(func.count(), anomalous).where(clips.c.received_at >= since)
         counts = {}
