@@ -105,6 +105,18 @@ def test_the_first_line_of_a_function_starts_with_a_verb(module, name):
             assert not re.match(NO_VERB, first), first
 
 
+@pytest.mark.parametrize(
+    ("module", "name"), [*interface(), ("daco", "DACo"), ("daco", "LabelFreeSearch")]
+)
+def test_the_documented_parameters_are_those_of_the_function(module, name):
+    for function in described(module, name):
+        text = inspect.getdoc(function) or ""
+        if section := re.search(r"^Parameters\n-+\n(.*?)(?:\n\n\S|\Z)", text, re.M | re.S):
+            rows = re.findall(r"^([*\w][\w, *]*?)(?: :.*)?$", section[1], re.M)
+            listed = {row.strip(" *") for names in rows for row in names.split(",")}
+            assert listed == set(inspect.signature(function).parameters) - {"self"}, function
+
+
 def test_every_command_is_in_a_table_of_its_page():
     page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`daco .+`) \|", page, re.M)
