@@ -372,8 +372,9 @@ def _alarms(
                 f"They are left out of it in turns, {len(away)} at a time: {error} Or give "
                 "recordings that are not in the model."
             ) from None
-        p_values = model.reference.p_values(found.scores[:, 0], found.weights)
-        above = p_values <= model.false_alarm_rate
+        weights = np.zeros((len(queries), len(model.domains)))  # 0 where a domain is empty now
+        weights[:, [model.domains.index(name) for name in bank.domains]] = found.weights
+        above = model.reference.p_values(found.scores[:, 0], weights) <= model.false_alarm_rate
         clean_flagged[fold], flagged[rows] = above[: len(fold)], above[len(fold) :]
     return flagged, clean_flagged
 

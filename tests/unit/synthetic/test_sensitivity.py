@@ -186,6 +186,19 @@ def test_a_recording_of_the_model_is_judged_without_itself():
     assert alone.false_alarms.tolist() == [int(own[3]), int(own[45])]
 
 
+def test_the_only_recording_of_a_domain_is_judged_by_the_other_domains():
+    X, domains = normals()
+    domains = [*domains[:-1], "third"]
+    names = [f"{row}.wav" for row in range(50)]
+    model = MachineModel.fit(X, domains, machine="press", config="raw-k1", clip_names=names)
+    made = detection_rates(model, faults_of([3, 49], X, names=names))
+    assert made.in_model == 2
+    others = NormalBank(X[:49], domains[:49]).examine(X[49:], "raw-k1")
+    weights = np.append(others.weights, [[0.0]], axis=1)
+    p_value = model.reference.p_values(others.scores[:, 0], weights)[0]
+    assert made.false_alarms[1] == (p_value <= model.false_alarm_rate)
+
+
 def test_copies_are_found_by_sound_and_by_path():
     X, _ = normals()
     model = small_model()
