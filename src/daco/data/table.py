@@ -26,7 +26,7 @@ from daco.data.columns import as_column, clip_columns, is_embedding, parse_json,
 from daco.data.views import Bands, Views
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, open_location, parse_location
-from daco.text import html_table, suggestion
+from daco.text import closest, html_table, suggestion
 from daco.validation import Float32s, as_embeddings, as_float32, flat_bands, is_utf8
 
 VIEWS_VERSION = 1
@@ -104,6 +104,10 @@ class EmbeddingTable:
         n_clips = len(next(iter(matrices.values())))
         given = {name: values for name, values in columns.items() if values is not None}
         own = {name: values for name, values in columns.items() if name not in COLUMNS}
+        for name in own:
+            near = closest(name, COLUMNS, cutoff=0.88)
+            if near is not None and near not in columns:
+                raise InputError(f"daco does not use a column {name!r}. Did you mean {near!r}?")
         checked = clip_columns(given, n_clips)
         checked |= {name: as_column(name, values, n_clips) for name, values in own.items()}
         stored = dict(metadata or {})

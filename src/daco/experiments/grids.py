@@ -31,7 +31,7 @@ GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
 
 
 def mixed_grid(
-    grid: str | Path | Candidates, systems: Collection[str] = (), bands: Bands = 1
+    grid: str | int | Path | Candidates, systems: Collection[str] = (), bands: Bands = 1
 ) -> tuple[list[ScoreConfig], dict[str, Any]]:
     """Configurations of a grid and of systems, and the detectors that they need, by label.
 
@@ -44,8 +44,8 @@ def mixed_grid(
     (15, 'zscore-soft-ext-mine', ['trees'])
     """
     detectors: dict[str, Any] = {}
-    if isinstance(grid, str | Path):
-        configs = read_grid(grid, bands)
+    if isinstance(grid, str | int | Path):
+        configs = read_grid(str(grid), bands)
     else:
         configs, detectors = parse_pool(grid)
     for label in systems:

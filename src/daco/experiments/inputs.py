@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from daco.data.table import EmbeddingTable
 from daco.data.views import Bands
 from daco.errors import DataError, InputError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
-from daco.files.remote import Location, parse_location
+from daco.files.remote import Location, is_remote, parse_location
 from daco.method.pseudo_anomalies import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Float64s, Indices
@@ -195,6 +196,11 @@ def read_table(table: Source, columns: tuple[str, ...] = ()) -> Table:
     """
     if isinstance(table, EmbeddingTable):
         return table
+    if not isinstance(table, str | PathLike) and not is_remote(table):
+        raise InputError(
+            "A study takes an EmbeddingTable or the path of one; EmbeddingTable.from_arrays makes "
+            f"one from arrays. Got {type(table).__name__} instead."
+        )
     if parse_location(table).suffix.lower() == ".npz":
         return EmbeddingTable.read(table)
     return open_table(table, columns)

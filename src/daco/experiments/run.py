@@ -67,7 +67,7 @@ def study(
     *,
     truth: Path | str | None = None,
     baselines: Path | str | Iterable[Path | str] = (),
-    grid: str | Path | Candidates = "51",
+    grid: str | int | Path | Candidates = "51",
     systems: Systems | None = None,
     faults: Source | Iterable[Source] = (),
     veto: str = "dev",

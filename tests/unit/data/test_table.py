@@ -120,6 +120,13 @@ def test_a_trip_through_pandas_keeps_vectors_and_missing_values(tmp_path):
     assert back.column("attributes")[0] == {"v": "1", "load": "ü"}
 
 
+def test_a_column_that_is_nearly_one_of_daco_is_refused():
+    with pytest.raises(InputError, match=r"column 'labels'\. Did you mean 'label'"):
+        EmbeddingTable.from_arrays(np.eye(3), labels=[0, 0, 1])
+    table = EmbeddingTable.from_arrays(np.eye(3), label=0, labels=[0, 0, 1], level="a")
+    assert table.column("labels").tolist() == [0, 0, 1]
+
+
 def test_npz_with_optional_columns(tmp_path):
     np.savez(
         tmp_path / "own.npz",

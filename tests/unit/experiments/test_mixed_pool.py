@@ -210,6 +210,10 @@ def test_installed_scorers_are_found_by_their_names(tmp_path, monkeypatch):
     assert mixed_grid("raw-k1,ext-trees")[1] == {"trees": TREES}
 
 
+def test_a_grid_of_the_paper_has_its_size_as_a_name():
+    assert [len(mixed_grid(size)[0]) for size in (9, "9", 45, 51)] == [9, 9, 45, 51]
+
+
 def read_named(folder, *names):
     path = folder / "grid.txt"
     path.write_text("\n".join(names))

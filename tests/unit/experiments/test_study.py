@@ -239,6 +239,7 @@ def test_one_bad_machine_does_not_lose_the_others(tmp_path):
         (lambda: study(table("fan"), workers=0), "at least 1"),
         (lambda: study(table("fan"), false_alarm_rate=0, workers=1), "between 0 and 1"),
         (lambda: study(table("fan"), readout="cls", workers=1), "no readout 'cls'"),
+        (lambda: study(np.eye(3)), r"EmbeddingTable\.from_arrays .* Got ndarray"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, message):
