@@ -23,6 +23,7 @@ from command_line import process, run
 from small_runs import machine_table
 
 from daco.commands import app
+from daco.commands.console import Output, new_table
 
 
 def test_version_help_and_flags():
@@ -226,3 +227,15 @@ def test_text_in_a_pipe_is_not_wrapped(printed):
     assert len(line) > 80
     assert line not in shown
     assert line in " ".join(shown.split())
+
+
+def test_a_name_longer_than_the_terminal_hides_no_column(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = new_table(["decision"], ["score"])
+    table.add_column("recording")
+    table.add_row("normal", "1.093", "x" * 90)
+    Output().print(table)
+    assert capsys.readouterr().out.split() == [
+        *("decision", "score", "recording"),
+        *("normal", "1.093", "x" * 90),
+    ]
