@@ -30,16 +30,17 @@ def test_version_help_and_flags():
     assert run("--version").stdout.startswith("daco 0.")
     assert "demo" in run("--help").stdout
     text = run("score", "--help").stdout
-    assert re.search(r"^Usage: .*MODEL.* .*RECORDINGS", text)
+    assert re.search(r"^Usage: .* score \[OPTIONS\] MODEL RECORDINGS\.\.\.$", text, re.M)
+    assert re.search(r"^  MODEL  ", text, re.M)
     assert re.search(r"^  --json  ", text, re.M)
     assert re.search(r"^  --window NUMBER  ", text, re.M)
 
 
 @pytest.mark.parametrize("command", app._COMMANDS, ids=lambda command: command.__name__)
-def test_the_help_of_an_option_shows_no_type_of_the_code(command):
+def test_the_help_of_an_argument_or_option_shows_no_type_of_the_code(command):
     text = run(command.__name__.replace("_", "-"), "--help").stdout
     assert re.search(r"^  --help  ", text, re.M)
-    assert re.findall(r"^  --\S+ .*<.*", text, re.M) == []
+    assert re.findall(r"^  (?:--\S+|[A-Z]+) <.*|^Usage: .*[{<].*", text, re.M) == []
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ def calibrate(
     ],
     domain: Annotated[
         str | None,
-        option("Assign the clips to this domain. By default each has its own or fits one best."),
+        option(
+            "Assign all clips to this domain. By default each keeps its own or gets the best fit."
+        ),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,

@@ -32,19 +32,21 @@ class What(StrEnum):
 def feedback(
     model: shared.ModelPath,
     what: Annotated[
-        What | None, argument("Answer with this. Without it, list alarms, answers and rates.")
+        What | None,
+        argument("Answer false-alarm or fault. Without it, daco lists alarms, answers and rates."),
     ] = None,
-    clip: Annotated[int | None, option("Answer for the clip of this number.", min=1)] = None,
+    clip: Annotated[int | None, option("Answer for the clip with this number.", min=1)] = None,
     alarm: Annotated[
-        int | None, option("Answer for the alarm of this number and all its clips.", min=1)
+        int | None, option("Answer for the alarm with this number and all its clips.", min=1)
     ] = None,
     by: Annotated[str | None, option("Give your name. The default is the user name.")] = None,
     comment: Annotated[str, option("Describe what you found and did.")] = "",
     commission: Annotated[
-        int | None, option("Declare the machine healthy for this many next clips.", min=10)
+        int | None,
+        option("Declare the machine healthy for this number of clips from now on.", min=10),
     ] = None,
     reset: Annotated[
-        bool, flag("--reset", "Reset the adaptation, so the model alone decides again.")
+        bool, flag("--reset", "Reset the adaptation, so that the model alone decides again.")
     ] = False,
     manifest: Annotated[
         Path | None, option("Write a manifest of false alarms that daco update can add.")

@@ -39,7 +39,8 @@ class Failed:
 def score(
     model: shared.ModelLocation,
     recordings: Annotated[
-        list[str], argument("Score files, folders, embeddings, or one recording on stdin (-).")
+        list[str],
+        argument("Score these files, folders or embeddings, or one recording on stdin (-)."),
     ],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
