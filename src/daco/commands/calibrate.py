@@ -109,7 +109,8 @@ def calibrate(
     how = "" if domains else ", each assigned to the domain that it fits best"
     done = f"Calibrated with {quantity(len(clips), 'new recording')}: {found}{how}. "
     were = "was" if anomalous == 1 else "were"
-    done += f"Before, {anomalous} of them {were} anomalous. Make sure that the machine was healthy."
+    done += f"With the old threshold, {anomalous} of them {were} anomalous. "
+    done += "Make sure that the machine was healthy."
     save_model(console, before, after, target, done)
     if anomalous >= _FEWEST and 2 * anomalous > len(clips):
         usual = 100 * before.false_alarm_rate

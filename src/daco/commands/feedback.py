@@ -75,14 +75,15 @@ def feedback(
             answer = what.value.replace("-", " ")
             of_machine = store.clip(clip) if clip else store.alarm(alarm or 0)
             if of_machine is None or of_machine.machine != machine:
-                where = store.database.label
-                raise InputError(f"{machine} has no clip or alarm of this number in {where}.")
+                which = f"clip {clip}" if clip else f"alarm {alarm}"
+                raise InputError(f"{machine} has no {which} in {store.database.label}.")
             if clip is not None:
                 people.answer_clip(clip, answer, who, comment)
             else:
                 people.answer_alarm(of_machine.id, answer, who, comment)
-        if reset and people.reset(machine):
-            console.write("The adaptation was reset. The model alone decides again.")
+        if reset:
+            done = "The adaptation was reset" if people.reset(machine) else "Nothing was adapted"
+            console.write(f"{done}. The model alone decides.")
         if commission is not None:
             rate = loaded.false_alarm_rate
             people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
@@ -112,7 +113,10 @@ def _write_manifest(
             domain = max(weights, key=lambda name: weights[name])
             rows.append({"path": str(path), "machine": machine, "domain": domain})
     if not rows:
-        raise InputError(f"This computer has no recording of a false alarm of {machine}.")
+        raise InputError(
+            f"This computer has no recording of a false alarm of {machine}. Run daco feedback "
+            "where the recordings are."
+        )
     pd.DataFrame(rows).to_csv(manifest, index=False)
     console.write(f"{manifest}: {quantity(rows, 'recording')}", wrap=False)
 

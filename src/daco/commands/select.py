@@ -62,7 +62,7 @@ def select(
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = read_table(train, ("session",))
     pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
-    errors.notes(left_out(pairs, "select"))
+    errors.notes(left_out(pairs))
     with progress_bars(errors) as report:
         selection = select_label_free(
             table,

@@ -71,10 +71,12 @@ def update(
 
     console, errors = Output(), Output(stderr=True)
     adds = normals is not None
-    if adds + bool(remove) + undo != 1 or (domain is None) == adds:
+    if adds + bool(remove) + undo != 1 or (domain is not None and not adds):
         raise InputError(
-            "Give NORMALS with --domain to add clips, or --remove, or --undo: one of the three."
+            "Give one of the three: NORMALS with --domain to add clips, or --remove, or --undo."
         )
+    if adds and domain is None:
+        raise InputError("Give the domain of the new clips with --domain. It may be a new one.")
     if (undo and out is not None) or (and_calibrate and not adds):
         raise InputError("Use --undo without --out, and --and-calibrate only with new NORMALS.")
     before = MachineModel.load(model)

@@ -232,7 +232,9 @@ def measure_sensitivity(
         Called with the recordings done and in all.
     """
     if not 0 < detect <= 1:
-        raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")
+        raise InputError(
+            f"The share that counts as caught must be above 0 and at most 1. Got {detect!r}."
+        )
     plan = Plan(tuple(kinds), tuple(levels), seed)
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, seed)
     readouts, channel = listener.readouts, listener.frontend.channel
