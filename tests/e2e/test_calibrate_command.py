@@ -76,7 +76,7 @@ def test_many_recordings_unlike_the_normals_are_a_caution(model, tmp_path, count
     for index in range(count):
         hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, wobble=12.0)
     text = " ".join(run("calibrate", model, tmp_path / "other", "--domain", "day").stdout.split())
-    assert f"Before, {count} of them were anomalous." in text
+    assert f"With the old threshold, {count} of them were anomalous." in text
     caution = f"{count} of {count} recordings were anomalous before, where 20 % would be usual."
     assert (caution in text) == ("Check that they are recordings of this machine" in text)
     assert (caution in text) == (count == 12)

@@ -23,22 +23,24 @@ from command_line import process, run
 from small_runs import machine_table
 
 from daco.commands import app
+from daco.commands.console import Output, new_table
 
 
 def test_version_help_and_flags():
     assert run("--version").stdout.startswith("daco 0.")
     assert "demo" in run("--help").stdout
     text = run("score", "--help").stdout
-    assert re.search(r"^Usage: .*MODEL.* .*RECORDINGS", text)
+    assert re.search(r"^Usage: .* score \[OPTIONS\] MODEL RECORDINGS\.\.\.$", text, re.M)
+    assert re.search(r"^  MODEL  ", text, re.M)
     assert re.search(r"^  --json  ", text, re.M)
     assert re.search(r"^  --window NUMBER  ", text, re.M)
 
 
 @pytest.mark.parametrize("command", app._COMMANDS, ids=lambda command: command.__name__)
-def test_the_help_of_an_option_shows_no_type_of_the_code(command):
+def test_the_help_of_an_argument_or_option_shows_no_type_of_the_code(command):
     text = run(command.__name__.replace("_", "-"), "--help").stdout
     assert re.search(r"^  --help  ", text, re.M)
-    assert re.findall(r"^  --\S+ .*<.*", text, re.M) == []
+    assert re.findall(r"^  (?:--\S+|[A-Z]+) <.*|^Usage: .*[{<].*", text, re.M) == []
 
 
 @pytest.mark.parametrize(
@@ -226,3 +228,15 @@ def test_text_in_a_pipe_is_not_wrapped(printed):
     assert len(line) > 80
     assert line not in shown
     assert line in " ".join(shown.split())
+
+
+def test_a_name_longer_than_the_terminal_hides_no_column(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = new_table(["decision"], ["score"])
+    table.add_column("recording")
+    table.add_row("normal", "1.093", "x" * 90)
+    Output().print(table)
+    assert capsys.readouterr().out.split() == [
+        *("decision", "score", "recording"),
+        *("normal", "1.093", "x" * 90),
+    ]

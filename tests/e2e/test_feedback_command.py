@@ -84,7 +84,7 @@ def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
         (("fault",), "one clip or of one alarm"),
         (("--clip", 1), "Give false-alarm or fault"),
         (("fault", "--clip", 1, "--alarm", 1), "one clip or of one alarm"),
-        (("fault", "--clip", 99), "press has no clip or alarm of this number"),
+        (("fault", "--clip", 99), "press has no clip 99"),
         (("--manifest", "false.csv"), "This computer has no recording of a false alarm"),
         (("--commission", 501), "10 to 500 clips"),
     ],

@@ -119,7 +119,7 @@ class TestFit:
     def test_by_default_all_configurations_vote_on_all_weight_free_views(self, drill, tmp_path):
         root, _ = drill
         text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco").stdout.split())
-        assert "Configuration vote: all configurations vote: on" in text
+        assert "Configuration vote: all configurations vote, because" in text
         assert "Views: mod, mod60, env, cep. The view mod finds the most similar normal." in text
         shown = " ".join(ok("inspect", tmp_path / "m.daco").stdout.split())
         assert "readout mod+mod60+env+cep; 984 values" in shown
@@ -352,7 +352,10 @@ class TestScore:
         assert any(each.startswith("range: ") for each in found["noise.wav"]["reasons"])
         text = " ".join(ok("score", model, tmp_path).stdout.split())
         assert "0 of 3 clips are anomalous" in text
-        assert "Not judged by their scores: 1 recorder fault, 1 out of range, 1 off." in text
+        assert (
+            "Clips not judged by their scores: recorder fault (1), out of range (1), off (1)."
+            in text
+        )
         rows = list(csv.DictReader(io.StringIO(ok("score", model, tmp_path, "--csv").stdout)))
         assert {row["name"]: row["state"] for row in rows} == states
 
@@ -494,7 +497,7 @@ class TestScore:
         (tmp_path / "nothing").mkdir()
         for arguments, kind, message in (
             ((clip, clip), ModelError, "not a model"),
-            ((model, tmp_path / "nothing"), DataError, "No recording in"),
+            ((model, tmp_path / "nothing"), DataError, "There is no recording in"),
             ((model, clip, "--csv", "--json"), InputError, "one of --csv and --json"),
             ((model, clip, "--aggregate", "most"), InputError, "aggregate"),
             ((model, clip, "--window", "-1"), InputError, "window"),

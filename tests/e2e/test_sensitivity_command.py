@@ -79,7 +79,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     )
     assert "modulation is caught from" in text
     assert "12 are in the model and were left out of it" in text
-    assert "caution: each rate in new comes from 6 recordings" in text
+    assert "caution: Each rate in new comes from 6 recordings" in text
     document = json.loads(out.read_text())
     assert document["clips"] == {"new": 6, "old": 6}
     assert document["model_sha256"] == MachineModel.load(motor / "motor.daco").sha256
@@ -101,7 +101,7 @@ def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
         soundfile.write(tmp_path / "pump" / f"{number}.wav", rng.normal(0, 0.1, RATE), RATE)
     few = ("--levels=0", "--fault", "rub", "--out", tmp_path / "s.json")
     text = said("sensitivity", motor / "motor.daco", tmp_path / "pump", *few)
-    words = "the model is of motor, the recordings are of pump and none of them is in the model"
+    words = "The model is of motor, but the recordings are of pump."
     assert f"caution: {words}" in text
     assert "Recordings: 2 of all. The model's" in text
     document = json.loads((tmp_path / "s.json").read_text())
@@ -111,9 +111,9 @@ def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
     shutil.copytree(motor / "motor", tmp_path / "elsewhere")
     copied = (motor / "motor.daco", tmp_path / "elsewhere", *few, "--per-domain", 1)
     text = said("sensitivity", *copied)
-    assert "the model is of" not in text
+    assert "The model is of" not in text
     assert "2 are in the model" in text
-    assert "caution: each rate in new comes from 1 recording" in text
+    assert "caution: Each rate in new comes from 1 recording" in text
 
 
 def test_a_louder_alarm_catches_less(motor, tmp_path):

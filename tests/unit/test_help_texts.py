@@ -18,10 +18,10 @@ VERBS = frozenset(
         r"\w+",
         "Adapt Add Allow Answer Assign Attach Calibrate Check Choose Compare Compute Connect "
         "Count Cut Decide Declare Delete Describe Download Draw Embed End Evaluate Exclude Exit "
-        "Fetch Find Fit Freeze Give Go Guard Hear Install Join Keep Label List Listen Look Make "
-        "Measure Name Open Play Preregister Print Raise Read Recompute Record Refuse Remove "
-        "Replace Reset Run Score Send Serve Set Show Sign Start Stop Submit Take Train Turn Use "
-        "Wait Watch Write",
+        "Fetch Find Fit Freeze Give Go Group Guard Hear Install Join Keep Label List Listen "
+        "Look Make Measure Name Open Play Preregister Print Raise Read Recompute Record Refuse "
+        "Remove Replace Reset Run Score Send Serve Set Show Sign Start Stop Submit Take Train "
+        "Turn Use Wait Watch Write",
     )
 )
 """Verbs in the imperative with which a help text may begin."""

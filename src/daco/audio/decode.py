@@ -270,7 +270,7 @@ def _open(path: Location | None, content: bytes, limits: AudioLimits) -> soundfi
     except OSError as error:
         raise AudioError(f"cannot be read ({error.strerror}).") from None
     if cut is not None:
-        raise AudioError(f"truncated, {cut}. Copy or record the file again.")
+        raise AudioError(f"truncated: {cut}. Copy or record the file again.")
     try:
         file = soundfile.SoundFile(path if isinstance(path, Path) else BytesIO(content))
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
@@ -352,7 +352,7 @@ def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s
             ) from None
         if not len(block):
             raise AudioError(
-                f"truncated, the header claims {file.frames} frames and {file.frames - left} could "
+                f"truncated: only {file.frames - left} of {file.frames} frames could "
                 "be decoded. Copy or record the file again."
             )
         left -= len(block)

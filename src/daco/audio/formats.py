@@ -126,7 +126,7 @@ def truncation(file: BinaryIO, size: int) -> str | None:
     """What shows that a file of `size` bytes has lost its end, which libsndfile ignores."""
     claimed, present = _sound_bytes(file, size)
     if claimed > present:
-        return f"the header claims {claimed} bytes of sound and {present} are there"
+        return f"it has {present} of {claimed} bytes of sound"
     return "its end is missing" if _ogg_is_cut(file, size) else None
 
 

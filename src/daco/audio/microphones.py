@@ -82,12 +82,12 @@ def require_channels(policy: int | str, channels: int) -> None:
     if channels == 1:
         wanted = f"far microphone for {policy!r}" if needs_both(policy) else f"channel {last}"
         raise AudioError(
-            f"there is no {wanted}, the recording has one channel (0). Use channel 0, or give "
+            f"there is no {wanted}: the recording has one channel (0). Use channel 0, or give "
             "the recording of both microphones."
         )
     raise AudioError(
-        f"there is no channel {last}, the file has {channels} (counted from 0). Choose another "
-        "channel or 'mix'."
+        f"there is no channel {last}: the recording has {channels}, numbered from 0. Choose "
+        "another channel or 'mix'."
     )
 
 

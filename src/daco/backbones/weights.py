@@ -89,15 +89,15 @@ def find_weights(name: str, explicit: str | os.PathLike[str] | None = None) -> P
         if candidate.is_file():
             return candidate
     if explicit is not None:
-        what = f"holds no {source.file_name}" if folder.is_dir() else "does not exist"
+        what = f"has no {source.file_name}" if folder.is_dir() else "does not exist"
         raise WeightsError(
             f"The weights given for {name!r} were not found: {folder} {what}. Check the path, or "
             f"run `daco download weights {name}`."
         )
     raise WeightsError(
-        f"{name!r} needs the file {source.file_name}, and {folder} does not hold it. Run "
+        f"{name!r} needs the file {source.file_name}, which is not in {folder}. Run "
         f"`daco download weights {name}`, or fetch {source.urls[0]} on another computer and give "
-        f"its path as weights=, or its folder in {WEIGHTS_DIR_VARIABLE}."
+        f"the file as weights (--weights), or its folder in {WEIGHTS_DIR_VARIABLE}."
     )
 
 

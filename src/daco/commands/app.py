@@ -7,7 +7,7 @@ from enum import EnumType
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
 from daco.commands.calibrate import calibrate
@@ -41,6 +41,20 @@ class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with interruptible():
             return super().invoke(ctx)
+
+
+class _Command(TyperCommand):
+    """Prints arguments as MODEL; typer may write {MODEL} in the usage and MODEL <path> below."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                vars(parameter)["display_type_rich"] = lambda ctx: None
+        super().format_options(ctx, formatter)
 
 
 app = typer.Typer(
@@ -121,4 +135,4 @@ def _value_type(hint: Any) -> Any:
 
 for command, summary in _COMMANDS.items():
     _name_values(command)
-    app.command(short_help=summary)(command)
+    app.command(cls=_Command, short_help=summary)(command)

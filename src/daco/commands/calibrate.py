@@ -48,7 +48,9 @@ def calibrate(
     ],
     domain: Annotated[
         str | None,
-        option("Assign the clips to this domain. By default each has its own or fits one best."),
+        option(
+            "Assign all clips to this domain. By default each keeps its own or gets the best fit."
+        ),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
@@ -107,7 +109,8 @@ def calibrate(
     how = "" if domains else ", each assigned to the domain that it fits best"
     done = f"Calibrated with {quantity(len(clips), 'new recording')}: {found}{how}. "
     were = "was" if anomalous == 1 else "were"
-    done += f"Before, {anomalous} of them {were} anomalous. Make sure that the machine was healthy."
+    done += f"With the old threshold, {anomalous} of them {were} anomalous. "
+    done += "Make sure that the machine was healthy."
     save_model(console, before, after, target, done)
     if anomalous >= _FEWEST and 2 * anomalous > len(clips):
         usual = 100 * before.false_alarm_rate

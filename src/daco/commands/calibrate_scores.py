@@ -32,16 +32,21 @@ _LABELS = ("normal", "anomaly")
 def calibrate_scores(
     tables: Annotated[
         list[Path],
-        argument("Read a score table (.csv, .parquet) or folder of challenge files per system."),
+        argument(
+            "Read the scores of each system: a table (.csv, .parquet) or a folder of challenge "
+            "files."
+        ),
     ],
     embeddings: Annotated[
-        Path | None, option("Find domains in this embedding table of the same clips.")
+        Path | None,
+        option("Find the domains of test clips with this embedding table of all clips."),
     ] = None,
     true_domains: Annotated[
-        bool, flag("--true-domains", "Use the true domains of the test clips, for a diagnosis.")
+        bool, flag("--true-domains", "Use the true domains of the test clips. New clips have none.")
     ] = False,
     config: Annotated[
-        str | None, option("Use this configuration or the vote (recommended), not the choice.")
+        str | None,
+        option("Use this configuration, or the vote (recommended), instead of choosing one."),
     ] = None,
     out: Annotated[Path | None, option("Write scores and decisions to this folder.")] = None,
     false_alarm_rate: Annotated[

@@ -36,7 +36,8 @@ def clips(
     year: shared.Year = None,
     probe: Annotated[bool, flag("--probe", "Open every clip instead of a few.")] = False,
     manifest: Annotated[
-        Location | None, location_option("Write the table to this .csv or .parquet file, too.")
+        Location | None,
+        location_option("Write a manifest of the clips to this .csv or .parquet file."),
     ] = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,

@@ -33,7 +33,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare studies of other networks, readouts or years, each on its own machines.
+    """Compare studies of different networks, readouts or years, each on its own machines.
 
     daco shows the score of every rule in each run, how well the dev score and the criterion
     predict it, and the differences between the guarded pick and the others.

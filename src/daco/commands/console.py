@@ -200,9 +200,14 @@ def _lines(console: Output, table: Table) -> Iterator[Text]:
     unlimited = console.options.update(max_width=_UNLIMITED)
     for column in table.columns:
         _protect(console, unlimited, column)
+    least = 0
     if Measurement.get(console, unlimited, table).minimum > console.width:
-        table.box, table.padding, table.pad_edge = None, (0, min(1, table.padding[1]), 0, 0), False
-    for line in Segment.split_lines(console.render(table)):
+        gap = min(1, table.padding[1])
+        table.box, table.padding, table.pad_edge = None, (0, gap, 0, 0), False
+        # rich would drop a column, such as the decision, where the others leave it no room.
+        least = sum((column.min_width or 0) + gap for column in table.columns) - gap
+    options = console.options.update(max_width=max(console.width, least))
+    for line in Segment.split_lines(console.render(table, options)):
         text = Text.assemble(*((segment.text, segment.style or "") for segment in line))
         text.rstrip()
         yield text

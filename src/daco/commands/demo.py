@@ -16,10 +16,13 @@ from daco.errors import InputError
 
 def demo(
     out: Annotated[Path, option("Write to this folder.")] = Path("daco-demo"),
-    seed: Annotated[int, option("Set the seed. Each one gives other machines.", min=0)] = 0,
+    seed: Annotated[int, option("Set the seed. Each seed gives other machines.", min=0)] = 0,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Show the report, by default in a terminal."),
+        typer.Option(
+            "--open/--no-open",
+            help="Open the report in a browser, by default if daco runs in a terminal.",
+        ),
     ] = None,
 ) -> None:
     """Record a synthetic factory, embed it, study 51 configurations and write the report.

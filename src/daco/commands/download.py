@@ -44,8 +44,12 @@ class Split(StrEnum):
 
 
 def download(
-    what: Annotated[What, argument("Fetch weights or a data set.")],
-    target: Annotated[str, argument("Give a network or 'all', or the folder for a data set.")],
+    what: Annotated[
+        What, argument("Fetch weights of networks (weights) or a DCASE data set (dataset).")
+    ],
+    target: Annotated[
+        str, argument("Name the network, or all networks (all), or the folder for the data set.")
+    ],
     year: Annotated[int | None, option("Fetch the data set of this DCASE year.")] = None,
     machine: Annotated[
         list[str] | None, option("Fetch only this machine of a data set. Repeat it for more.")
@@ -59,17 +63,17 @@ def download(
     ] = None,
     keep_archives: Annotated[bool, flag("--keep-archives", "Keep the zip files.")] = False,
     overwrite: Annotated[
-        bool, flag("--overwrite", "Replace files of a data set that have another content.")
+        bool, flag("--overwrite", "Replace existing files that differ from the data set.")
     ] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Install this file as weights instead of fetching it."),
+        typer.Option(metavar="FILE", help="Install this file as weights instead of fetching one."),
     ] = None,
 ) -> None:
     """Fetch weights or a DCASE data set, check them, and unpack the data set.
 
-    Run the same command again after an interruption; it continues. The weights go to
+    After an interruption the same command continues. The weights go to
     DACO_WEIGHTS_DIR, by default the user's cache. DACO_ZENODO_API names a mirror of Zenodo's API.
     """
     if what is What.WEIGHTS:

@@ -48,7 +48,10 @@ _MEANING = (
 
 
 def evaluate(
-    scores: Annotated[Path, argument("Read score files here, or folders of several systems.")],
+    scores: Annotated[
+        Path,
+        argument("Read the score files of this folder, or of several systems in its subfolders."),
+    ],
     truth: Truth = None,
     year: Year = None,
     partial: Annotated[

@@ -32,19 +32,21 @@ class What(StrEnum):
 def feedback(
     model: shared.ModelPath,
     what: Annotated[
-        What | None, argument("Answer with this. Without it, list alarms, answers and rates.")
+        What | None,
+        argument("Answer false-alarm or fault. Without it, daco lists alarms, answers and rates."),
     ] = None,
-    clip: Annotated[int | None, option("Answer for the clip of this number.", min=1)] = None,
+    clip: Annotated[int | None, option("Answer for the clip with this number.", min=1)] = None,
     alarm: Annotated[
-        int | None, option("Answer for the alarm of this number and all its clips.", min=1)
+        int | None, option("Answer for the alarm with this number and all its clips.", min=1)
     ] = None,
     by: Annotated[str | None, option("Give your name. The default is the user name.")] = None,
     comment: Annotated[str, option("Describe what you found and did.")] = "",
     commission: Annotated[
-        int | None, option("Declare the machine healthy for this many next clips.", min=10)
+        int | None,
+        option("Declare the machine healthy for this number of clips from now on.", min=10),
     ] = None,
     reset: Annotated[
-        bool, flag("--reset", "Reset the adaptation, so the model alone decides again.")
+        bool, flag("--reset", "Reset the adaptation, so that the model alone decides again.")
     ] = False,
     manifest: Annotated[
         Path | None, option("Write a manifest of false alarms that daco update can add.")
@@ -73,14 +75,15 @@ def feedback(
             answer = what.value.replace("-", " ")
             of_machine = store.clip(clip) if clip else store.alarm(alarm or 0)
             if of_machine is None or of_machine.machine != machine:
-                where = store.database.label
-                raise InputError(f"{machine} has no clip or alarm of this number in {where}.")
+                which = f"clip {clip}" if clip else f"alarm {alarm}"
+                raise InputError(f"{machine} has no {which} in {store.database.label}.")
             if clip is not None:
                 people.answer_clip(clip, answer, who, comment)
             else:
                 people.answer_alarm(of_machine.id, answer, who, comment)
-        if reset and people.reset(machine):
-            console.write("The adaptation was reset. The model alone decides again.")
+        if reset:
+            done = "The adaptation was reset" if people.reset(machine) else "Nothing was adapted"
+            console.write(f"{done}. The model alone decides.")
         if commission is not None:
             rate = loaded.false_alarm_rate
             people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
@@ -110,7 +113,10 @@ def _write_manifest(
             domain = max(weights, key=lambda name: weights[name])
             rows.append({"path": str(path), "machine": machine, "domain": domain})
     if not rows:
-        raise InputError(f"This computer has no recording of a false alarm of {machine}.")
+        raise InputError(
+            f"This computer has no recording of a false alarm of {machine}. Run daco feedback "
+            "where the recordings are."
+        )
     pd.DataFrame(rows).to_csv(manifest, index=False)
     console.write(f"{manifest}: {quantity(rows, 'recording')}", wrap=False)
 

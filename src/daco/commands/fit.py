@@ -56,24 +56,26 @@ def fit(
     weights: shared.Weights = None,
     config: Annotated[
         str,
-        option("Score with the vote (recommended), the choice (auto), or a named configuration."),
+        option("Score with the vote (recommended), daco's choice (auto), or a configuration."),
     ] = "recommended",
     false_alarm_rate: Annotated[
-        float, option("Allow this share of normal clips in each domain to be anomalous.")
+        float, option("Allow this share of the normal clips of each domain to be called anomalous.")
     ] = shared.FALSE_ALARM_RATE,
     max_normals: Annotated[
-        int | None, option("Keep at most this number of normals, which cover the others.")
+        int | None, option("Keep at most this many normals, chosen so that they represent all.")
     ] = None,
     readout: Annotated[
         list[str] | None,
-        option("Turn frames into a vector in this way. Repeat it, or join with +, for more views."),
+        option("Use this readout of the network. Repeat it, or join names with +, for more views."),
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.fail,
     keep_embeddings: Annotated[
         Location | None,
-        location_option("Keep the embeddings in this Parquet file, so a stopped fit can continue."),
+        location_option(
+            "Keep the embeddings in this Parquet file, so that a stopped fit can continue."
+        ),
     ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",

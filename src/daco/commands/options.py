@@ -94,15 +94,15 @@ OutTable = Annotated[Location, location_option("Write this Parquet file.")]
 DomainLevel = Annotated[
     int | None,
     typer.Option(
-        help="Name domains after subfolders at this level, by default 1. 0 gives one domain.",
+        help="Take domains from the subfolders at this level, by default 1. 0 means one domain.",
         min=0,
     ),
 ]
 SessionBy = Annotated[
     str | None,
     typer.Option(
-        help="Find clips that were recorded together, by folder:2, gap:30min or attribute:speed. "
-        "The default is the column session.",
+        help="Group clips that were recorded together by folder:2, gap:30min or attribute:speed. "
+        "The default is the column session of a manifest.",
     ),
 ]
 KeepSuspicious = Annotated[
@@ -114,21 +114,26 @@ Truth = Annotated[
     option("Read the labels of test clips from the official evaluator or its CSV files."),
 ]
 Year = Annotated[
-    int | None, option("Set the year of the data set, by default that of its folders.", min=2000)
+    int | None,
+    option("Set the year of the data set. By default, daco reads it from the folders.", min=2000),
 ]
 
 # Networks
 Backbones = Annotated[
-    list[str], option("Use this network: beats, mn04 or an installed one. Join several with +.")
+    list[str],
+    option(
+        "Use this network: logmel, beats, eat, panns, mn04, or an installed one. Join several "
+        "with +."
+    ),
 ]
-Weights = Annotated[Path | None, option("Use this checkpoint file instead of the download.")]
+Weights = Annotated[Path | None, option("Use this checkpoint file instead of the downloaded one.")]
 Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
 Precision = Annotated[str, option("Compute in this precision: fp32, tf32 or bf16.")]
 Readouts = Annotated[
     list[str] | None,
     typer.Option(
-        help="Turn frames into a vector by this, such as mean, band or rdp-g4. Repeat it, or join "
-        "names with +, for more. For several networks, write mn04, mn04-band or mod."
+        help="Use this readout of the network, such as mean, band or rdp-g4. Repeat it, or join "
+        "names with +, for more. Of several networks, name the network too, as in mn04-band."
     ),
 ]
 Channel = Annotated[
@@ -145,23 +150,32 @@ Engine = Annotated[str, option("Run here (local) or on a cluster of computers (r
 Address = Annotated[
     str | None, option("Connect to this Ray cluster: auto, host:6379 or ray://host:10001.")
 ]
-Processes = Annotated[int | None, option("Use this many processes, by default all cores.", min=1)]
+Processes = Annotated[
+    int | None, option("Use this many processes. The default is one per core.", min=1)
+]
 FleetProcesses = Annotated[
-    int | None, option("Use this many processes, by default all cores from 40 machines on.", min=1)
+    int | None,
+    option(
+        "Use this many processes. The default is 1, or one per core for 40 machines or more.", min=1
+    ),
 ]
 CriterionDevice = Annotated[
     str, option("Compute the criterion on cpu, or with the local engine on cuda or cuda:1.")
 ]
 CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
-Grid = Annotated[str, option("Choose from 9, 45, 51, frontier, names with commas, or their file.")]
+Grid = Annotated[
+    str,
+    option("Choose from this grid: 9, 45, 51, frontier, names joined by commas, or their file."),
+]
 
 # Models and verdicts
 ModelPath = Annotated[Path, argument("Use the model file that daco fit has written.")]
 ModelLocation = Annotated[Location, location_argument("Use the model file of daco fit.")]
 Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
 Hop = Annotated[
-    float | None, option("Start a window each time this many seconds pass. The default is WINDOW.")
+    float | None,
+    option("Start a new window after this many seconds. The default is the length of one."),
 ]
 Aggregate = Annotated[
     str, option("Decide by the worst window (max), by the mean, or by the three worst (top3).")
@@ -173,13 +187,14 @@ Database = Annotated[
 AlarmRuleOption = Annotated[
     str,
     typer.Option(
-        help="Raise an alarm when k of the last n clips are anomalous (k/n), or at each one (off)."
+        help="Raise an alarm when k of the last n clips are anomalous (k/n), or at "
+        "every anomalous clip (off)."
     ),
 ]
 KeepDays = Annotated[float | None, option("Delete clips and alarms after this many days.", min=0)]
 
 # Faults
-Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat for more.")]
+Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat it for more.")]
 PerDomain = Annotated[
     int, option("Use at most this number of recordings per machine and domain.", min=1)
 ]

@@ -25,7 +25,9 @@ _STYLE = {"ok": "green", "changed": "bold red", "unknown": "yellow"}
 def freeze(
     run: RunFolder,
     out: Annotated[Path, option("Write this JSON file.")],
-    date: Annotated[str | None, option("Record this date, such as 2026-06-01, not now.")] = None,
+    date: Annotated[
+        str | None, option("Record this date, such as 2026-06-01, instead of now.")
+    ] = None,
 ) -> None:
     """Freeze the choice of a study, with its rule, its seeds and the SHA-256 of all its files.
 

@@ -39,7 +39,8 @@ class Failed:
 def score(
     model: shared.ModelLocation,
     recordings: Annotated[
-        list[str], argument("Score files, folders, embeddings, or one recording on stdin (-).")
+        list[str],
+        argument("Score these files, folders or embeddings, or one recording on stdin (-)."),
     ],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
@@ -109,7 +110,10 @@ def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Lo
         elif path.is_dir():
             names, oddities = list_audio(path)
             if not names:
-                raise DataError(f"No recording in {path} or below. {' '.join(oddities)}".rstrip())
+                hint = f" {' '.join(oddities)}" if oddities else ""
+                raise DataError(
+                    f"There is no recording in {path} or its subfolders.{hint} Check the path."
+                )
             errors.notes(oddities)
             yield from ((name, path / name) for name in names)
         else:
@@ -183,15 +187,16 @@ def _show(
         console.print(table)
         alarms = sum(verdict.alarm for verdict in verdicts)
         one = 1 in (alarms, len(verdicts))
+        rule = f": p is at most {rate:g}. This false-alarm rate"
+        rule = rule if alarms else f". The false-alarm rate of {rate:g}"
         console.write(
-            f"{alarms} of {quantity(verdicts, 'clip')} {'is' if one else 'are'} anomalous: "
-            f"p is at most {model.false_alarm_rate:g}. This false-alarm rate is estimated "
-            f"{model.basis_sentence()}."
+            f"{alarms} of {quantity(verdicts, 'clip')} {'is' if one else 'are'} anomalous{rule} "
+            f"is estimated {model.basis_sentence()}."
         )
         others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
         if others:
-            counts = ", ".join(f"{count} {state}" for state, count in others.items())
-            console.write(f"Not judged by their scores: {counts}.")
+            counts = ", ".join(f"{state} ({count})" for state, count in others.items())
+            console.write(f"Clips not judged by their scores: {counts}.")
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
         console.write(f"The rate holds for one window. A recording has up to {most} windows.")

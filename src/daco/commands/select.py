@@ -24,11 +24,12 @@ _SHOWN = 4
 def select(
     train: Annotated[Location, location_option("Use the training clips of this embedding table.")],
     dev_grid: Annotated[
-        Path | None, option("Exclude candidates that fail in this grid.csv of a labelled study.")
+        Path | None,
+        option("Exclude candidates that failed in the labelled study of this grid.csv."),
     ] = None,
     grid: shared.Grid = "9",
     readout: Annotated[
-        str | None, option("Use these vectors of the table. The default is its first ones.")
+        str | None, option("Use this readout of the table. The default is the first.")
     ] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
@@ -61,7 +62,7 @@ def select(
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = read_table(train, ("session",))
     pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
-    errors.notes(left_out(pairs, "select"))
+    errors.notes(left_out(pairs))
     with progress_bars(errors) as report:
         selection = select_label_free(
             table,

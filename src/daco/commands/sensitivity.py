@@ -38,7 +38,7 @@ def sensitivity(
     ] = None,
     fault: shared.Faults = None,
     detect: Annotated[
-        float, option("Count a fault as caught from this share of recordings on.")
+        float, option("Count a fault as caught if this share of the recordings is caught.")
     ] = 0.9,
     per_domain: shared.PerDomain = 20,
     rate: shared.Rate = None,

@@ -25,14 +25,16 @@ def serve(
     models: Annotated[Path, argument("Serve the model files (*.daco) in this folder.")],
     db: Database = None,
     host: Annotated[
-        str, option("Listen on this address. Any other than this computer's needs a token.")
+        str, option("Listen on this address. If other computers can reach it, a token is needed.")
     ] = "127.0.0.1",
     port: Annotated[int, option("Listen on this port. 0 takes a free one.")] = 8477,
     token_file: Annotated[
-        Path | None, option("Read the access token from this file. The default is DACO_TOKEN.")
+        Path | None,
+        option("Read the access token from this file instead of the variable DACO_TOKEN."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, option("Allow this host name of a proxy. Repeat it for more.")
+        list[str] | None,
+        option("Allow requests to this host name, such as a proxy's. Repeat it for more."),
     ] = None,
     clips: Annotated[
         Path | None, option("Keep uploads in this folder. The default is clips beside the models.")
@@ -41,7 +43,7 @@ def serve(
         KeepAudio, option("Keep anomalous uploads (alarms), all of them, or none.")
     ] = KeepAudio.alarms,
     audio_mb: Annotated[
-        int, option("Keep this many megabytes of uploads, the newest ones.", min=1)
+        int, option("Keep at most this many megabytes of uploads, the newest.", min=1)
     ] = 2000,
     keep_days: KeepDays = None,
     normals: Annotated[
@@ -49,11 +51,11 @@ def serve(
     ] = None,
     watched: Annotated[
         list[Path] | None,
-        option("Play recordings of this folder of daco watch, too. Repeat it for more."),
+        option("Play the recordings of this folder, which daco watch scores. Repeat it for more."),
     ] = None,
     alarm: AlarmRuleOption = "3/5",
     adapt: Annotated[
-        bool, flag("--adapt", "Adapt decisions to each machine, slowly or when a person asks.")
+        bool, flag("--adapt", "Adapt the threshold to each machine, slowly and as people answer.")
     ] = False,
     workers: Annotated[
         int | None, option("Score in this many processes. The default is one per core.", min=1)
@@ -61,7 +63,10 @@ def serve(
     max_body: Annotated[int, option("Refuse uploads above this size in MB.", min=1, max=1000)] = 32,
     weights: Annotated[
         list[str] | None,
-        option("Use NETWORK=FILE as a checkpoint instead of a download. Repeat it for more."),
+        option(
+            "Use this checkpoint instead of the downloaded one, as NETWORK=FILE. Repeat it for "
+            "more."
+        ),
     ] = None,
 ) -> None:
     """Score recordings over HTTP, store the results, raise alarms, and show a monitoring page.

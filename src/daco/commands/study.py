@@ -42,19 +42,21 @@ def study(
     grid: shared.Grid = "51",
     system: Annotated[
         list[str] | None,
-        option("Choose from this score table, too, given as NAME=PATH. Repeat it for more."),
+        option("Add the scores of this system to the grid, as NAME=PATH. Repeat it for more."),
     ] = None,
     faults: Annotated[
         list[Location] | None,
         location_option("Use this table of daco inject for the veto. Repeat it for more."),
     ] = None,
     veto: Annotated[
-        str, option("Guard the choice by dev scores (dev), without labels (faults), or by both.")
+        str,
+        option("Exclude configurations by dev scores (dev), without labels (faults), or by both."),
     ] = "dev",
     readout: Annotated[
         list[str] | None,
         option(
-            "Use these vectors. Join views with +. Repeat it to compare. The default is the first."
+            "Use this readout, or several joined with +. Repeat it to compare. The default is the "
+            "first of the table."
         ),
     ] = None,
     seed: shared.CriterionSeed = 0,

@@ -12,11 +12,11 @@ from daco.text import quantity
 
 def submission(
     run: RunFolder,
-    label: Annotated[str, option("Label the system, for example Kato_Hitachi_task2_1.")],
+    label: Annotated[str, option("Give the label of the system, such as Kato_Hitachi_task2_1.")],
     out: Annotated[Path, option("Write this zip file.")],
     config: Annotated[
         str | None,
-        option("Submit this configuration, vote or recommended instead of the chosen one."),
+        option("Submit this configuration, or the vote (recommended), instead of the chosen one."),
     ] = None,
     authors: Annotated[Path | None, option("Read the authors from this JSON list.")] = None,
     report: Annotated[Path | None, option("Add this technical report (PDF).")] = None,
@@ -26,8 +26,8 @@ def submission(
 ) -> None:
     """Write the challenge package with scores, decisions and the meta file.
 
-    daco reads the package back and checks it. Fields of the meta file that the run does not know
-    are !!null. Fill them in before you send the package.
+    daco reads the package back and checks it. Fields of the meta file that daco cannot fill are
+    !!null. Fill them in before you send the package.
     """
     from daco.experiments.metafile import read_authors
     from daco.experiments.result import StudyResult

@@ -31,17 +31,19 @@ def synth(
     ] = Split.dev,
     source: Annotated[int, option("Write this many source normals per machine.")] = 990,
     target: Annotated[int, option("Write this many target normals per machine.")] = 10,
-    test: Annotated[int, option("Write this many test clips, a multiple of 4.")] = 200,
-    supplemental: Annotated[int, option("Add clips of machine or noise alone (2025).")] = 0,
+    test: Annotated[int, option("Write this many test clips per machine, a multiple of 4.")] = 200,
+    supplemental: Annotated[
+        int, option("Write this many clips of the machine or the noise alone (2025).")
+    ] = 0,
     seconds: Annotated[float, option("Set the length of a clip in seconds.")] = 10.0,
     sample_rate: Annotated[int, option("Set the sample rate in Hz.")] = 16000,
     severity: Annotated[float, option("Set how clear faults are: 0 none, 1 faint, 3 clear.")] = 1.0,
-    seed: Annotated[int, option("Set the seed. Each one gives other machines.")] = 0,
+    seed: Annotated[int, option("Set the seed. Each seed gives other machines.")] = 0,
     workers: Processes = None,
 ) -> None:
     """Write recordings of synthetic machines, with faults and a domain shift, in DCASE layout.
 
-    The same options give the same bytes. The defaults give the size of the real data sets (3 GB)
+    The same options give the same files. The defaults give the size of the real data sets (3 GB)
     and take minutes. For a quick look, use --source 200 --test 80 --seconds 5.
     """
     from daco.synthetic.factory import synth_factory

@@ -34,16 +34,16 @@ def update(
             "Add these normal recordings (a file, folder or manifest) or embeddings."
         ),
     ] = None,
-    domain: Annotated[str | None, option("Add the clips to this domain, known or new.")] = None,
+    domain: Annotated[str | None, option("Add the clips to this domain, which may be new.")] = None,
     remove: Annotated[
         list[str] | None,
-        option("Remove the normal of this name instead of adding some. Repeat it for more."),
+        option("Remove the normal with this name. Repeat it for more."),
     ] = None,
     undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
     and_calibrate: Annotated[
-        bool, flag("--and-calibrate", "Set the threshold from the new clips, too, half by half.")
+        bool, flag("--and-calibrate", "Set the threshold from the new clips, too.")
     ] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
@@ -59,8 +59,8 @@ def update(
     that are silent, clipped, of another sample rate or length, unlike all others, or outside the
     usual levels of a known domain are left out, too. Anomalous clips of a known domain are an
     error. --keep-suspicious adds all of them. With --and-calibrate the new clips, from one
-    recording session, also set the threshold of their domain. MODEL.previous keeps the replaced
-    model for --undo.
+    recording session, also set the threshold of their domain: each half of them is judged by the
+    other normals. MODEL.previous keeps the replaced model for --undo.
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
@@ -71,10 +71,12 @@ def update(
 
     console, errors = Output(), Output(stderr=True)
     adds = normals is not None
-    if adds + bool(remove) + undo != 1 or (domain is None) == adds:
+    if adds + bool(remove) + undo != 1 or (domain is not None and not adds):
         raise InputError(
-            "Give NORMALS with --domain to add clips, or --remove, or --undo: one of the three."
+            "Give one of the three: NORMALS with --domain to add clips, or --remove, or --undo."
         )
+    if adds and domain is None:
+        raise InputError("Give the domain of the new clips with --domain. It may be a new one.")
     if (undo and out is not None) or (and_calibrate and not adds):
         raise InputError("Use --undo without --out, and --and-calibrate only with new NORMALS.")
     before = MachineModel.load(model)

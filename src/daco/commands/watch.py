@@ -51,11 +51,11 @@ def watch(
         int | None, option("End an alarm after this many normal clips. The default is n of k/n.")
     ] = None,
     adapt: Annotated[
-        bool, flag("--adapt", "Adapt decisions to the machine, slowly and within a bound.")
+        bool, flag("--adapt", "Adapt the threshold to the machine, slowly and as people answer.")
     ] = False,
     commission: Annotated[
         int | None,
-        option("Take this many next clips as healthy and judge by them, once per model.", min=10),
+        option("Declare the machine healthy for this number of clips, once per model.", min=10),
     ] = None,
     webhook: Annotated[
         str | None, option("Send messages about clips and alarms to this web address.")
@@ -70,7 +70,9 @@ def watch(
     settle: Annotated[
         float, option("Take a file as complete after this many seconds without change.", min=0)
     ] = 2.0,
-    poll: Annotated[float, option("Wait this many seconds between two looks.", min=0.01)] = 1.0,
+    poll: Annotated[
+        float, option("Wait this many seconds before the next look at the folder.", min=0.01)
+    ] = 1.0,
     once: Annotated[bool, flag("--once", "Score the recordings that are there, then end.")] = False,
     exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
     window: shared.Window = None,

@@ -265,13 +265,13 @@ def require_normal_names(paths: Sequence[str]) -> list[str]:
     parsed = {path: parse_name(path.replace("\\", "/")) for path in named}
     if faulty := [path for path, name in parsed.items() if name and name.label == 1]:
         raise DataError(
-            f"{quantity(faulty, 'clip')} that the columns 'split' and 'label' declare normal, but "
-            f"the name an anomaly: {name_list(faulty)}. Correct the columns, or rename the clips."
+            f"{quantity(faulty, 'clip')} with the name of an anomaly would be used as normal: "
+            f"{name_list(faulty)}. Correct the columns 'split' and 'label', or rename the clips."
         )
     if tests := [path for path, name in parsed.items() if name and name.split == "test"]:
         return [
-            f"{quantity(tests, 'clip')} with the name of a test clip, used for training because of "
-            f"the column 'split': {name_list(tests)}."
+            f"{quantity(tests, 'clip')} with the name of a test clip used as normal: "
+            f"{name_list(tests, 3)}."
         ]
     return []
 

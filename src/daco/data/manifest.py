@@ -77,7 +77,9 @@ def read_rows(
     header = [name.lower() if is_used(name.lower()) > is_used(name) else name for name in names]
     if "path" not in header:
         listed = name_list(map(repr, header)) or "none"
-        raise DataError(f"{path} has no column 'path'; its columns are {listed}.")
+        raise DataError(
+            f"{path} has no column 'path'; its columns are {listed}. Rename the one with the files."
+        )
     repeated = [name for name in header if is_used(name) and header.count(name) > 1]
     if repeated:
         raise DataError(f"{path} has the column {repeated[0]!r} more than once.")

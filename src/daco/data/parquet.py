@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -162,7 +164,8 @@ def naming_file(path: Location) -> Iterator[None]:
         reason = f"not a readable Parquet file ({first_line(error)})."
         raise DataError(reason, path=path) from None
     except OSError as error:
-        reason = error.strerror or first_line(error)
+        missing = isinstance(error, FileNotFoundError)  # of Arrow, whose text names the file again
+        reason = os.strerror(errno.ENOENT) if missing else error.strerror or first_line(error)
         raise DataError(f"cannot be read ({reason}).", path=path) from None
     except UnicodeDecodeError:
         raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None

@@ -91,7 +91,7 @@ def find_sessions(
         if missing:
             raise DataError(
                 f"{title}: {quantity(missing, 'clip')} of {len(clips):,} without a session by "
-                f"{how}: {name_list(missing, 3)}.{hint}"
+                f"{how}: {name_list(missing, 3)}.{hint or ' Choose another rule.'}"
             )
         if rule is not None and several and len(set(names)) in (1, len(clips)):
             which = "one session" if len(set(names)) == 1 else "a session each"
@@ -139,7 +139,13 @@ def _names_by(
         own = [[key for key in keys.split("+") if key in clip.attributes] for clip in clips]
         values = [[f"{k} {c.attributes[k]}" for k in ks] for c, ks in zip(clips, own, strict=True)]
         known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)
-        return list(map(", ".join, values)), rule, f" Attributes: {known or 'none'}."
+        return (
+            list(map(", ".join, values)),
+            rule,
+            f" The clips have the attributes {known}."
+            if known
+            else " The clips have no attributes.",
+        )
     times, how = [recording_time(clip.path) for clip in clips], "times in names"
     if root is not None and not any(times):
         how = "times of last change, which copying may alter"

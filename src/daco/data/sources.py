@@ -120,7 +120,7 @@ def _nothing_in(root: Location, oddities: list[str]) -> str:
     if archives:
         return f"{root} holds {quantity(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
-    return f"No recording ({READABLE}) in {root} or below.{hint}"
+    return f"There is no recording ({READABLE}) in {root} or its subfolders.{hint} Check the path."
 
 
 class FolderScan(NamedTuple):

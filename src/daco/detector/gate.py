@@ -26,7 +26,7 @@ from daco.method.config import RAW_CONFIG
 from daco.method.distances import cosine_distances, equal_views, unit_rows
 from daco.method.pseudo_anomalies import moved_normals
 from daco.method.siblings import likely_siblings, scores_of_normals
-from daco.text import name_list
+from daco.text import name_list, quantity
 from daco.validation import Float64s, Floats, encode_domains
 
 FAR = 2.5
@@ -200,8 +200,9 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
                     alike.setdefault(reason, []).append(normals.names[row])
             listed = [f"{name_list(names)} ({reason})" for reason, names in alike.items()]
             raise DataError(
-                f"{count} of {sizes[domain]} normals of {domain} are suspicious, more than a "
-                f"third: {name_list(listed, _LISTED)}. Listen to them, and record or choose other "
+                f"{count} of {quantity(sizes[domain], 'normal')} of {domain} "
+                f"{'is' if count == 1 else 'are'} suspicious, more than a third: "
+                f"{name_list(listed, _LISTED)}. Listen to them, and record or choose other "
                 "normals. If the machine really sounds like this, pass --keep-suspicious."
             )
 

@@ -235,7 +235,7 @@ def _tensors(data: bytes, schema: int) -> dict[str, NDArray[Any]]:
         views = dict(safetensors.deserialize(data))  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         why = "".join(char if char.isprintable() else "?" for char in str(error)[:200])
-        raise ModelError(f"truncated or damaged: {why}. Copy the file again.") from None
+        raise ModelError(f"truncated or damaged ({why}). Copy the file again.") from None
     scores = {"reference_scores", "reference_domains"} if schema > 4 else {"own_scores"}
     optional = {"clip_sha256"} if schema > 2 else set()
     optional |= {*_NEW, "sessions"} if schema > 4 else set()

@@ -344,7 +344,7 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     oddities = []
     if len(given) < len(clips):
         pairs = ((clip.split, clip.label) for clip in clips)
-        oddities += left_out(pairs, "fit" if training else "update")
+        oddities += left_out(pairs)
     faulty = [clip.path for clip in given if clip.label == 1]
     normals = [clip for clip in given if clip.label != 1]
     oddities += require_normal_names([clip.path for clip in normals])
@@ -375,11 +375,11 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
     return groups, oddities
 
 
-def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]:
+def left_out(clips: Iterable[tuple[str, int | None]]) -> list[str]:
     """A remark about clips, given by split and label, that are not for training.
 
-    >>> left_out([("train", 0), ("test", 0), ("test", 1)], "fit")
-    ['Left out 2 test clips (1 of them an anomaly): fit uses normal training clips.']
+    >>> left_out([("train", 0), ("test", 0), ("test", 1)])
+    ['Left out 2 test clips (1 of them an anomaly): only normal training clips are used.']
     """
     counts = Counter((split, label == 1) for split, label in clips)
     parts = []
@@ -390,7 +390,7 @@ def left_out(clips: Iterable[tuple[str, int | None]], command: str) -> list[str]
             which = f" ({faulty:,} of them {kind})" if faulty else ""
             parts.append(quantity(total, f"{split} clip") + which)
     return (
-        [f"Left out {' and '.join(parts)}: {command} uses normal training clips."] if parts else []
+        [f"Left out {' and '.join(parts)}: only normal training clips are used."] if parts else []
     )
 
 

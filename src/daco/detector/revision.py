@@ -136,7 +136,10 @@ def remove_normals(
     """
     unknown = sorted(set(names) - set(model.clip_names))
     if unknown:
-        raise InputError(f"The model has no normal called {name_list(unknown)}.")
+        raise InputError(
+            f"The model has no normal called {name_list(unknown)}. daco inspect --normals lists "
+            "the names."
+        )
     rows = np.flatnonzero(~np.isin(model.clip_names, list(names)))
     labels = [model.domains[model.clip_domains[row]] for row in rows]
     lost = sorted(set(model.domains) - set(labels))

@@ -120,6 +120,6 @@ def require_rate(rate: Any) -> None:
     number = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
     if not number or not SMALLEST_RATE <= float(rate) < 1:
         raise InputError(
-            f"The 'false_alarm_rate' parameter must be a number between 0 and 1, both excluded, "
-            f"and at least {SMALLEST_RATE:g}. Got {rate!r} instead."
+            f"The 'false_alarm_rate' parameter must be a number between 0 and 1, at least "
+            f"{SMALLEST_RATE:g}. Got {rate!r} instead."
         )

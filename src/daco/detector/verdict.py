@@ -253,7 +253,9 @@ def parse_aggregate(text: str) -> int | None:
     count = text[3:] if isinstance(text, str) and text.startswith("top") else ""
     if count.isascii() and count.isdigit() and len(count) < 6 and 1 <= int(count) <= MAX_TOP:
         return int(count)
-    raise InputError(f"aggregate must be 'max', 'mean' or 'top3' and the like. Got {text!r}.")
+    raise InputError(
+        f"The aggregate must be 'max', 'mean', or 'top' with a number such as 'top3'. Got {text!r}."
+    )
 
 
 def _verdict(

@@ -342,6 +342,6 @@ def _machines_of(year: int | None, scores: Mapping[Key, ScoreFile]) -> set[Key]:
         return set(scores)
     if year not in MACHINES:
         raise InputError(
-            f"The machines of {year} are not known, those of 2020 to {max(MACHINES)} are."
+            f"The machines of {year} are not known. Give a year from 2020 to {max(MACHINES)}."
         )
     return max(machine_sections(year).values(), key=lambda keys: len(keys & set(scores)))

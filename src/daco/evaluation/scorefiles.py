@@ -174,7 +174,9 @@ def read_score_files(folder: Path | str, problems: list[str] | None = None) -> l
     try:
         paths = sorted(path for path in folder.iterdir() if path.name.endswith(".csv"))
     except OSError as error:
-        raise DataError(f"{folder} cannot be read as a folder: {error.strerror}.") from None
+        raise DataError(
+            f"{folder} cannot be read as a folder ({error.strerror}). Give a folder of score files."
+        ) from None
     paths = [path for path in paths if path.name.startswith((SCORES, DECISIONS))]
     paths = [path for path in paths if not HELD_OUT.search(path.name)]
     if not paths:

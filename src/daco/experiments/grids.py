@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +85,15 @@ def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        with suppress(ConfigError):
-            return parse_grid(str(name_or_path).split(","))
+        names = str(name_or_path).split(",")
+        try:
+            return parse_grid(names)
+        except ConfigError:
+            if len(names) > 1:
+                raise
         raise DataError(
-            f"There is no grid {str(name_or_path)!r}: it is neither one of "
-            f"{', '.join(GRID_NAMES)} nor a file with one configuration name per line, nor names "
-            "of configurations with commas between them."
+            f"There is no grid {str(name_or_path)!r}. Give one of {', '.join(GRID_NAMES)}, names "
+            "of configurations joined by commas, or a file with one name per line."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None

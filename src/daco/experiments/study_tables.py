@@ -268,7 +268,9 @@ def read_csv_table(path: Path) -> pd.DataFrame:
     text = {"machine": str, "config": str, "split": str, "section": str}
     try:
         return pd.read_csv(path, dtype=text)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
+    except ValueError as error:
         raise DataError(f"{path} cannot be read as a table: {error}.") from None
 
 

@@ -105,8 +105,8 @@ def list_record(year: int, split: str) -> list[Archive]:
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
     advice = (
-        f"on a machine without internet, set {ZENODO_API_VARIABLE} to a mirror, or carry the "
-        "unpacked folders there"
+        f"on a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
+        "unpacked folders to it"
     )
     with tempfile.TemporaryDirectory(prefix="daco-") as folder:
         file = Path(folder) / "record.json"

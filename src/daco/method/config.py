@@ -42,7 +42,7 @@ RECOMMENDED_CONFIG = VOTE_CONFIG
 """The default of ``daco fit``: every configuration votes (docs/guides/choosing.md)."""
 
 WHY_RECOMMENDED = (
-    "all configurations vote: on real machines the vote came close to the best single "
+    "all configurations vote, because on real machines the vote came close to the best single "
     "configuration, which is not known in advance"
 )
 
@@ -365,7 +365,8 @@ def _hint(name: str, config: ScoreConfig | None) -> str:
             f" The scorer {match[1]!r} was removed: it was in no grid and not among the best. "
             "The closest that remain are 'genrep' and 'varmin-K4'."
         )
-    return suggestion(name, [known.name for known in frontier_grid()], cutoff=0.0)
+    near = suggestion(name, [known.name for known in frontier_grid()], cutoff=0.4)
+    return near or f" A name is, for example, {DEFAULT_CONFIG!r}, 'raw-k1' or 'vote'."
 
 
 def _number(value: float) -> str:

@@ -50,7 +50,8 @@ class Plan:
         unknown = [kind for kind in self.kinds if kind not in ALL_KINDS]
         if unknown or not self.kinds or len(set(self.kinds)) != len(self.kinds):
             raise InputError(
-                f"Faults are some of {', '.join(ALL_KINDS)}, each once. Got {list(self.kinds)!r}."
+                f"Faults must be some of {', '.join(ALL_KINDS)}, each once. Got "
+                f"{', '.join(map(str, self.kinds)) or 'none'} instead."
             )
         if not self.levels or not all(-np.inf < each <= LOUDEST_DB for each in self.levels):
             raise InputError(

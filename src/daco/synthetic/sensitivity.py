@@ -153,24 +153,24 @@ class Sensitivity:
         """Describe the limits of the numbers in sentences."""
         if self.recorded and not self.in_model:
             yield (
-                f"the model is of {self.machine}, the recordings are of {name_list(self.recorded)} "
-                "and none of them is in the model: if that is another machine, the rates do "
-                "not hold for the model's."
+                f"The model is of {self.machine}, but the recordings are of "
+                f"{name_list(self.recorded)}. If that is another machine, the rates do not hold "
+                f"for {self.machine}."
             )
         for domain, clips in zip(self.domains, self.clips.tolist(), strict=True):
             if clips < FEW:
                 low = Rate(clips, clips).interval[0]
                 yield (
-                    f"each rate in {domain} comes from {quantity(clips, 'recording')}: if {clips} "
+                    f"Each rate in {domain} comes from {quantity(clips, 'recording')}: if {clips} "
                     f"of {clips} are caught, the true rate may still be {low:.2f}."
                 )
         for domain in self.domains:
             alarms = self.false_alarm(domain)
             if alarms.interval[0] > self.false_alarm_rate:
                 yield (
-                    f"{alarms.caught} of {alarms.clips} {domain} recordings are flagged without a "
-                    f"fault, more than the model's rate of {self.false_alarm_rate:g} allows: "
-                    "catching a fault there proves little."
+                    f"{alarms.caught} of {alarms.clips} {domain} recordings are caught without a "
+                    f"fault, more than the false-alarm rate of {self.false_alarm_rate:g} allows, "
+                    "so catching a fault there proves little."
                 )
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -236,7 +236,9 @@ def measure_sensitivity(
     Sensitivity
     """
     if not 0 < detect <= 1:
-        raise InputError(f"The share that counts as caught must be in (0, 1]. Got {detect!r}.")
+        raise InputError(
+            f"The share that counts as caught must be above 0 and at most 1. Got {detect!r}."
+        )
     plan = Plan(tuple(kinds), tuple(levels), seed)
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, seed)
     readouts, channel = listener.readouts, listener.frontend.channel

@@ -116,7 +116,7 @@ class TestReading:
         for policy in OF_BOTH:
             with pytest.raises(AudioError) as caught:
                 read_audio(path, channel=policy)
-            message = f"{path}: there is no far microphone for {policy!r}, the recording has one"
+            message = f"{path}: there is no far microphone for {policy!r}: the recording has one"
             assert str(caught.value).startswith(message)
             assert "Use channel 0" in str(caught.value)
 

@@ -192,5 +192,5 @@ def test_without_weights_the_error_says_which_file_and_how_to_get_it(name):
 def test_a_wrong_path_is_named(tmp_path):
     with pytest.raises(WeightsError, match=r"nowhere\.pt does not exist"):
         w.find_weights("beats", tmp_path / "nowhere.pt")
-    with pytest.raises(WeightsError, match=r"holds no BEATs_iter3_plus_AS2M\.pt"):
+    with pytest.raises(WeightsError, match=r"has no BEATs_iter3_plus_AS2M\.pt"):
         w.find_weights("beats", tmp_path)

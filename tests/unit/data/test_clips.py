@@ -137,7 +137,7 @@ def test_recordings_that_cannot_be_read_are_named(tmp_path):
     )
     assert read_clips(tmp_path / "pump").oddities == (sentence,)
     make(tmp_path / "phone", "a.m4a", "b.m4a")
-    with pytest.raises(DataError, match=r"No recording .* 2 files that daco cannot read: a\.m4a"):
+    with pytest.raises(DataError, match=r"no recording .* 2 files that daco cannot read: a\.m4a"):
         read_clips(tmp_path / "phone")
     listed = manifest(tmp_path / "phone", "path\na.m4a\n")
     assert read_clips(listed).oddities[0].startswith("1 file that daco cannot read: a.m4a.")
@@ -266,7 +266,7 @@ def test_oddities_name_what_is_wrong(tmp_path):
 def test_nothing_to_read_is_an_error_that_helps(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         read_clips(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"No recording \(WAV, FLAC, OGG, Opus, AIFF or MP3\) in"):
+    with pytest.raises(DataError, match=r"no recording \(WAV, FLAC, OGG, Opus, AIFF or MP3\) in"):
         read_clips(tmp_path)
     make(tmp_path, "dev_fan.zip", "dev_valve.zip")
     with pytest.raises(DataError, match="2 archives but no recording: unzip them first"):

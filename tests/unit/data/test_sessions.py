@@ -150,7 +150,7 @@ def test_attributes_are_sessions_alone_and_together():
     both = sessions(clips, "attribute:speed+load")
     assert len(set(both.values())) == 4
     assert both["1ax"] == both["1ay"] == "speed 1, load a"
-    with pytest.raises(DataError, match=r"8 clips of 8 .* attribute:sped: .* Attributes: speed, l"):
+    with pytest.raises(DataError, match=r"8 clips of 8 .* attribute:sped: .* attributes speed, l"):
         sessions(clips, "attribute:sped")
     some = [*clips[:6], replace(clips[6], attributes={}), replace(clips[7], attributes={})]
     with pytest.raises(DataError, match=r"2 clips of 8 without a session .*: 2bx, 2by\."):

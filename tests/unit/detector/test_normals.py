@@ -83,7 +83,7 @@ class TestRecordings:
         gathered = normals_of_recordings(press, net, training=False)
         assert len(gathered.machines[0]) == 5
         assert gathered.oddities == (
-            "Left out 2 test clips (1 of them an anomaly): update uses normal training clips.",
+            "Left out 2 test clips (1 of them an anomaly): only normal training clips are used.",
         )
         shutil.rmtree(press / "train")
         gathered = normals_of_recordings(press, net, training=False)
@@ -163,7 +163,7 @@ class TestTables:
         assert (pump.machine, pump.names, pump.domains) == ("pump", ("c", "f"), ("x", "y"))
         np.testing.assert_array_equal(pump.embeddings, clips.matrix()[[2, 5]])
         assert gathered.oddities == (
-            "Left out 1 test clip: fit uses normal training clips.",
+            "Left out 1 test clip: only normal training clips are used.",
             "1 clip labelled anomaly left out: e.",
         )
         assert (
@@ -231,13 +231,13 @@ class TestNames:
         assert found.machines[0].names == self.TRAIN
         assert found.machines[0].domains == ("source", "source", "target", "target")
         assert found.oddities == (
-            "Left out 2 test clips (1 of them an anomaly): fit uses normal training clips.",
+            "Left out 2 test clips (1 of them an anomaly): only normal training clips are used.",
         )
 
     def test_an_update_leaves_them_out_too_unless_there_are_no_others(self, tmp_path):
         found = normals_of_table(self.write(tmp_path / "fan.npz"), training=False)
         assert found.machines[0].names == self.TRAIN
-        assert "update uses normal training clips" in found.oddities[0]
+        assert "only normal training clips are used" in found.oddities[0]
         np.savez(tmp_path / "new.npz", embedding=np.eye(2) + 1, file_name=self.TEST)
         found = normals_of_table(tmp_path / "new.npz", training=False)
         assert found.machines[0].names == self.TEST[:1]
@@ -245,7 +245,8 @@ class TestNames:
     def test_a_column_does_not_make_an_anomaly_by_name_normal(self, tmp_path):
         path = self.write(tmp_path / "fan.npz", split=["train"] * 6, label=[0] * 6)
         with pytest.raises(
-            DataError, match=r"1 clip that the columns .* declare normal.*test_anomaly_0000"
+            DataError,
+            match=r"1 clip with the name of an anomaly would be used as normal.*test_anomaly_0000",
         ):
             normals_of_table(path)
 

@@ -205,7 +205,7 @@ def test_embeddings_are_judged_row_by_row(model, windows):
 
 @pytest.mark.parametrize("text", ["min", "top", "top0", "top-1", "topx", "Top3", "top1000000", ""])
 def test_other_words_for_windows_are_refused(text):
-    with pytest.raises(InputError, match="aggregate must be"):
+    with pytest.raises(InputError, match="The aggregate must be"):
         parse_aggregate(text)
 
 

@@ -173,7 +173,7 @@ def test_a_machine_needs_normals_and_test_clips(tmp_path):
 def test_an_anomaly_by_name_is_no_normal(tmp_path):
     rows = {"path": ["section_00_source_test_anomaly_0001"], "split": ["train"], "score": [1]}
     rows |= {"label": [0], "domain": ["source"]}
-    with pytest.raises(DataError, match="the name an anomaly"):
+    with pytest.raises(DataError, match="the name of an anomaly"):
         read_score_table(written(tmp_path / "own.csv", rows))
     rows["path"] = ["section_00_source_test_normal_0001"]
     assert "name of a test clip" in read_score_table(written(tmp_path / "own.csv", rows)).notes[0]

@@ -63,7 +63,9 @@ def test_mistakes_in_a_file_are_named(tmp_path, text, kind, message):
 
 
 def test_what_is_neither_a_name_nor_a_file(tmp_path):
-    with pytest.raises(DataError, match="neither one of 51, 45, 9, frontier nor a file"):
+    with pytest.raises(DataError, match="Give one of 51, 45, 9, frontier, names"):
         read_grid("52")
+    with pytest.raises(ConfigError, match="Unknown configuration 'rwa-k1'"):
+        read_grid("raw-k1,rwa-k1")
     with pytest.raises(DataError, match="cannot be read"):
         read_grid(tmp_path)

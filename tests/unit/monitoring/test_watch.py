@@ -150,7 +150,7 @@ def test_what_is_no_recording_is_told_once_and_tried_again_when_it_changes(watch
     assert watched.look(17) == []
     reasons = {event.name: event.reason for event in watched.look(1)}
     assert set(reasons) == {"cut.wav", "empty.wav", "text.flac"}
-    assert reasons["cut.wav"].startswith("truncated, the header claims")
+    assert reasons["cut.wav"].startswith("truncated: it has")
     assert str(tmp_path) not in reasons["empty.wav"]
     assert watched.look(1000) == []
     watched.restart()

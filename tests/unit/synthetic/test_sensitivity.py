@@ -81,20 +81,20 @@ def test_what_notices_a_fault_is_said():
 
 def test_few_clips_and_too_many_false_alarms_are_said():
     assert list(result(FOUND).cautions()) == [
-        "each rate in target comes from 10 recordings: if 10 of 10 are caught, the true rate may "
+        "Each rate in target comes from 10 recordings: if 10 of 10 are caught, the true rate may "
         "still be 0.69."
     ]
     loud = result(FOUND, false_alarms=np.array([9, 1]))
-    assert "9 of 20 source recordings are flagged without a fault" in list(loud.cautions())[1]
+    assert "9 of 20 source recordings are caught without a fault" in list(loud.cautions())[1]
 
 
 def test_recordings_of_another_machine_are_said_unless_some_are_in_the_model():
     other = result(FOUND, recorded=("pump (2024)",), in_model=0)
     said = next(other.cautions())
-    assert said.startswith("the model is of press, the recordings are of pump (2024) and none")
+    assert said.startswith("The model is of press, but the recordings are of pump (2024).")
     assert said in other.to_dict()["cautions"]
     for same in (result(FOUND, recorded=("pump",), in_model=3), result(FOUND, in_model=0)):
-        assert not any("the model is of" in each for each in same.cautions())
+        assert not any("The model is of" in each for each in same.cautions())
 
 
 @pytest.mark.parametrize(

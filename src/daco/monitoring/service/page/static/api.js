@@ -137,9 +137,9 @@ function detail(text) {
 function sentence(status, words) {
   switch (status) {
     case 401: return words || "The token is missing or wrong.";
-    case 404: return words || "The service does not have it.";
+    case 404: return words || "The service did not find it.";
     case 413: return `The file is too big. ${words}`.trim();
-    case 415: return `This is not audio the service can read. ${words}`.trim();
+    case 415: return `The service cannot read this file as audio. ${words}`.trim();
     case 429:
     case 503: return words.replace(/ Try again.*/, "") || "The service is busy.";
     default: return words || `The service answered with error ${status}.`;

@@ -99,6 +99,6 @@ function show() {
       state === "offline" && h("button", { type: "button", class: "quiet", onclick: retryNow }, "Try now"));
   }
   region.title = state === "live" ? "New clips appear by themselves."
-    : `What you see is of ${lastHeard ? minutes(lastHeard) : "before"}; the page keeps trying.`;
+    : `The page was last updated ${lastHeard ? `at ${minutes(lastHeard)}` : "earlier"}. It keeps trying to connect.`;
   say(region.querySelector(".live-word"), word);
 }

@@ -62,7 +62,7 @@ export function mountMachine(root, { route, signal }) {
       h("dl", { class: "figures" },
         figure("Last score", machine.last && h("span", { class: machine.last.alarm ? "anomalous" : "" }, scoreText(machine.last.score, machine.last.threshold))),
         figure("Threshold", thresholdsText(machine.thresholds)),
-        figure("Last heard", machine.last && ago(machine.last.received_at)),
+        figure("Last clip", machine.last && ago(machine.last.received_at)),
         figure("Last 24 h", day.clips > 0 && anomalousOf(day)),
         figure("False alarms allowed", percent(machine.false_alarm_rate, 1).replace(".0", ""))));
     put(banner,

@@ -49,7 +49,7 @@ export function answerRow(clip, onAnswer) {
   const open = (answer) => ask({
     title: answer === "fault" ? "This clip has a fault" : "This clip was a false alarm",
     about: clip.name, action: "Save", said: { answer },
-    help: answer === "fault" ? "Faults are never learned." : "The clip counts as one of the healthy machine.",
+    help: answer === "fault" ? "daco never learns from faults." : "The clip counts as normal from now on.",
     async send({ by, comment }) {
       const saved = await post(paths.clipAnswer(clip.id), { answer, by, comment });
       announce("Saved.");
@@ -73,7 +73,7 @@ export function decisionSection() {
 
   const healthy = () => ask({
     title: "Declare the machine healthy", about: machine.machine, action: "It is healthy", clips: 100,
-    help: "daco compares later clips with the next ones. Do this only if you know that the machine has no fault: daco would learn the fault.",
+    help: "daco judges later clips by the next ones. Do this only if you know that the machine has no fault. Otherwise daco would learn the fault.",
     async send({ by, clips }) {
       await post(paths.healthy(machine.id), { by, clips });
       announce("The next clips count as healthy.");

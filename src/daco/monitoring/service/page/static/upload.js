@@ -116,7 +116,7 @@ async function send(task) {
         bar.value = share;
         if (share === 1) {
           bar.removeAttribute("value");
-          put(text, "Listening\u2026");
+          put(text, "Scoring\u2026");
         }
       });
       addClip(id, clip);
