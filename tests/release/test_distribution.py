@@ -15,6 +15,7 @@ from release.check_dist import (
     wheel_files,
     wheel_problems,
 )
+from release.index_readme import relative_links, with_absolute_links
 
 
 def build(folder, out):
@@ -61,6 +62,17 @@ def test_a_wheel_without_one_of_its_files_is_noticed(built, tmp_path):
         f"the wheel lacks {lost}",
         "the wheel should not have tests/test_distribution.py",
     ]
+
+
+def test_links_of_a_released_readme_are_absolute():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = relative_links(text)
+    assert [link for link in links if not (ROOT / link.partition("#")[0]).is_file()] == []
+    released = with_absolute_links(text, "https://github.com/a/b", "v1.2.3")
+    assert relative_links(released) == []
+    assert "(https://github.com/a/b/raw/v1.2.3/docs/images/report.png)" in released
+    assert "(https://github.com/a/b/blob/v1.2.3/CONTRIBUTING.md)" in released
+    assert len(released.splitlines()) == len(text.splitlines())
 
 
 READY = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-12-01\n\n### Added\n\n- A thing.\n"

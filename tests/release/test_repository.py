@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from itertools import chain
 
 import pytest
 import yaml
@@ -41,6 +42,17 @@ def test_supported_pythons_are_those_that_are_tested():
     listed = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert listed == tested
     assert PROJECT["requires-python"] == f">={tested[0]}"
+
+
+def test_every_requirement_is_pinned():
+    def normal(name):
+        return re.sub(r"[-_.]+", "-", name).lower()
+
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {normal(line.partition("==")[0]) for line in lines if "==" in line}
+    required = [*PROJECT["dependencies"], *chain(*PROJECT["optional-dependencies"].values())]
+    named = {normal(re.match(r"[\w.-]+", requirement)[0]) for requirement in required}
+    assert named - {PROJECT["name"]} <= pinned
 
 
 def test_a_release_is_published_only_after_tests_and_checks():

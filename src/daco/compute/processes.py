@@ -71,7 +71,7 @@ def worker_pool(
     if count == 1:
         yield None
         return
-    pool = ProcessPoolExecutor(count, initializer=_limit_threads)
+    pool = ProcessPoolExecutor(count, initializer=_prepare_worker)
     pool.ahead = 3 * count
     try:
         with _interrupts_blocked():
@@ -178,10 +178,16 @@ def _explain_loss() -> Iterator[None]:
         ) from None
 
 
-def _limit_threads() -> None:
-    """One thread of BLAS per process, because the processes share the cores."""
+def _prepare_worker() -> None:
+    """Use one thread of BLAS, because the processes share the cores, and as much memory as needed.
+
+    Where psutil is installed, loky warns and replaces a process that grew by 300 MB since its
+    first task. Libraries that the second task loads come close to that.
+    """
+    from joblib.externals.loky import process_executor
     from threadpoolctl import threadpool_limits
 
+    process_executor._MAX_MEMORY_LEAK_SIZE = float("inf")
     threadpool_limits(1)
 
 
