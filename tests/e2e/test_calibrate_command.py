@@ -50,6 +50,14 @@ def new_recordings(folder, counts, first=100):
     return folder
 
 
+def test_the_folder_of_one_domain_is_calibrated_as_that_domain(model, tmp_path):
+    new = new_recordings(tmp_path / "new", (9, 0))
+    (new / "day").rename(new / "night")
+    text = " ".join(run("calibrate", model, new / "night", "--keep-suspicious").stdout.split())
+    assert "Calibrated with 9 new recordings: 9 of night." in text
+    assert MachineModel.load(model).reference.sizes["night"] == 9
+
+
 def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     before = MachineModel.load(model)
     result = run("calibrate", model, new_recordings(tmp_path / "new", (12, 9)))

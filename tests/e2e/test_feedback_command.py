@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pandas as pd
 import pytest
@@ -63,6 +64,17 @@ def test_recordings_of_false_alarms_become_normals_on_request(plant):
     domain = table.domain[0]
     run("update", plant / "press.daco", list_, "--domain", domain, "--keep-suspicious")
     assert len(MachineModel.load(plant / "press.daco")) == 24 + (table.domain == domain).sum()
+
+
+def test_uploads_are_found_in_the_folder_where_the_service_keeps_them(plant):
+    watch(plant)
+    with sqlite3.connect(plant / "daco.db") as database:  # as daco serve stores them
+        database.execute("UPDATE daco_clips SET audio_path = name")
+    answer = ("feedback", plant / "press.daco", "false-alarm", "--alarm", 1)
+    listed = plant / "false.csv"
+    assert "no recording of a false alarm" in str(refused(*answer, "--manifest", listed))
+    run(*answer, "--manifest", listed, "--clips", plant / "in")
+    assert len(pd.read_csv(listed)) == 3
 
 
 def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):

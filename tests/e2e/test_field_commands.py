@@ -135,9 +135,9 @@ class TestFit:
         root, _ = drill
         lines = ok("fit", root, "--out", tmp_path / "m.daco").stdout
         text = " ".join(lines.split())
-        assert "In 6 recordings with synthetic faults, impacts are " in text
-        assert "tones are " in text
-        assert "off is caught from " in text
+        assert "faults in 6 recordings, levels relative to the recording: - impacts: " in text
+        assert "tones: " in text
+        assert "off: caught from " in text
         ok("embed", root, "--out", tmp_path / "e.parquet")
         text = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco").stdout
         assert "can measure which faults the model catches only in recordings" in " ".join(

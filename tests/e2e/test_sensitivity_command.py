@@ -77,7 +77,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
         *("sensitivity", motor / "motor.daco", motor / "motor", "--levels=-24,-6,12"),
         *("--out", out, "--csv", rates, "--picture", picture, "--per-domain", 6),
     )
-    assert "modulation is caught from" in text
+    assert "modulation: caught from" in text
     assert "12 are in the model and were left out of it" in text
     assert "caution: Each rate in new comes from 6 recordings" in text
     document = json.loads(out.read_text())
@@ -186,4 +186,4 @@ def test_on_the_recordings_of_a_real_fan(backbone, tmp_path):
             assert row["rate"] == 1
         elif row["level_db"] == -80:  # no fault at all
             assert row["caught"] == flagged[row["domain"]]
-    assert "rub is caught from -6 dB in source, from -6 dB in target." in found["sentences"]
+    assert "rub: caught from -6 dB in source and target." in found["sentences"]

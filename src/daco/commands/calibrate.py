@@ -49,7 +49,7 @@ def calibrate(
     domain: Annotated[
         str | None,
         option(
-            "Assign all clips to this domain. By default each keeps its own or gets the best fit."
+            "Assign all clips to this domain. By default each has that of its folder or fits best."
         ),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
@@ -83,7 +83,7 @@ def calibrate(
     )
     errors.notes(gathered.oddities)
     clips = normals_of_machine(before, gathered)
-    domains = _domains(before, clips, domain)
+    domains = _domains(before, clips, domain, normals.name)
     if domains is None:
         codes = before.score(clips.embeddings).weights.argmax(axis=1)
         clips = replace(clips, domains=tuple(before.domains[code] for code in codes))
@@ -118,7 +118,9 @@ def calibrate(
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
 
-def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[str, ...] | None:
+def _domains(
+    model: MachineModel, clips: Normals, domain: str | None, folder: str
+) -> tuple[str, ...] | None:
     """The domain of each clip; None where the model has to find it."""
     if domain is not None:
         if domain not in model.domains:
@@ -135,4 +137,4 @@ def _domains(model: MachineModel, clips: Normals, domain: str | None) -> tuple[s
             f"The new clips have the domains {name_list(own)}, but the model has "
             f"{name_list(model.domains)}. Give --domain, or a manifest with the model's domains."
         )
-    return None
+    return (folder,) * len(clips) if folder in model.domains else None

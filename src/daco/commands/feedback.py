@@ -51,6 +51,12 @@ def feedback(
     manifest: Annotated[
         Path | None, option("Write a manifest of false alarms that daco update can add.")
     ] = None,
+    clips: Annotated[
+        Path | None,
+        option(
+            "Find kept uploads in this folder of daco serve. The default is clips beside MODEL."
+        ),
+    ] = None,
     db: shared.Database = None,
 ) -> None:
     """Answer whether a clip or an alarm was a fault, and show the realised rates.
@@ -88,7 +94,7 @@ def feedback(
             rate = loaded.false_alarm_rate
             people.declare_healthy(machine, commission, who, model_sha256=loaded.sha256, rate=rate)
         if manifest is not None:
-            _write_manifest(console, store, machine, model.parent / "clips", manifest)
+            _write_manifest(console, store, machine, clips or model.parent / "clips", manifest)
         _show(console, store, machine, loaded)
 
 

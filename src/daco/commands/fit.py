@@ -241,10 +241,10 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
         except DacoError as error:
             console.write(f"daco could not measure which faults the model catches: {error}")
             return
-        first, *others = found.sentences()
         clips = quantity(int(found.clips.sum()), "recording")
-        for sentence in (f"In {clips} with synthetic faults, {first}", *others):
-            console.write(sentence)
+        console.write(f"Synthetic faults in {clips}, levels relative to the recording:")
+        for sentence in found.sentences():
+            console.write(f"- {sentence}")
 
 
 def views_in_words(model: MachineModel) -> Iterator[str]:

@@ -130,24 +130,22 @@ class Sensitivity:
         return lowest
 
     def sentences(self) -> Iterator[str]:
-        """Describe in sentences from which level on each kind of fault is caught."""
+        """Describe from which level on each kind of fault is caught, or how often at the top."""
         top = self.levels[-1]
         for kind in self.kinds:
-            verb = "are" if kind in ("impacts", "tones") else "is"
-            caught, missed = [], []
+            found: dict[str, list[str]] = {}
             for domain in self.domains:
-                level = self.caught_from(kind, domain)
-                where = "" if self.domains == (ONE_DOMAIN,) else f" in {domain}"
-                if level is None:
-                    missed.append(f"{self.rate(kind, domain, top).share:.0%}{where}")
-                else:
-                    caught.append(f"from {level:g} dB{where}")
-            how = {"ranges": ", by the levels", "both": ", by score or levels"}
-            by = how.get(self.noticed_by(kind), "")
-            shares = f"reliably: {', '.join(missed)} at {top:g} dB"
-            rest = f", but not {shares}" if missed else ""
-            found = f"caught {', '.join(caught)}{by}{rest}" if caught else f"not caught {shares}"
-            yield f"{kind} {verb} {found}."
+                level, share = self.caught_from(kind, domain), self.rate(kind, domain, top).share
+                how = (
+                    f"{share:.0%} caught at {top:g}" if level is None else f"caught from {level:g}"
+                )
+                found.setdefault(f"{how} dB", []).append(domain)
+            where = [
+                how if self.domains == (ONE_DOMAIN,) else f"{how} in {' and '.join(names)}"
+                for how, names in found.items()
+            ]
+            by = {"ranges": ", by the levels", "both": ", by score or levels"}
+            yield f"{kind}: {'; '.join(where)}{by.get(self.noticed_by(kind), '')}."
 
     def cautions(self) -> Iterator[str]:
         """Describe the limits of the numbers in sentences."""

@@ -55,11 +55,11 @@ def test_caught_from_is_the_level_from_which_on_it_never_falls_short():
 
 def test_the_sentences_say_it():
     said = list(result(FOUND).sentences())
-    assert said[0] == "impacts are caught from -6 dB in source, from 0 dB in target."
-    assert said[1] == "noise is not caught reliably: 15% in source, 10% in target at 0 dB."
+    assert said[0] == "impacts: caught from -6 dB in source; caught from 0 dB in target."
+    assert said[1] == "noise: 15% caught at 0 dB in source; 10% caught at 0 dB in target."
     mixed = result([FOUND[0], [[20, 20, 20], [1, 1, 1]]])
     assert list(mixed.sentences())[1] == (
-        "noise is caught from -12 dB in source, but not reliably: 10% in target at 0 dB."
+        "noise: caught from -12 dB in source; 10% caught at 0 dB in target."
     )
 
 
@@ -69,8 +69,8 @@ def test_what_notices_a_fault_is_said():
     caught = [FOUND[0], [[0, 0, 20], [0, 0, 9]]]
     found = result(caught, by_score=scored, by_ranges=ranged)
     assert [found.noticed_by(kind) for kind in ("impacts", "noise")] == ["both", "ranges"]
-    assert list(found.sentences())[1] == (
-        "noise is caught from 0 dB in source, from 0 dB in target, by the levels."
+    assert (
+        list(found.sentences())[1] == "noise: caught from 0 dB in source and target, by the levels."
     )
     rows = {(row["fault"], row["domain"], row["level_db"]): row for row in found.rows()}
     assert rows["noise", "target", 0.0]["by_ranges"] == 9
