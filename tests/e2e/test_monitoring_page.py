@@ -271,7 +271,7 @@ def test_a_machine_is_declared_healthy_and_what_was_learned_is_forgotten(browser
         )
         page.get_by_role("button", name="Forget what was learned").click()
         page.get_by_role("button", name="Forget it").click()
-        expect(page.locator(".decisions").first).to_contain_text("Nothing was learned yet.")
+        expect(page.locator(".decisions").first).to_contain_text("Nothing has been learned yet.")
 
 
 def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):

@@ -23,7 +23,7 @@ def glance(service):
 
 
 def test_clips_of_a_machine_declared_healthy_are_what_it_is_judged_by(service):
-    assert glance(service).adaptation.sentence == "Nothing was learned yet."
+    assert glance(service).adaptation.sentence == "Nothing has been learned yet."
     with service.client() as client:
         said = client.post("/v1/machines/press/healthy", json={"by": "Kim", "clips": 12})
         assert schemas.Adapted.model_validate(said.json()).adaptation.left == 12
@@ -114,7 +114,7 @@ def test_what_was_learned_is_forgotten(service):
     service.score(faulty(), "press")
     with service.client() as client:
         said = client.post("/v1/machines/press/reset").json()["adaptation"]
-    assert said["sentence"] == "Nothing was learned yet."
+    assert said["sentence"] == "Nothing has been learned yet."
     with Store.open(service.database) as store:
         assert store.people.adaptation("press") is None
 

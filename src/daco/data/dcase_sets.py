@@ -52,7 +52,9 @@ def read_tree(
                 f"{root} holds the years {name_list(map(str, sorted(years)))}, and year is {year}. "
                 "Read one year at a time, or leave year out."
             )
-        oddities.append(f"The folders name the year {years.pop()}; read as {year}, as asked.")
+        oddities.append(
+            f"The folders name the year {years.pop()}, but {year} was given and is used."
+        )
     dated = clip_years([*names], [*names.values()], [*places.values()])
     years_of = dict(zip(names, dated, strict=True))
     _leave_out_copies(names, places, renamed, oddities)

@@ -156,7 +156,7 @@ def _names_by(
     for time in sorted(filter(None, times)):
         near = last is not None and time - last <= timedelta(**{_UNITS[unit]: int(number)})
         starts[time], last = starts[last] if near else str(time), time
-    hint = " Names such as 20260512_083000.wav say when a clip was recorded."
+    hint = " Names such as 20260512_083000.wav show when a clip was recorded."
     return list(map(starts.get, times)), f"{rule} ({how})", hint
 
 

@@ -115,7 +115,7 @@ def download_weights(source: WeightSource, progress: Progress | None = None) -> 
     if not source.path.exists() and _has_checksum(by_hand, source.checksum):
         return Fetched(by_hand, size_of(by_hand), source.checksum, "present")
     advice = (
-        f"on a machine without internet, fetch {source.file_name} elsewhere and give it with "
+        f"on a computer without internet, fetch {source.file_name} elsewhere and give it with "
         "--weights FILE, or put it into the folder that DACO_WEIGHTS_DIR names"
     )
     return fetch(source.urls, source.path, source.checksum, source.size, progress, advice)

@@ -262,7 +262,7 @@ class Adaptation:
         enough = math.ceil(2 / self.rate - 1 - 1e-9)  # the second highest score decides then
         if 0 < self.left + len(self.healthy) < enough:
             sentences.append(self._odd_clip(enough))
-        return " ".join(sentences) or "Nothing was learned yet."
+        return " ".join(sentences) or "Nothing has been learned yet."
 
     def _odd_clip(self, enough: int) -> str:
         """A warning of fewer healthy clips than `enough`."""

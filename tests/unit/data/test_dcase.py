@@ -183,7 +183,7 @@ def test_a_year_that_is_given_wins_and_another_years_machine_is_odd(tmp_path):
     make_machine(tmp_path / "dcase2024t2", "ToyCarEmu")
     table = read_clips(tmp_path, year=2023)
     assert {clip.year for clip in table} == {2023}
-    assert "The folders name the year 2024; read as 2023, as asked." in table.oddities
+    assert "The folders name the year 2024, but 2023 was given and is used." in table.oddities
     assert "ToyCarEmu is not a machine of DCASE 2023." in table.oddities
 
 

@@ -216,7 +216,7 @@ def test_below_five_machines_no_difference_is_called_larger_than_chance(n, by):
         "3.0)."
     )
     note = f"{n} machines are too few to tell a difference from chance."
-    expected = [numbers, "One machine says little about others." if n == 1 else note]
+    expected = [numbers, "The result of one machine may not hold for others." if n == 1 else note]
     assert reading({"deltas": [delta(by=by)]}, n) == expected
 
 

@@ -193,7 +193,7 @@ def reading(selection: Mapping[str, Any], n_machines: int) -> list[str]:
             sentences.append(f"A configuration drawn at random scores more on average ({mean}).")
     differ = any(delta["first"] != delta["second"] for delta in strongest.values())
     if n_machines == 1:
-        sentences.append("One machine says little about others.")
+        sentences.append("The result of one machine may not hold for others.")
     elif differ and (note := too_few_machines(n_machines)):
         sentences.append(note)
     return sentences

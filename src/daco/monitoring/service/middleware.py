@@ -199,7 +199,7 @@ class Guard:
             if not answer.gave_up:  # else the server closes the connection
                 number = secrets.token_hex(4)
                 log.exception("request failed, number %s", number)
-                failure = Problem(500, f"The service failed. Its log says more at {number}.")
+                failure = Problem(500, f"The service failed. See its log at {number}.")
                 await answer.fail(failure, scope, receive)
         finally:
             self._metrics.count_request(scope, answer.status, time.perf_counter() - started)

@@ -205,7 +205,7 @@ class WorkerPool:
         if "unknown" in reply:
             raise not_found(f"There is no machine {machine!r} any more.")
         if "verdict" not in reply:
-            raise Problem(500, "The service failed on this recording. Its log says more.")
+            raise Problem(500, "The service failed on this recording. See its log.")
         return _VERDICT.validate_python(reply["verdict"]), str(reply["sha256"])
 
     async def draw(self, path: Path, theme: str, sample_rate: int) -> bytes:
