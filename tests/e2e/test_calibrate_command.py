@@ -119,6 +119,10 @@ def test_what_cannot_be_used_is_said(model, tmp_path):
     error = refused("calibrate", model, new, "--domain", "nigth")
     assert isinstance(error, InputError)
     assert "Did you mean 'night'?" in str(error)
+    assert "Give the domain of the new clips" in str(refused("update", model, new))
+    for command in (("calibrate",), ("update", "--domain", "day")):
+        error = refused(*command, model, new, "--out", tmp_path / "nowhere" / "a.daco")
+        assert "nowhere is not a folder" in str(error)
     hum(tmp_path / "old" / "day" / "day00.wav", 200, 0)  # the model was fitted to it
     error = refused("calibrate", model, tmp_path / "old")
     assert isinstance(error, DataError)

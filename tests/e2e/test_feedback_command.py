@@ -97,6 +97,7 @@ def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
         (("--clip", 1), "Give false-alarm or fault"),
         (("fault", "--clip", 1, "--alarm", 1), "one clip or of one alarm"),
         (("fault", "--clip", 99), "press has no clip 99"),
+        (("--manifest", "nowhere/false.csv"), "nowhere is not a folder"),
         (("--manifest", "false.csv"), "This computer has no recording of a false alarm"),
         (("--commission", 501), "10 to 500 clips"),
     ],

@@ -134,6 +134,7 @@ def test_a_long_name_and_many_domains_fit(tmp_path):
         ({"domain": ["a", "b"] * 20}, ["--readout", "cls"], "no readout 'cls'"),
         ({"domain": ["a", "b"] * 20}, ["--grid", "12"], "There is no grid '12'"),
         ({"domain": ["a", "b"] * 20}, ["--dev-grid", "missing.csv"], "missing.csv"),
+        ({"domain": ["a", "b"] * 20}, ["--out", "nowhere/a.json"], "nowhere is not a folder"),
     ],
 )
 def test_mistakes_are_named(tmp_path, columns, options, message):

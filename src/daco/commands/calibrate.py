@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
 from daco.commands.console import Output, show_skipped
-from daco.commands.options import Location, OnError, location_argument, option
+from daco.commands.options import (
+    Location,
+    OnError,
+    location_argument,
+    option,
+    require_folder,
+)
 from daco.commands.update import (
     gather_normals,
     normals_of_machine,
@@ -76,6 +82,7 @@ def calibrate(
     from daco.detector.revision import calibrate_with
 
     console, errors = Output(), Output(stderr=True)
+    require_folder(out)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     gathered = gather_normals(

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from daco.commands import options as shared
 from daco.commands.console import Output, new_table, progress_bars
-from daco.commands.options import Location, flag, location_option
+from daco.commands.options import Location, flag, location_option, require_folder
 from daco.errors import DacoError, DataError
 from daco.text import name_list, quantity
 
@@ -46,6 +46,7 @@ def clips(
     from daco.data.sources import read_clips
 
     console = Output()
+    require_folder(manifest)
     table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
     table, sessions = _with_sessions(table, session_by)
     groups = _group(table)

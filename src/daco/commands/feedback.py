@@ -11,7 +11,7 @@ from rich.table import Table
 
 from daco.commands import options as shared
 from daco.commands.console import Output
-from daco.commands.options import argument, flag, option
+from daco.commands.options import argument, flag, option, require_folder
 from daco.errors import InputError
 from daco.text import printable, quantity
 
@@ -72,6 +72,7 @@ def feedback(
     console = Output()
     if (what is None) != (clip is None and alarm is None) or (clip and alarm):
         raise InputError("Give false-alarm or fault, and the number of one clip or of one alarm.")
+    require_folder(manifest)
     machine = model.name.removesuffix(SUFFIX)
     who = by or (_user() if what or commission else "")
     loaded = MachineModel.load(model)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from daco.commands.console import Output, new_table, print_json, show_domains
 from daco.commands.fit import silent_members, views_in_words
-from daco.commands.options import AsJson, Location, ModelLocation, flag, option
+from daco.commands.options import AsJson, Location, ModelLocation, flag, option, require_folder
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def inspect(
     from daco.detector.model import MachineModel
 
     console = Output()
+    require_folder(picture)
     loaded = MachineModel.load(model)
     feedback = [] if db is None else _feedback(db, model, loaded)
     if as_json:

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from daco.commands import options as shared
 from daco.commands.console import Output, new_table, print_json, progress_bars
-from daco.commands.options import Location, location_option, option
+from daco.commands.options import Location, location_option, option, require_folder
 from daco.text import name_list
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def select(
     from daco.experiments.study_tables import read_csv_table, write_json
 
     errors = Output(stderr=True)
+    require_folder(out)
     require_engine(engine, address)
     require_device(device, engine)
     read_grid(grid)  # reports a mistake in it before the table is read

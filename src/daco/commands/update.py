@@ -16,7 +16,14 @@ from daco.commands.console import (
     show_replaced,
     show_skipped,
 )
-from daco.commands.options import Location, OnError, flag, location_argument, option
+from daco.commands.options import (
+    Location,
+    OnError,
+    flag,
+    location_argument,
+    option,
+    require_folder,
+)
 from daco.errors import DataError, InputError
 from daco.files.atomic import PREVIOUS, replace_file
 from daco.text import name_list, quantity
@@ -79,6 +86,7 @@ def update(
         raise InputError("Give the domain of the new clips with --domain. It may be a new one.")
     if (undo and out is not None) or (and_calibrate and not adds):
         raise InputError("Use --undo without --out, and --and-calibrate only with new NORMALS.")
+    require_folder(out)
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     if undo:
