@@ -66,6 +66,12 @@ def test_recordings_of_false_alarms_become_normals_on_request(plant):
     assert len(MachineModel.load(plant / "press.daco")) == 24 + (table.domain == domain).sum()
 
 
+def test_a_model_without_a_database_is_explained(plant):
+    message = str(refused("feedback", plant / "press.daco"))
+    assert "has no daco.db, which daco watch and daco serve write" in message
+    assert not (plant / "daco.db").exists()
+
+
 def test_uploads_are_found_in_the_folder_where_the_service_keeps_them(plant):
     watch(plant)
     with sqlite3.connect(plant / "daco.db") as database:  # as daco serve stores them

@@ -157,6 +157,7 @@ def test_several_readouts_are_studied_and_compared(tmp_path):
     [
         (["--grid", "52"], "no grid '52'"),
         (["--scores", "raw-k9"], "not in the grid"),
+        (["--scores", "choosen"], "Unknown configuration 'choosen'"),
         (["--system", "mine"], "--system takes NAME=PATH"),
         (["--system", "mine=nowhere.csv"], "nowhere.csv"),
         (["--grid", "raw-k1,ext-nobody"], "no scorer 'nobody'"),

@@ -76,6 +76,12 @@ def feedback(
     machine = model.name.removesuffix(SUFFIX)
     who = by or (_user() if what or commission else "")
     loaded = MachineModel.load(model)
+    folder = model.absolute().parent
+    if db is None and commission is None and not (folder / "daco.db").is_file():
+        raise InputError(
+            f"{folder} has no daco.db, which daco watch and daco serve write. Name another "
+            "database with --db."
+        )
     with Store.open(shared.database_of(db, model)) as store:
         people = store.people
         if what is not None:

@@ -85,9 +85,12 @@ def study(
     from daco.experiments.result import StudyResult
     from daco.experiments.run import study as run_study
     from daco.files.remote import require_local
+    from daco.method.config import ScoreConfig
 
     console, errors = Output(), Output(stderr=True)
     results = require_local(out, "A study")
+    for name in {*(scores or ())} - {"chosen", "all"}:
+        ScoreConfig.parse(name)  # a misspelt name is refused before the work
     names = list(dict.fromkeys(readout or [""]))
     folders = {name: results / name if len(names) > 1 else results for name in names}
     for name, folder in folders.items():
