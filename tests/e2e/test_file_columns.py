@@ -145,5 +145,7 @@ def test_the_metrics(fan, tmp_path):
 def test_the_tables_of_the_database(tmp_path):
     url = f"sqlite:///{tmp_path / 'daco.db'}"
     Store.open(url).close()
-    tables = sa.inspect(sa.create_engine(url)).get_table_names()
+    engine = sa.create_engine(url)
+    tables = sa.inspect(engine).get_table_names()
+    engine.dispose()
     assert set(tables) - {"sqlite_sequence"} == set(described("Database"))
