@@ -38,7 +38,7 @@ def photograph(address: str) -> None:
         )
         for scheme, name in PICTURES.items():
             picture = DOCS / "_static" / name
-            page = browser.new_page(viewport={"width": 900, "height": 1476}, color_scheme=scheme)
+            page = browser.new_page(viewport={"width": 900, "height": 1506}, color_scheme=scheme)
             page.goto(address)
             page.wait_for_load_state("networkidle")
             page.wait_for_timeout(1000)
