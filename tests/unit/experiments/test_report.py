@@ -211,10 +211,7 @@ def test_an_interval_over_machines_counts_more_than_one_over_clips():
 @pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("by", ["paired clip bootstrap", "machine jackknife"])
 def test_below_five_machines_no_difference_is_called_larger_than_chance(n, by):
-    numbers = (
-        "It scores 2.0 points more than the dev pick, which may be chance (95 % interval 1.0 to "
-        "3.0)."
-    )
+    numbers = "It scores 2.0 points more than the dev pick (95 % interval 1.0 to 3.0)."
     note = f"{n} machines are too few to tell a difference from chance."
     expected = [numbers, "The result of one machine may not hold for others." if n == 1 else note]
     assert reading({"deltas": [delta(by=by)]}, n) == expected

@@ -212,7 +212,7 @@ def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
     over_machines = "machine" in str(delta["method"])
     subject = f"It scores {size} points {more} than the {against}"
     if too_few_machines(n_machines):
-        return f"{subject}, which may be chance ({interval})."
+        return f"{subject} ({interval})."
     if not larger_than_chance(delta["low"], delta["high"], n_machines):
         few = f"{n_machines} machines do" if over_machines else "these clips do"
         return f"{subject}, which may be chance: {few} not establish it ({interval})."
