@@ -55,7 +55,7 @@ def calibrate(
     domain: Annotated[
         str | None,
         option(
-            "Assign all clips to this domain. By default each has that of its folder or fits best."
+            "Assign all clips to this domain. The default is that of their folder, or the best fit."
         ),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
