@@ -173,9 +173,17 @@ def unpack_artifacts(page: Path) -> None:
 
 
 def missing_package(page: Path) -> str | None:
-    """A package that the page imports and daco does not need, where it is not installed."""
-    used = any("from pyod" in block.code for block in read_blocks(page.read_text(encoding="utf-8")))
-    return "pyod" if used and importlib.util.find_spec("pyod") is None else None
+    """A package that the page needs and daco does not, where it is not installed."""
+    code = "\n".join(block.code for block in read_blocks(page.read_text(encoding="utf-8")))
+    needed = {"pyod": "from pyod", "torch": "evaluate_machines("}
+    return next(
+        (
+            name
+            for name, use in needed.items()
+            if use in code and not importlib.util.find_spec(name)
+        ),
+        None,
+    )
 
 
 def missing_pictures(page: Path) -> list[str]:

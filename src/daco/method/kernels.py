@@ -46,15 +46,12 @@ def is_tensor(array: Array) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
 
 
-def require_torch() -> None:
+def require_torch(user: str) -> None:
     """Raise an error with the pip command where PyTorch is not installed."""
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise MissingExtraError(
-            'A torch device needs PyTorch: pip install "daco-asd[torch]". The device "cpu" works '
-            "without it."
-        ) from None
+        raise MissingExtraError(f'{user} needs PyTorch: pip install "daco-asd[torch]".') from None
 
 
 @contextmanager
@@ -88,7 +85,7 @@ def as_array(values: Any) -> Array:
 def require_device(device: str) -> None:
     """An error where torch is missing, or there is no such device with float64."""
     if device != "cpu":
-        require_torch()
+        require_torch(f"The device {device!r}")
         from daco.compute.device import float64_device
 
         float64_device(device)

@@ -303,7 +303,7 @@ def _compute(
     chunk: int | None,
 ) -> dict[str, NDArray[Any]]:
     """The arrays that ``work`` returns, with a leading axis of all machines of the group."""
-    require_torch()
+    require_torch("evaluate_machines")
     require_device(device)
     count = len(group.members)
     size = _chunk_size(group, configs, bands, device) if chunk is None else chunk
