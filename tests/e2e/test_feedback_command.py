@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pandas as pd
 import pytest
@@ -74,8 +75,8 @@ def test_a_model_without_a_database_is_explained(plant):
 
 def test_uploads_are_found_in_the_folder_where_the_service_keeps_them(plant):
     watch(plant)
-    with sqlite3.connect(plant / "daco.db") as database:  # as daco serve stores them
-        database.execute("UPDATE daco_clips SET audio_path = name")
+    with closing(sqlite3.connect(plant / "daco.db")) as database, database:
+        database.execute("UPDATE daco_clips SET audio_path = name")  # as daco serve stores them
     answer = ("feedback", plant / "press.daco", "false-alarm", "--alarm", 1)
     listed = plant / "false.csv"
     assert "no recording of a false alarm" in str(refused(*answer, "--manifest", listed))
