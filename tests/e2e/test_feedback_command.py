@@ -69,7 +69,7 @@ def test_recordings_of_false_alarms_become_normals_on_request(plant):
 
 def test_a_model_without_a_database_is_explained(plant):
     message = str(refused("feedback", plant / "press.daco"))
-    assert "has no daco.db, which daco watch and daco serve write" in message
+    assert "daco.db does not exist. daco watch and daco serve write it." in message
     assert not (plant / "daco.db").exists()
 
 

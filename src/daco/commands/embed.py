@@ -29,7 +29,8 @@ def embed(
     channel: shared.Channel = "0",
     batch_size: Annotated[int, option("Embed this many clips at once.", min=1)] = 32,
     workers: Annotated[
-        int | None, option("Read files in this many threads. The default is at most 6.", min=1)
+        int | None,
+        option("Read files in this many threads, by default at most 6, or 16 remotely.", min=1),
     ] = None,
     on_error: shared.OnErrorOption = OnError.fail,
     truth: shared.Truth = None,

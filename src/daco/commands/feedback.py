@@ -76,11 +76,11 @@ def feedback(
     machine = model.name.removesuffix(SUFFIX)
     who = by or (_user() if what or commission else "")
     loaded = MachineModel.load(model)
-    folder = model.absolute().parent
-    if db is None and commission is None and not (folder / "daco.db").is_file():
+    beside = shared.database_file(model)
+    if db is None and commission is None and not beside.is_file():
         raise InputError(
-            f"{folder} has no daco.db, which daco watch and daco serve write. Name another "
-            "database with --db."
+            f"{beside} does not exist. daco watch and daco serve write it. Name another database "
+            "with --db."
         )
     with Store.open(shared.database_of(db, model)) as store:
         people = store.people
@@ -128,7 +128,7 @@ def _write_manifest(
     if not rows:
         raise InputError(
             f"This computer has no recording of a false alarm of {machine}. Run daco feedback "
-            "where the recordings are."
+            "where the recordings are, or name the folder of daco serve with --clips."
         )
     pd.DataFrame(rows).to_csv(manifest, index=False)
     console.write(f"{manifest}: {quantity(rows, 'recording')}", wrap=False)

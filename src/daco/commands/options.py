@@ -71,9 +71,14 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
+def database_file(model: Path) -> Path:
+    """The database beside a model file, which daco watch and daco serve use by default."""
+    return model.absolute().parent / "daco.db"
+
+
 def database_of(url: str | None, model: Path) -> str:
     """The database of a model: the one that is named, or the one beside its file."""
-    return url or f"sqlite:///{model.absolute().parent / 'daco.db'}"
+    return url or f"sqlite:///{database_file(model)}"
 
 
 def location_option(help: str) -> Any:
